@@ -1,0 +1,70 @@
+"""The codec kernel: its contract, and which of the two implementations runs.
+
+The kernel is the only code that looks at single frames. It cuts what a socket gave into *runs*, and
+puts deliveries together. It knows no route, vhost, exchange or open channel. Two modules implement it:
+``leveret.amqp._kernel_py`` (struct, prediction of the next message) and ``leveret.amqp._kernel_c``
+(Cython, optional). ``LEVERET_KERNEL`` = ``c`` or ``py`` chooses; without it the compiled one is taken
+when it is there. Everything below is true of both, and a differential fuzz test holds them to it.
+
+Scanner
+-------
+``Scanner(frame_max: int, message_max: int)``
+
+* ``scan(data: bytes) -> list[Run]`` takes what the socket gave and returns what became whole.
+  Bytes of an unfinished frame or content stay inside. ``scan(b"")`` goes on with what is kept.
+* ``frame_max`` (settable): negotiated frame size in bytes, overhead included; 0 = no limit. As in
+  RabbitMQ a *payload* of up to ``frame_max`` bytes is tolerated, one more is a FrameError.
+* ``stepwise`` (settable, default False): return after the first run made from one frame, keep the
+  rest. The handshake uses it, because tune-ok changes ``frame_max``.
+* ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``.
+* ``buffered`` (property): bytes kept inside.
+
+A run is an exact tuple; its first element says which:
+
+* ``(PUBLISH, channel, method, mode, messages)``: consecutive messages of one channel with the same
+  raw basic.publish and the same mode. ``method`` is the raw method payload, ``class:u16 method:u16
+  ticket:u16 exchange:shortstr routing_key:shortstr bits:u8``. ``messages`` is a list of
+  ``core.message.Message``; ``origin`` is ``method[6:-1]``. ``mode`` is a bit set:
+  ``PERSISTENT`` (delivery-mode is 2) and ``EXAMINE`` (a property is there that the broker must look at:
+  headers, delivery-mode other than 1 and 2, priority, reply-to, expiration, user-id; PERSISTENT
+  is set as well where delivery-mode is 2). The properties of every message are well formed as to
+  length; headers tables are not looked into.
+* ``(ACK, channel, tags)``: consecutive basic.ack with multiple=false, delivery tags in order.
+* ``(METHOD, channel, ids, arguments)``: any other method; ``ids`` is ``class_id << 16 | method_id``
+  and ``arguments`` the bytes after them. The kernel does not know whether the method exists.
+  basic.publish on channel 0 comes as METHOD too and no content is awaited.
+* ``(OVERSIZE, channel, method, size)``: a content header announced more than ``message_max``; its body
+  frames are swallowed.
+* ``(HEARTBEAT,)``
+* ``(ERROR, error)``: an ``amqp.errors.HardError`` with RabbitMQ's code and text; the stream cannot be
+  resumed and later ``scan`` calls return ``[]``. Runs before the error come before it in the list.
+
+Malformed properties are ``SyntaxError_`` (502) with method ``60 << 16 | 40``.
+
+Encoders (module functions)
+---------------------------
+* ``deliveries(channel, consumer_tag: bytes, first_tag: int, redelivered: int, frame_max: int,
+  messages: list[Message]) -> bytes``: basic.deliver, header and body frames of all messages with
+  delivery tags from ``first_tag`` on; bodies are split at ``frame_max - 8`` (0 = never split).
+  The first ``redelivered`` messages carry redelivered = true.
+* ``content(channel, method: bytes, frame_max: int, head: bytes, body: bytes) -> bytes``: one
+  content-carrying method of any kind (``method`` is its raw payload).
+* ``split_acks`` is not needed: confirms are few and are made in Python.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+PUBLISH: Final = 0
+ACK: Final = 1
+METHOD: Final = 2
+OVERSIZE: Final = 3
+HEARTBEAT: Final = 4
+ERROR: Final = 5
+
+PERSISTENT: Final = 1
+EXAMINE: Final = 2
+
+Run: TypeAlias = tuple[Any, ...]

@@ -1,0 +1,1 @@
+"""The AMQP server: its actors and the rules of the protocol."""

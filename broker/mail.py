@@ -1,0 +1,285 @@
+"""The mails between channels and queues, and what both know about each other.
+
+One mail carries a batch. Mails are plain objects with slots; whoever gets one owns it, except the
+lists in a ``Publish``, which a fan-out shares between its targets until one of them must change its
+own (``Publish.absorb``).
+
+==================  =====================  =======================================================
+mail                from -> to             when
+==================  =====================  =======================================================
+Publish             channel -> amqqueue    a run of messages was routed
+Ack                 channel -> amqqueue    deliveries were acknowledged
+Requeue             channel -> amqqueue    nack, reject, recover, end of channel: put them back
+Reject              channel -> amqqueue    nack, reject without requeue
+Resume              channel -> amqqueue    the outlet or the channel's limiter has room again
+Deliver             amqqueue -> channel    messages for one consumer
+Confirm             amqqueue -> channel    publishes are safe (or refused)
+CreditGrant         amqqueue -> channel    more may be published
+ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel for this consumer
+QueueDeleted        amqqueue -> channel    explicit end of a queue (SETTLED 4: pending are confirmed)
+==================  =====================  =======================================================
+
+Calls (answered): Consume, Cancel, Get, Stat, Purge, Delete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.message import Message
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.amqp.tables import Table
+    from leveret.broker.outlet import ChannelLimiter, Outlet
+
+
+class Publish:
+    """A run of messages for one queue, from one or (after a merge) several channels.
+
+    Attributes:
+        messages: in publish order.
+        persistent: delivery-mode 2, the same for the whole run.
+        expirations: per-message TTL in ms or None for each message; None when no message has one.
+        senders: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
+            the messages; ``first_seqno`` is its confirm number of the first one, 0 = no confirm.
+    """
+
+    __slots__ = ("expirations", "messages", "own", "persistent", "senders")
+
+    def __init__(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        channel: Ref,
+        size_bytes: int,
+        first_seqno: int = 0,
+        expirations: list[int | None] | None = None,
+    ) -> None:
+        self.messages = messages
+        self.persistent = persistent
+        self.expirations = expirations
+        self.senders = [(channel, len(messages), size_bytes, first_seqno)]
+        self.own = False
+
+    def absorb(self, later: object) -> bool:
+        """Take a later run in; the mailbox calls it for its last mail (tail merge).
+
+        Returns:
+            Whether ``later`` is now part of this mail. Both must agree in persistence and have no
+            expirations.
+        """
+        if (
+            type(later) is not Publish
+            or later.persistent is not self.persistent
+            or later.expirations is not None
+            or self.expirations is not None
+        ):
+            return False
+        if not self.own:
+            self.messages = self.messages.copy()
+            self.own = True
+        self.messages += later.messages
+        self.senders += later.senders
+        return True
+
+
+class Ack:
+    """Deliveries to one consumer (``consumer`` is its key, None for basic.get) were acknowledged."""
+
+    __slots__ = ("channel", "consumer", "seqs")
+
+    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
+        self.channel = channel
+        self.consumer = consumer
+        self.seqs = seqs
+
+    def absorb(self, later: object) -> bool:
+        """Take a later Ack of the same consumer in."""
+        if (
+            type(later) is not Ack
+            or later.channel is not self.channel
+            or later.consumer != self.consumer
+        ):
+            return False
+        self.seqs += later.seqs
+        return True
+
+
+class Requeue:
+    """Put deliveries of one consumer (or of basic.get) back to their places, marked redelivered."""
+
+    __slots__ = ("channel", "consumer", "seqs")
+
+    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
+        self.channel = channel
+        self.consumer = consumer
+        self.seqs = seqs
+
+
+class Reject:
+    """Deliveries are refused for good: dead-letter or drop them."""
+
+    __slots__ = ("channel", "consumer", "seqs")
+
+    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
+        self.channel = channel
+        self.consumer = consumer
+        self.seqs = seqs
+
+
+class Resume:
+    """The channel's outlet or limiter has room again: go on delivering to its consumers."""
+
+    __slots__ = ("channel",)
+
+    def __init__(self, channel: Ref) -> None:
+        self.channel = channel
+
+
+class Deliver:
+    """Messages for one consumer.
+
+    Attributes:
+        queue: the amqqueue that sent it (acks go back to exactly this incarnation).
+        consumer: the consumer's tag.
+        messages: in queue order.
+        seqs: the queue's ack tag per message; None for a no-ack consumer.
+        redelivered: how many of the first messages have been delivered before.
+    """
+
+    __slots__ = ("consumer", "messages", "queue", "redelivered", "seqs")
+
+    def __init__(
+        self,
+        queue: Ref,
+        consumer: bytes,
+        messages: list[Message],
+        seqs: list[int] | None,
+        redelivered: int,
+    ) -> None:
+        self.queue = queue
+        self.consumer = consumer
+        self.messages = messages
+        self.seqs = seqs
+        self.redelivered = redelivered
+
+
+class Confirm:
+    """Publishes of one channel are safe; or refused, when ``ok`` is False.
+
+    Attributes:
+        queue: who says so.
+        ranges: ``(first_seqno, count)`` pairs.
+    """
+
+    __slots__ = ("ok", "queue", "ranges")
+
+    def __init__(self, queue: Ref, ranges: list[tuple[int, int]], ok: bool = True) -> None:
+        self.queue = queue
+        self.ranges = ranges
+        self.ok = ok
+
+
+class CreditGrant:
+    """The queue has taken in so much; the channel may publish as much again."""
+
+    __slots__ = ("messages", "queue", "size_bytes")
+
+    def __init__(self, queue: Ref, messages: int, size_bytes: int) -> None:
+        self.queue = queue
+        self.messages = messages
+        self.size_bytes = size_bytes
+
+
+class ConsumerGone:
+    """The queue of this consumer is deleted."""
+
+    __slots__ = ("consumer", "queue")
+
+    def __init__(self, queue: Ref, consumer: bytes) -> None:
+        self.queue = queue
+        self.consumer = consumer
+
+
+class QueueDeleted:
+    """The queue ended because it was deleted; sent to every channel it owes confirms."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: Ref) -> None:
+        self.queue = queue
+
+
+@dataclass(slots=True)
+class Consume:
+    """basic.consume; answered ``None`` or a ``SoftError`` to raise.
+
+    Attributes:
+        tag: unique on its channel.
+        prefetch: this consumer's own limit in messages, 0 = none; ignored with ``no_ack``.
+        limiter: the channel-wide limit, shared by its consumers; consulted unless ``no_ack``.
+        outlet: what the channel's connection can take at the moment.
+        owner: the connection's reader, to tell an exclusive queue's owner.
+        quiet: a re-subscription after the queue was restarted.
+    """
+
+    channel: Ref
+    owner: Ref
+    tag: bytes
+    no_ack: bool
+    exclusive: bool
+    priority: int
+    prefetch: int
+    limiter: ChannelLimiter
+    outlet: Outlet
+    arguments: Table
+    user: str
+    quiet: bool = False
+
+
+@dataclass(slots=True)
+class Cancel:
+    """basic.cancel; answered None when no delivery for ``tag`` can follow any more."""
+
+    channel: Ref
+    tag: bytes
+
+
+@dataclass(slots=True)
+class Get:
+    """basic.get; answered ``(message, seq | None, redelivered, ready_left)`` or None when empty."""
+
+    channel: Ref
+    no_ack: bool
+
+
+@dataclass(slots=True)
+class Stat:
+    """Answered ``(ready, consumers)``; ``touch`` restarts x-expires (declare does, info does not)."""
+
+    touch: bool = True
+
+
+@dataclass(slots=True)
+class Purge:
+    """queue.purge; answered the number of ready messages dropped."""
+
+
+@dataclass(slots=True)
+class Delete:
+    """queue.delete; answered the ready count, or a ``SoftError`` when a condition does not hold."""
+
+    if_unused: bool = False
+    if_empty: bool = False
+
+
+@dataclass(slots=True)
+class Info:
+    """Answered a dict of figures for status and list_queues (see ``amqqueue.info``)."""
+
+    items: tuple[str, ...] = ()
+
+
+Answer = Any

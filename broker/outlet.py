@@ -1,0 +1,73 @@
+"""What a queue may still hand to a channel: the outlet of its connection and the channel's limiter.
+
+Both are plain objects on the one event loop, owned by the channel and read by the queues that feed
+it, the way RabbitMQ's queues ask ``rabbit_limiter:can_send`` and count unsent messages in a writer.
+Asking them costs no mail; only a queue that was refused hears from the channel again, by ``Resume``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+
+
+class Outlet:
+    """Whether the connection takes more, and which queues wait until it does.
+
+    Attributes:
+        is_open: False while the transport's buffer is above its high-water mark or the channel
+            is closing.
+        waiting: queues to send ``Resume`` to when it opens; made on first use.
+    """
+
+    __slots__ = ("is_open", "waiting")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.waiting: set[Ref] | None = None
+
+    def wait(self, queue: Ref) -> None:
+        """Remember a queue that found the outlet closed."""
+        if self.waiting is None:
+            self.waiting = set()
+        self.waiting.add(queue)
+
+    def take_waiting(self) -> set[Ref]:
+        """Return the queues to resume and forget them."""
+        waiting, self.waiting = self.waiting, None
+        return waiting or set()
+
+
+class ChannelLimiter:
+    """The prefetch shared by all consumers of a channel (basic.qos global=true).
+
+    Attributes:
+        limit: 0 = none.
+        in_flight: unacked deliveries of all consumers that count (not basic.get, not no-ack).
+            The queue adds when it delivers; the channel takes away when it settles.
+        waiting: queues that were refused; the channel sends them ``Resume`` when there is room.
+    """
+
+    __slots__ = ("in_flight", "limit", "waiting")
+
+    def __init__(self) -> None:
+        self.limit = 0
+        self.in_flight = 0
+        self.waiting: set[Ref] | None = None
+
+    def room(self) -> int:
+        """Return how many more may be delivered; a large number when there is no limit."""
+        return max(0, self.limit - self.in_flight) if self.limit else 1 << 30
+
+    def wait(self, queue: Ref) -> None:
+        """Remember a queue that was refused."""
+        if self.waiting is None:
+            self.waiting = set()
+        self.waiting.add(queue)
+
+    def take_waiting(self) -> set[Ref]:
+        """Return the queues to resume and forget them."""
+        waiting, self.waiting = self.waiting, None
+        return waiting or set()

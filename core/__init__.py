@@ -1,0 +1,1 @@
+"""Vocabulary that more than one layer needs; imports nothing of Leveret."""

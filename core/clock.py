@@ -1,0 +1,52 @@
+"""Time, injected: what depends on time asks a Clock, so that tests run on virtual time.
+
+``SystemClock`` is the real one on an asyncio loop; ``leveret.testing.virtual_clock`` has the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class TimerHandle(Protocol):
+    """A call that has been put off and can be taken back."""
+
+    def cancel(self) -> None:
+        """Forget the call; harmless when it has run already."""
+
+
+class Clock(Protocol):
+    """Monotonic and wall time in seconds, and calls put off."""
+
+    def monotonic_s(self) -> float:
+        """Return seconds that never go back; only differences mean anything."""
+
+    def wall_s(self) -> float:
+        """Return seconds since 1970, as the machine believes."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Call ``callback(*args)`` once, ``delay_s`` from now."""
+
+
+class SystemClock:
+    """The machine's time; timers run on the given loop."""
+
+    __slots__ = ("_loop",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def monotonic_s(self) -> float:
+        """Return the loop's time, so that timers and readings agree."""
+        return self._loop.time()
+
+    def wall_s(self) -> float:
+        """Return seconds since 1970."""
+        return time.time()
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Put the call on the loop."""
+        return self._loop.call_later(delay_s, callback, *args)

@@ -1,0 +1,37 @@
+"""Every ceiling in one place, with its unit and where it comes from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Wire (AMQP 0-9-1 and RabbitMQ's defaults).
+FRAME_MAX_BYTES: Final = 131_072
+FRAME_MIN_BYTES: Final = 4_096  # also the limit before tune-ok
+FRAME_OVERHEAD_BYTES: Final = 8
+CHANNEL_MAX: Final = 2_047
+HEARTBEAT_S: Final = 60
+MESSAGE_BYTES_MAX: Final = 134_217_728
+SHORTSTR_BYTES_MAX: Final = 255
+TTL_MS_MAX: Final = 315_360_000_000  # ten years
+TABLE_DEPTH_MAX: Final = 128  # nested tables and arrays; RabbitMQ has no bound but its frame size
+TABLE_FIELDS_MAX: Final = 65_536  # values in one table, all levels together
+
+# Connections.
+HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
+SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a word
+CLOSING_WAIT_S: Final = 30.0  # for close-ok
+BACKLOG: Final = 128
+CONSUMER_TIMEOUT_MS: Final = 1_800_000
+
+# Work per actor turn (performance: nobody holds the loop for long).
+TURN_MESSAGES: Final = 4_000
+TURN_BYTES: Final = 4 * 1024 * 1024
+DELIVERY_BATCH_MESSAGES: Final = 2_000
+DELIVERY_BATCH_BYTES: Final = 256 * 1024
+
+# Flow control per pair of channel and queue: (initial, granted again after).
+CREDIT_MESSAGES: Final = (400, 200)
+CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
+
+# Caches keyed by bytes that a peer chooses.
+ROUTES_PER_CONNECTION: Final = 4_096

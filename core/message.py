@@ -1,0 +1,37 @@
+"""The message as it travels from the codec kernel through routing and queues back to the kernel.
+
+A message is an exact tuple of three ``bytes`` objects, so the garbage collector forgets it at its
+first young pass (``docs/decisions/0003-messages-are-tuples.md``):
+
+``(origin, head, body)``
+
+* ``origin``: exchange and routing key as they stood in the basic.publish, ``shortstr shortstr``.
+  They are at the same time the last two arguments of basic.deliver, basic.get-ok and basic.return.
+* ``head``: payload of the content header frame, ``class:u16 weight:u16 body_size:u64 flags:u16
+  properties``. Kept as received and forwarded untouched.
+* ``body``: the whole body, whatever number of frames it came in.
+
+Messages of one publisher usually share the ``origin`` and often the ``head`` object; both halves of
+the kernel use the identity to do work once per run.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+Message: TypeAlias = tuple[bytes, bytes, bytes]
+
+ORIGIN: Final = 0
+HEAD: Final = 1
+BODY: Final = 2
+
+
+def origin_of(exchange: bytes, routing_key: bytes) -> bytes:
+    """Return the ``origin`` of a message from its two parts, each at most 255 bytes."""
+    return b"%c%b%c%b" % (len(exchange), exchange, len(routing_key), routing_key)
+
+
+def exchange_and_key(origin: bytes) -> tuple[bytes, bytes]:
+    """Return exchange and routing key out of an ``origin``."""
+    cut = 1 + origin[0]
+    return origin[1:cut], origin[cut + 1 :]

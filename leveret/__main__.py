@@ -1,0 +1,7 @@
+"""``python -m leveret`` is the command ``leveret``."""
+
+import sys
+
+from leveret.server.main import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the broker was told to keep: users, vhosts, exchanges, queues, bindings."""

@@ -1,0 +1,1 @@
+"""What stands behind an amqqueue: the backing queue and its actor."""

@@ -1,0 +1,1 @@
+"""From exchange, routing key and headers to queues; pure."""

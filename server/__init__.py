@@ -1,0 +1,1 @@
+"""Configuration, boot, the embedding API and the command line."""

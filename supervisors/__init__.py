@@ -1,0 +1,1 @@
+"""OTP supervision: child specs, strategies, intensity, orderly stop."""

@@ -1,0 +1,1 @@
+"""For tests of Leveret and of services that embed it."""
