@@ -1,0 +1,165 @@
+"""The settings of one broker, in one frozen dataclass; ``server/conf_file.py`` alone knows file keys.
+
+A ``Config`` that exists is valid: ``__post_init__`` checks every value and says what was found and
+what is allowed. Which codec kernel runs is no setting but ``LEVERET_KERNEL`` in the environment
+(``amqp/kernel.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from leveret.core import limits
+from leveret.core.errors import ConfigError
+
+DEFAULT_PORT: Final = 5672
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
+MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ refuses more in its own setting
+
+
+class Address(NamedTuple):
+    """Where a listener binds; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+DEFAULT_LISTEN: Final = (Address("127.0.0.1", DEFAULT_PORT), Address("::1", DEFAULT_PORT))
+
+
+def parse_address(text: str) -> Address:
+    """Read ``HOST:PORT``, ``[IPv6]:PORT`` or a bare ``PORT`` (then on 127.0.0.1).
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host = "127.0.0.1"
+    elif host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(f'address "{text}" is not HOST:PORT; IPv6 is written [HOST]:PORT')
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise ConfigError(f'address "{text}" is not HOST:PORT with a port from 0 to 65535')
+    return Address(host, int(port))
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What a broker is told.
+
+    Attributes:
+        listen: addresses for AMQP. An address of the default pair that the machine does not have
+            (no IPv6) is left out; any other must be bound.
+        data_dir: definitions, node id, lock and control socket.
+        log_level: used by ``leveret serve`` only; an embedding service has its own logging.
+        log_file: where the log goes besides stderr; None is nowhere.
+        handshake_s: from accept to connection.open.
+        frame_max: offered frame size in bytes, overhead included; 0 is no limit.
+        channel_max: offered number of channels per connection; 0 is no limit (65535).
+        heartbeat_s: offered heartbeat; 0 is none.
+        message_bytes_max: the largest body that is taken.
+        consumer_timeout_ms: how long a delivery may stay unacknowledged; None is for ever.
+        connections_max: open connections of the node; None is no limit.
+        connection_channels_max: open channels per connection whatever was negotiated; None is no
+            limit of its own.
+        default_user: made in an empty data directory, with all permissions on ``default_vhost``.
+        default_pass: its password.
+        default_user_tags: its tags.
+        default_permissions: its configure, write and read patterns.
+        default_vhost: made in an empty data directory.
+        loopback_users: users that may log in only from this machine.
+        product: what server-properties call the broker. kombu switches its prefetch semantics on
+            exactly ``RabbitMQ`` and a version of at least 3.3.
+        product_version: the version that goes with ``product``.
+        cluster_name: what server-properties say; None is ``leveret@<node id>``.
+    """
+
+    listen: tuple[Address, ...] = DEFAULT_LISTEN
+    data_dir: Path = Path("data")
+    log_level: str = "info"
+    log_file: Path | None = None
+    handshake_s: float = limits.HANDSHAKE_S
+    frame_max: int = limits.FRAME_MAX_BYTES
+    channel_max: int = limits.CHANNEL_MAX
+    heartbeat_s: int = limits.HEARTBEAT_S
+    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    consumer_timeout_ms: int | None = limits.CONSUMER_TIMEOUT_MS
+    connections_max: int | None = None
+    connection_channels_max: int | None = None
+    default_user: str = "guest"
+    default_pass: str = "guest"  # as RabbitMQ; guest can log in only from this machine
+    default_user_tags: tuple[str, ...] = ("administrator",)
+    default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
+    default_vhost: str = "/"
+    loopback_users: tuple[str, ...] = ("guest",)
+    product: str = "RabbitMQ"
+    product_version: str = "3.10.8"
+    cluster_name: str | None = None
+
+    def __post_init__(self) -> None:
+        self._check_listen()
+        self._check_wire()
+        self._check_ceilings()
+        self._check_names()
+        if self.log_level not in LOG_LEVELS:
+            raise ConfigError(
+                _refusal("log_level", self.log_level, "one of " + ", ".join(LOG_LEVELS))
+            )
+
+    @property
+    def log_level_number(self) -> int:
+        """The level as the logging module counts it; ``none`` is above all."""
+        if self.log_level == "none":
+            return logging.CRITICAL + 1
+        return logging.getLevelNamesMapping()[self.log_level.upper()]
+
+    def _check_listen(self) -> None:
+        if not self.listen:
+            raise ConfigError("listen has no address; at least one is needed")
+        for address in self.listen:
+            if not address.host or not 0 <= address.port <= 65_535:
+                raise ConfigError(_refusal("listen", str(address), "HOST:PORT"))
+
+    def _check_wire(self) -> None:
+        if self.frame_max != 0:
+            _within("frame_max", self.frame_max, limits.FRAME_MIN_BYTES, 2**31 - 1, "0 or ")
+        _within("channel_max", self.channel_max, 0, 65_535)
+        _within("heartbeat_s", self.heartbeat_s, 0, 65_535)
+        _within("handshake_s", self.handshake_s, 0.1, 3_600)
+        _within("message_bytes_max", self.message_bytes_max, 1, MESSAGE_BYTES_CEILING)
+
+    def _check_ceilings(self) -> None:
+        if self.consumer_timeout_ms is not None:
+            _within("consumer_timeout_ms", self.consumer_timeout_ms, 1, limits.TTL_MS_MAX)
+        if self.connections_max is not None:
+            _within("connections_max", self.connections_max, 1, 10_000_000)
+        if self.connection_channels_max is not None:
+            _within("connection_channels_max", self.connection_channels_max, 1, 65_535)
+
+    def _check_names(self) -> None:
+        names = [("default_user", self.default_user), ("default_vhost", self.default_vhost)]
+        names += [("product", self.product), ("product_version", self.product_version)]
+        names += [("loopback_users", user) for user in self.loopback_users]
+        names += [("default_user_tags", tag) for tag in self.default_user_tags]
+        for key, name in names:
+            if not 0 < len(name.encode("utf-8", "surrogateescape")) <= limits.SHORTSTR_BYTES_MAX:
+                raise ConfigError(_refusal(key, name, "1 to 255 bytes"))
+        if not self.default_pass:
+            raise ConfigError("default_pass is empty; an empty password can never log in")
+
+
+def _within(key: str, value: float, low: float, high: float, also: str = "") -> None:
+    if isinstance(value, bool) or not low <= value <= high:
+        raise ConfigError(_refusal(key, str(value), f"{also}{low} to {high}"))
+
+
+def _refusal(key: str, value: str, allowed: str) -> str:
+    return f'{key} is "{value}"; allowed: {allowed}'
