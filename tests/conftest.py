@@ -1,0 +1,105 @@
+"""Options, profiles and the broker that the tests with real sockets talk to.
+
+``--rabbitmq HOST:PORT`` runs those tests against that RabbitMQ instead of a Leveret of their own: the
+answers the tests expect are RabbitMQ's, so both must pass. ``LEVERET_KERNEL`` chooses the codec kernel
+of the Leveret that is started. ``--seed`` repeats the random choices of an earlier run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
+
+CI = bool(os.environ.get("CI"))
+
+settings.register_profile("leveret", deadline=None, derandomize=CI, print_blob=True)
+settings.load_profile("leveret")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run tests marked slow")
+    parser.addoption(
+        "--rabbitmq", metavar="HOST:PORT", help="talk to this RabbitMQ, not to Leveret"
+    )
+    parser.addoption("--seed", type=int, help="seed of the tests that choose at random")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--seed") is None:
+        config.option.seed = 1 if CI else random.SystemRandom().randrange(1 << 32)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    peer = config.getoption("--rabbitmq") or "a Leveret of our own"
+    kernel = os.environ.get("LEVERET_KERNEL", "as built")
+    return [f"broker: {peer}, kernel: {kernel}", f"repeat with: --seed {config.option.seed}"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        skip = pytest.mark.skip(reason="slow: runs with --slow")
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(skip)
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this run; printed with the output of a test that fails."""
+    value: int = request.config.option.seed
+    sys.stdout.write(f"repeat with: --seed {value}\n")
+    return value
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerUnderTest]:
+    """One broker for the whole run; tests keep apart by names of their own (``name``)."""
+    if address := request.config.getoption("--rabbitmq"):
+        yield rabbitmq(address)
+        return
+    running = start_leveret(tmp_path_factory.mktemp("leveret"))
+    yield running
+    stop_leveret(running)
+
+
+@pytest.fixture
+def own_leveret(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[..., BrokerUnderTest]]:
+    """Start Leveret nodes of the test's own; those still running are stopped after it."""
+    if request.config.getoption("--rabbitmq"):
+        pytest.skip("needs a node of its own")
+    started: list[BrokerUnderTest] = []
+
+    def start(*arguments: str, **environment: str) -> BrokerUnderTest:
+        folder = tmp_path / f"node{len(started)}"
+        folder.mkdir()
+        started.append(start_leveret(folder, *arguments, **environment))
+        return started[-1]
+
+    yield start
+    for node in started:
+        if node.process is not None and node.process.poll() is None:
+            stop_leveret(node)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"t-{uuid.uuid4().hex[:12]}"

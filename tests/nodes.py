@@ -1,0 +1,143 @@
+"""Brokers that tests talk to: a ``leveret serve`` of our own, or a RabbitMQ that runs already."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+READY_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 15.0
+
+
+@dataclass(slots=True)
+class BrokerUnderTest:
+    """Where the broker listens, which one it is, and its command line for users and permissions."""
+
+    kind: str  # "leveret" or "rabbitmq"
+    host: str
+    port: int
+    control: Callable[..., str]
+    pid: int | None = None
+    data: Path | None = None
+    log: Path | None = None
+    kernel: str = ""
+    process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@{self.host}:{self.port}/"
+
+    def expected(self, *, rabbitmq: Any, leveret: Any) -> Any:
+        """Return what is right for this broker, where Leveret differs from RabbitMQ on purpose."""
+        return rabbitmq if self.kind == "rabbitmq" else leveret
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """Return the environment for a subprocess: nothing of the checkout on ``sys.path``."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return environment | {"PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"} | extra
+
+
+def leveret_program() -> str:
+    beside = Path(sys.executable).with_name("leveret")
+    return str(beside) if beside.exists() else str(shutil.which("leveret"))
+
+
+READY = re.compile(r"leveret (\S+) ready: amqp://(.+):(\d+) data=(.+) kernel=(c|py)$")
+
+
+def start_leveret(folder: Path, *arguments: str, **environment: str) -> BrokerUnderTest:
+    """Start ``leveret serve`` on a free port with its data and log in ``folder``; wait until ready."""
+    data, log = folder / "data", folder / "log"
+    command = [
+        leveret_program(),
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--data",
+        str(data),
+        *arguments,
+    ]
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=clean_environment(**environment),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+    ready = _ready_line(process, log)
+
+    def control(*words: str) -> str:
+        asked = [leveret_program(), "ctl", "--data", str(data), *words]
+        return subprocess.run(
+            asked, cwd=folder, env=clean_environment(), check=True, capture_output=True, text=True
+        ).stdout
+
+    return BrokerUnderTest(
+        "leveret",
+        ready[2],
+        int(ready[3]),
+        control,
+        pid=process.pid,
+        data=data,
+        log=log,
+        kernel=ready[5],
+        process=process,
+    )
+
+
+def _ready_line(process: subprocess.Popen[str], log: Path) -> re.Match[str]:
+    os.set_blocking(process.stdout.fileno(), False)
+    deadline, seen = time.monotonic() + READY_TIMEOUT_S, ""
+    while time.monotonic() < deadline:
+        seen += process.stdout.read() or ""
+        for line in seen.splitlines():
+            if ready := READY.match(line):
+                os.set_blocking(process.stdout.fileno(), True)
+                return ready
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    pytest.fail(f"leveret serve was not ready; it said {seen!r} and\n{log.read_text()}")
+
+
+def stop_leveret(broker: BrokerUnderTest) -> None:
+    """Stop it with SIGTERM and hold it to a clean end: exit 0, no traceback in its log."""
+    process = broker.process
+    assert process is not None
+    assert broker.log is not None
+    process.terminate()
+    try:
+        status = process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        status = process.wait()
+    process.stdout.close()
+    log = broker.log.read_text()
+    assert status == 0, f"leveret serve ended with {status}:\n{log[-4000:]}"
+    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
+
+
+def rabbitmq(address: str) -> BrokerUnderTest:
+    host, _, port = address.rpartition(":")
+
+    def control(*words: str) -> str:
+        return subprocess.run(
+            ["rabbitmqctl", "-q", *words], check=True, capture_output=True, text=True
+        ).stdout
+
+    return BrokerUnderTest("rabbitmq", host, int(port), control)
