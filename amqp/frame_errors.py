@@ -1,0 +1,82 @@
+"""What RabbitMQ says about bytes that are no AMQP, in one place for both kernels.
+
+Frame errors name no method; what breaks the order method, header, body names the method whose
+content is due. Texts follow ``rabbit_reader`` and ``rabbit_command_assembler`` of 3.10.8.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.amqp import erlang_text
+from leveret.amqp.errors import FrameError, SyntaxError_, UnexpectedFrame
+from leveret.amqp.spec import BASIC_PUBLISH
+from leveret.core.limits import FRAME_OVERHEAD_BYTES
+
+_SNIPPET_BYTES: Final = 16
+
+
+def unknown_frame(kind: int, payload: bytes) -> FrameError:
+    """A frame of no known type, or one too short for its type."""
+    return FrameError(_snippet(kind, payload) + ": unknown_frame", 0)
+
+
+def frame_too_large(kind: int, size: int, frame_max: int) -> FrameError:
+    """A payload of more than ``frame_max`` bytes; refused from its frame header."""
+    allowed = frame_max - FRAME_OVERHEAD_BYTES
+    return FrameError(f"{_snippet(kind, b'')}: {{frame_too_large,{size},{allowed}}}", 0)
+
+
+def bad_end(kind: int, payload: bytes, end: int) -> FrameError:
+    """Another octet than 0xCE where the frame ends."""
+    text = _snippet(kind, payload) + ": "
+    column = erlang_text.column_after(text)
+    return FrameError(text + erlang_text.tagged("invalid_frame_end_marker", end, column), 0)
+
+
+def unexpected_frame(kind: int, payload: bytes) -> UnexpectedFrame:
+    """A heartbeat beside channel 0, or a header or body on it."""
+    return UnexpectedFrame(_snippet(kind, payload), 0)
+
+
+def no_method() -> UnexpectedFrame:
+    """A header or body on a channel that awaits no content."""
+    return UnexpectedFrame("expected method frame, got non method frame instead", 0)
+
+
+def no_header() -> UnexpectedFrame:
+    """Something else where the content header is due, or a header whose weight is not 0."""
+    return UnexpectedFrame(
+        "expected content header for class 60, got non content header frame instead", BASIC_PUBLISH
+    )
+
+
+def other_header(class_id: int) -> UnexpectedFrame:
+    """A content header of another class."""
+    return UnexpectedFrame(
+        f"expected content header for class 60, got one for class {class_id} instead", BASIC_PUBLISH
+    )
+
+
+def no_body() -> UnexpectedFrame:
+    """Something else where a body is due."""
+    return UnexpectedFrame(
+        "expected content body, got non content body frame instead", BASIC_PUBLISH
+    )
+
+
+def cannot_decode(ids: int, arguments: bytes) -> FrameError:
+    """Arguments that are not those of their method."""
+    # 255 bytes of text never show more octets than these.
+    return FrameError(f"cannot decode {erlang_text.octets(arguments[:256])}", ids)
+
+
+def malformed_properties() -> SyntaxError_:
+    """Properties that end too early or too late, or whose flags go on (RabbitMQ fails with 541)."""
+    return SyntaxError_("malformed content header", BASIC_PUBLISH)
+
+
+def _snippet(kind: int, payload: bytes) -> str:
+    quantity = "all" if len(payload) <= _SNIPPET_BYTES else "first 16"
+    text = f"type {kind}, {quantity} octets = "
+    return text + erlang_text.binary(payload[:_SNIPPET_BYTES], len(text))
