@@ -7,7 +7,6 @@ what is allowed. Which codec kernel runs is no setting but ``LEVERET_KERNEL`` in
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,6 +50,20 @@ def parse_address(text: str) -> Address:
     return Address(host, int(port))
 
 
+class SettingError(ConfigError):
+    """A setting has a value that cannot be used.
+
+    Args:
+        field: the field of ``Config``.
+        reason: what was found and what is allowed.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field} {reason}")
+        self.field = field
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What a broker is told.
@@ -59,8 +72,10 @@ class Config:
         listen: addresses for AMQP. An address of the default pair that the machine does not have
             (no IPv6) is left out; any other must be bound.
         data_dir: definitions, node id, lock and control socket.
-        log_level: used by ``leveret serve`` only; an embedding service has its own logging.
+        log_level: of the log on stderr. The three log settings are used by ``leveret serve`` only;
+            an embedding service has its own logging.
         log_file: where the log goes besides stderr; None is nowhere.
+        log_file_level: of that file; None is ``log_level``.
         handshake_s: from accept to connection.open.
         frame_max: offered frame size in bytes, overhead included; 0 is no limit.
         channel_max: offered number of channels per connection; 0 is no limit (65535).
@@ -75,6 +90,7 @@ class Config:
         default_user_tags: its tags.
         default_permissions: its configure, write and read patterns.
         default_vhost: made in an empty data directory.
+        load_definitions: a definitions file that is imported at every start, before clients are let in.
         loopback_users: users that may log in only from this machine.
         product: what server-properties call the broker. kombu switches its prefetch semantics on
             exactly ``RabbitMQ`` and a version of at least 3.3.
@@ -86,6 +102,7 @@ class Config:
     data_dir: Path = Path("data")
     log_level: str = "info"
     log_file: Path | None = None
+    log_file_level: str | None = None
     handshake_s: float = limits.HANDSHAKE_S
     frame_max: int = limits.FRAME_MAX_BYTES
     channel_max: int = limits.CHANNEL_MAX
@@ -99,6 +116,7 @@ class Config:
     default_user_tags: tuple[str, ...] = ("administrator",)
     default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
     default_vhost: str = "/"
+    load_definitions: Path | None = None
     loopback_users: tuple[str, ...] = ("guest",)
     product: str = "RabbitMQ"
     product_version: str = "3.10.8"
@@ -109,24 +127,22 @@ class Config:
         self._check_wire()
         self._check_ceilings()
         self._check_names()
-        if self.log_level not in LOG_LEVELS:
-            raise ConfigError(
-                _refusal("log_level", self.log_level, "one of " + ", ".join(LOG_LEVELS))
-            )
+        self._check_log()
 
-    @property
-    def log_level_number(self) -> int:
-        """The level as the logging module counts it; ``none`` is above all."""
-        if self.log_level == "none":
-            return logging.CRITICAL + 1
-        return logging.getLevelNamesMapping()[self.log_level.upper()]
+    def _check_log(self) -> None:
+        for field, level in (
+            ("log_level", self.log_level),
+            ("log_file_level", self.log_file_level),
+        ):
+            if level is not None and level not in LOG_LEVELS:
+                raise _refusal(field, level, ", ".join(LOG_LEVELS))
 
     def _check_listen(self) -> None:
         if not self.listen:
-            raise ConfigError("listen has no address; at least one is needed")
+            raise SettingError("listen", "has no address; at least one is needed")
         for address in self.listen:
             if not address.host or not 0 <= address.port <= 65_535:
-                raise ConfigError(_refusal("listen", str(address), "HOST:PORT"))
+                raise _refusal("listen", str(address), "HOST:PORT")
 
     def _check_wire(self) -> None:
         if self.frame_max != 0:
@@ -151,15 +167,15 @@ class Config:
         names += [("default_user_tags", tag) for tag in self.default_user_tags]
         for key, name in names:
             if not 0 < len(name.encode("utf-8", "surrogateescape")) <= limits.SHORTSTR_BYTES_MAX:
-                raise ConfigError(_refusal(key, name, "1 to 255 bytes"))
+                raise _refusal(key, name, "1 to 255 bytes")
         if not self.default_pass:
-            raise ConfigError("default_pass is empty; an empty password can never log in")
+            raise SettingError("default_pass", "is empty; an empty password can never log in")
 
 
 def _within(key: str, value: float, low: float, high: float, also: str = "") -> None:
     if isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(_refusal(key, str(value), f"{also}{low} to {high}"))
+        raise _refusal(key, str(value), f"{also}{low} to {high}")
 
 
-def _refusal(key: str, value: str, allowed: str) -> str:
-    return f'{key} is "{value}"; allowed: {allowed}'
+def _refusal(field: str, value: str, allowed: str) -> SettingError:
+    return SettingError(field, f'is "{value}"; allowed: {allowed}')

@@ -1,0 +1,247 @@
+"""Configuration files into a ``Config``: ``leveret.toml`` and, ending in ``.conf``, RabbitMQ's format.
+
+An unknown key is an error that names file, line and the nearest key there is. RabbitMQ's file is
+``key = value`` per line, ``#`` begins a comment anywhere, and the last of two equal keys counts.
+
+Differs from RabbitMQ: a bare port in ``listeners.tcp.*`` listens on 127.0.0.1 and ::1, not on all
+interfaces; nothing listens to the outside without being told its address.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from leveret.core.errors import ConfigError
+from leveret.server.config import Address, Config, SettingError, parse_address
+from leveret.server.settings import KEYS, OF_LATER_VERSIONS, WITHOUT_EFFECT, Key, conf_switch
+
+log = logging.getLogger(__name__)
+
+NATIVE: Final[dict[str, Key]] = {key.native: key for key in KEYS}
+RABBITMQ: Final[dict[str, Key]] = {
+    name: key for key in KEYS if key.from_conf is not None for name in key.rabbitmq
+}
+COLLECTED: Final = ("listeners.tcp", "default_user_tags", "loopback_users", "default_permissions")
+
+_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
+
+
+class Line(NamedTuple):
+    """One setting as it stands in a file of RabbitMQ's format."""
+
+    number: int
+    key: str
+    value: str
+
+
+class Found(NamedTuple):
+    """Values by field of ``Config``, and the line each came from."""
+
+    values: dict[str, Any]
+    lines: dict[str, int]
+
+
+def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
+    """Make the configuration from a file and what the command line says over it.
+
+    Args:
+        path: ``.conf`` is RabbitMQ's format, anything else TOML; None is no file.
+        given: fields of ``Config`` that overrule the file.
+
+    Raises:
+        ConfigError: one line, with file and line number where there is one.
+    """
+    found = Found({}, {}) if path is None else read(path)
+    values = found.values | (given or {})
+    try:
+        return Config(**values)
+    except SettingError as error:
+        if path is None or error.field not in found.lines or error.field in (given or {}):
+            raise
+        raise ConfigError(f"{path}:{found.lines[error.field]}: {error}") from error
+
+
+def read(path: Path) -> Found:
+    """Read a file of either format without judging the values as a whole."""
+    try:
+        source = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8") from error
+    return read_rabbitmq(source, path) if path.suffix == ".conf" else read_toml(source, path)
+
+
+def read_toml(source: str, path: Path) -> Found:
+    """Read the native format."""
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    where = dict(_toml_lines(source))
+    found = Found({}, {})
+    for name, value in _flat(document, ""):
+        line = where.get(name, 0)
+        key = NATIVE.get(name)
+        if key is None:
+            raise _unknown(path, line, name, list(NATIVE))
+        found.values[key.field] = _converted(key.from_toml, value, path, line, name)
+        found.lines[key.field] = line
+    return found
+
+
+def _flat(table: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _toml_lines(source: str) -> Iterator[tuple[str, int]]:
+    section = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        if header := _HEADER.match(line):
+            section = header[1] + "."
+        elif assignment := _ASSIGNMENT.match(line):
+            yield section + re.sub(r"[\"' ]", "", assignment[1]), number
+
+
+def read_rabbitmq(source: str, path: Path) -> Found:
+    """Read RabbitMQ's format."""
+    collected: dict[str, dict[str, Line]] = {group: {} for group in COLLECTED}
+    found = Found({}, {})
+    for line in _rabbitmq_lines(source, path):
+        group = next((g for g in COLLECTED if line.key == g or line.key.startswith(g + ".")), None)
+        if group is not None:
+            collected[group][line.key[len(group) + 1 :]] = line
+        elif line.key in RABBITMQ:
+            key = RABBITMQ[line.key]
+            assert key.from_conf is not None
+            found.values[key.field] = _converted(
+                key.from_conf, line.value, path, line.number, line.key
+            )
+            found.lines[key.field] = line.number
+        elif line.key in WITHOUT_EFFECT:
+            log.warning("%s:%d: %s has no effect: %s", path, *line[:2], WITHOUT_EFFECT[line.key])
+        elif line.key == "log.console":
+            _log_console(line, path, found)
+        else:
+            raise _unknown(path, line.number, line.key, _rabbitmq_names())
+    _take_collected(collected, path, found)
+    if "log_file_level" in found.values and found.values.get("log_file") is None:
+        found.values.setdefault("log_level", found.values["log_file_level"])
+    return found
+
+
+def _rabbitmq_names() -> list[str]:
+    names = [name for key in KEYS for name in key.rabbitmq]
+    return [*names, "listeners.tcp.default", "log.console", *WITHOUT_EFFECT]
+
+
+def _rabbitmq_lines(source: str, path: Path) -> Iterator[Line]:
+    for number, raw in enumerate(source.splitlines(), 1):
+        stripped = raw.partition("#")[0].strip()
+        if not stripped:
+            continue
+        key, equals, value = stripped.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise ConfigError(f'{path}:{number}: "{stripped}" is not key = value')
+        yield Line(number, key.strip(), value.strip())
+
+
+def _log_console(line: Line, path: Path, found: Found) -> None:
+    if not _converted(conf_switch, line.value, path, line.number, line.key):
+        found.values["log_level"] = "none"
+        found.lines["log_level"] = line.number
+
+
+def _take_collected(collected: dict[str, dict[str, Line]], path: Path, found: Found) -> None:
+    takers = (_listeners, _user_tags, _loopback_users, _permissions)
+    fields = ("listen", "default_user_tags", "loopback_users", "default_permissions")
+    for group, field, take in zip(COLLECTED, fields, takers, strict=True):
+        if lines := collected[group]:
+            found.values[field] = take(lines, path)
+            found.lines[field] = next(iter(lines.values())).number
+
+
+def _listeners(lines: dict[str, Line], path: Path) -> tuple[Address, ...]:
+    listen: list[Address] = []
+    for name, line in lines.items():
+        if not name or "." in name:
+            if line.value == "none" and not name:
+                continue
+            raise _unknown(path, line.number, line.key, ["listeners.tcp.default"])
+        if line.value.isdigit():
+            hosts = ("127.0.0.1", "::1")
+            listen += [_address(f"[{host}]:{line.value}", path, line) for host in hosts]
+        else:
+            listen.append(_address(line.value, path, line))
+    return tuple(dict.fromkeys(listen))
+
+
+def _address(value: str, path: Path, line: Line) -> Address:
+    if value.count(":") > 1 and not value.startswith("["):  # RabbitMQ takes ::1:5672
+        host, _, port = value.rpartition(":")
+        value = f"[{host}]:{port}"
+    return _converted(parse_address, value, path, line.number, line.key)  # type: ignore[no-any-return]
+
+
+def _named(lines: dict[str, Line], path: Path) -> Iterator[tuple[str, Line]]:
+    """Yield the names that are switched on."""
+    for name, line in lines.items():
+        if not name:
+            raise _unknown(path, line.number, line.key, [line.key + ".NAME"])
+        if _converted(conf_switch, line.value, path, line.number, line.key):
+            yield name, line
+
+
+def _user_tags(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
+    return tuple(name for name, _ in _named(lines, path))
+
+
+def _loopback_users(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
+    bare = lines.get("")
+    if bare is not None and bare.value != "none":
+        raise ConfigError(f'{path}:{bare.number}: loopback_users is "{bare.value}"; allowed: none')
+    if bare is not None:
+        return ()
+    return tuple(name for name, _ in _named(lines, path))  # as in RabbitMQ: replaces the default
+
+
+def _permissions(lines: dict[str, Line], path: Path) -> tuple[str, str, str]:
+    kinds = ("configure", "write", "read")
+    for name, line in lines.items():
+        if name not in kinds:
+            allowed = [f"default_permissions.{kind}" for kind in kinds]
+            raise _unknown(path, line.number, line.key, allowed)
+    got = [lines[kind].value if kind in lines else ".*" for kind in kinds]
+    return got[0], got[1], got[2]
+
+
+def _converted(convert: Any, value: Any, path: Path, line: int, name: str) -> Any:
+    try:
+        return convert(value)
+    except ValueError as error:
+        raise ConfigError(f'{path}:{line}: {name} is "{value}"; allowed: {error}') from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}:{line}: {name}: {error}") from error
+
+
+def _unknown(path: Path, line: int, name: str, known: list[str]) -> ConfigError:
+    if path.suffix == ".conf" and name.startswith(OF_LATER_VERSIONS):
+        return ConfigError(f'{path}:{line}: "{name}" is a key of RabbitMQ\'s that Leveret lacks')
+    leaves = {key.rpartition(".")[2]: key for key in known}
+    near = difflib.get_close_matches(name, known, 1, 0.6)
+    near = near or [leaves[leaf] for leaf in difflib.get_close_matches(name, leaves, 1, 0.6)]
+    tail = name.rpartition(".")[2]
+    near = near or [leaves[leaf] for leaf in difflib.get_close_matches(tail, leaves, 1, 0.7)]
+    suggestion = f'; did you mean "{near[0]}"?' if near else ""
+    return ConfigError(f'{path}:{line}: unknown key "{name}"{suggestion}')

@@ -1,0 +1,258 @@
+"""Every key of the two configuration files, with the field of ``Config`` it fills.
+
+One row per native key: ``leveret.toml`` nests them (``amqp.frame_max`` is ``frame_max`` under
+``[amqp]``), ``rabbitmq.conf`` writes them flat under RabbitMQ's names and units. A key of RabbitMQ's
+either has the effect RabbitMQ gives it, or is refused; those of ``WITHOUT_EFFECT`` are accepted
+because they tune a mechanism that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from leveret.server.config import LOG_LEVELS, Address, parse_address
+
+Converter = Callable[[Any], Any]
+
+
+class Key(NamedTuple):
+    """One setting.
+
+    Attributes:
+        native: dotted name in ``leveret.toml``.
+        field: field of ``Config``.
+        from_toml: turns TOML's value into the field's; raises ValueError.
+        rabbitmq: names in ``rabbitmq.conf``, ``$name`` for a free part; empty: none.
+        from_conf: turns the text of ``rabbitmq.conf`` into the field's value; raises ValueError. None
+            for names with a free part, which are collected by ``conf_file``.
+        unit: of the native value.
+    """
+
+    native: str
+    field: str
+    from_toml: Converter
+    rabbitmq: tuple[str, ...] = ()
+    from_conf: Converter | None = None
+    unit: str = ""
+
+
+def text(value: object) -> str:
+    """Take a string as it is."""
+    if not isinstance(value, str):
+        raise ValueError("a string")
+    return value
+
+
+def integer(value: object) -> int:
+    """Take an integer; booleans are none."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("an integer")
+    return value
+
+
+def integer_or_none(value: object) -> int | None:
+    """Take an integer, or ``"infinity"`` for no limit."""
+    if value == "infinity":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError('an integer or "infinity"')
+    return value
+
+
+def seconds(value: object) -> float:
+    """Take a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number of seconds")
+    return float(value)
+
+
+def strings(value: object) -> tuple[str, ...]:
+    """Take a list of strings."""
+    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+        raise ValueError("a list of strings")
+    return tuple(value)
+
+
+def addresses(value: object) -> tuple[Address, ...]:
+    """Take ``HOST:PORT`` or a list of them."""
+    entries = [value] if isinstance(value, str) else value
+    return tuple(parse_address(entry) for entry in strings(entries))
+
+
+def path(value: object) -> Path:
+    """Take a path; a relative one counts from the working directory."""
+    return Path(text(value)).expanduser()
+
+
+def patterns(value: object) -> tuple[str, str, str]:
+    """Take the configure, write and read patterns, in this order."""
+    entries = strings(value)
+    if len(entries) != 3:
+        raise ValueError("three patterns: configure, write, read")
+    return entries[0], entries[1], entries[2]
+
+
+def conf_integer(value: str) -> int:
+    """Read digits, as RabbitMQ writes its numbers."""
+    if not (value.isascii() and value.lstrip("-").isdigit()):
+        raise ValueError("an integer")
+    return int(value)
+
+
+def conf_limit(value: str) -> int | None:
+    """Read an integer or ``infinity``."""
+    return None if value == "infinity" else conf_integer(value)
+
+
+def conf_timeout(value: str) -> int | None:
+    """Read milliseconds, or ``undefined`` or ``false`` for none."""
+    return None if value in {"undefined", "false", "infinity"} else conf_integer(value)
+
+
+def conf_milliseconds(value: str) -> float:
+    """Read milliseconds into seconds."""
+    return conf_integer(value) / 1000
+
+
+def conf_level(value: str) -> str:
+    """Read a log level; RabbitMQ has four more, which fall to their neighbours."""
+    level = {"notice": "info", "warn": "warning", "alert": "critical", "emergency": "critical"}
+    found = level.get(value, value)
+    if found not in LOG_LEVELS:
+        raise ValueError(", ".join(LOG_LEVELS))
+    return found
+
+
+def conf_log_file(value: str) -> Path | None:
+    """Read a path, or ``false`` for no file."""
+    return None if value == "false" else path(value)
+
+
+def conf_switch(value: str) -> bool:
+    """Read ``true`` or ``false``."""
+    if value not in {"true", "false"}:
+        raise ValueError("true or false")
+    return value == "true"
+
+
+KEYS: Final = (
+    Key("listen", "listen", addresses, ("listeners.tcp.$name",)),
+    Key("data_dir", "data_dir", path),
+    Key("log.level", "log_level", text, ("log.console.level", "log.level"), conf_level),
+    Key("log.file", "log_file", path, ("log.file",), conf_log_file),
+    Key("log.file_level", "log_file_level", text, ("log.file.level",), conf_level),
+    Key("amqp.handshake_s", "handshake_s", seconds, ("handshake_timeout",), conf_milliseconds, "s"),
+    Key("amqp.frame_max", "frame_max", integer, ("frame_max",), conf_integer, "bytes"),
+    Key("amqp.channel_max", "channel_max", integer, ("channel_max",), conf_integer, "channels"),
+    Key("amqp.heartbeat_s", "heartbeat_s", integer, ("heartbeat",), conf_integer, "s"),
+    Key(
+        "amqp.message_bytes_max",
+        "message_bytes_max",
+        integer,
+        ("max_message_size",),
+        conf_integer,
+        "bytes",
+    ),
+    Key(
+        "amqp.consumer_timeout_ms",
+        "consumer_timeout_ms",
+        integer_or_none,
+        ("consumer_timeout",),
+        conf_timeout,
+        "ms",
+    ),
+    Key(
+        "limits.connections",
+        "connections_max",
+        integer_or_none,
+        ("connection_max",),
+        conf_limit,
+        "connections",
+    ),
+    Key(
+        "limits.channels_per_connection",
+        "connection_channels_max",
+        integer_or_none,
+        unit="channels",
+    ),
+    Key("defaults.user", "default_user", text, ("default_user",), text),
+    Key("defaults.pass", "default_pass", text, ("default_pass",), text),
+    Key("defaults.user_tags", "default_user_tags", strings, ("default_user_tags.$tag",)),
+    Key(
+        "defaults.permissions",
+        "default_permissions",
+        patterns,
+        (
+            "default_permissions.configure",
+            "default_permissions.write",
+            "default_permissions.read",
+        ),
+    ),
+    Key("defaults.vhost", "default_vhost", text, ("default_vhost",), text),
+    Key(
+        "definitions.file",
+        "load_definitions",
+        path,
+        ("load_definitions", "definitions.local.path"),
+        path,
+    ),
+    Key(
+        "access.loopback_users",
+        "loopback_users",
+        strings,
+        ("loopback_users", "loopback_users.$user"),
+    ),
+    Key("announce.product", "product", text, ("product.name",), text),
+    Key("announce.version", "product_version", text, ("product.version",), text),
+    Key("announce.cluster_name", "cluster_name", text, ("cluster_name",), text),
+)
+
+WITHOUT_EFFECT: Final = {
+    "num_acceptors.tcp": "one event loop accepts all connections",
+    "definitions.import_backend": "local_filesystem is the only one",
+    "tcp_listen_options.nodelay": "always on",
+}
+"""RabbitMQ's keys that are accepted and say in the log that they do nothing."""
+
+OF_LATER_VERSIONS: Final = (
+    "auth_backends",
+    "auth_mechanisms",
+    "cluster_formation",
+    "cluster_keepalive_interval",
+    "cluster_partition_handling",
+    "collect_statistics",
+    "disk_free_limit",
+    "listeners.ssl",
+    "log.channel",
+    "log.connection",
+    "log.default",
+    "log.dir",
+    "log.exchange",
+    "log.federation",
+    "log.file.formatter",
+    "log.file.rotation",
+    "log.mirroring",
+    "log.queue",
+    "log.syslog",
+    "log.upgrade",
+    "management",
+    "mirroring_sync_batch_size",
+    "mqtt",
+    "msg_store_file_size_limit",
+    "prometheus",
+    "proxy_protocol",
+    "queue_index_embed_msgs_below",
+    "queue_leader_locator",
+    "queue_master_locator",
+    "reverse_dns_lookups",
+    "ssl_options",
+    "statistics",
+    "stomp",
+    "tcp_listen_options",
+    "total_memory_available_override_value",
+    "vm_memory",
+    "web_",
+)
+"""What RabbitMQ's keys begin with that Leveret does not have: refused, but not as a typing error."""

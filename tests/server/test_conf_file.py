@@ -1,0 +1,265 @@
+"""The two file formats: what each key does, and what each mistake says."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leveret.core.errors import ConfigError
+from leveret.server import conf_file
+from leveret.server.config import Address, Config
+from leveret.server.settings import KEYS, WITHOUT_EFFECT
+
+EVERY_NATIVE_KEY = """
+listen = ["127.0.0.1:5999", "[::1]:5999"]
+data_dir = "/var/lib/leveret"
+
+[log]
+level = "debug"
+file = "/var/log/leveret.log"
+file_level = "error"
+
+[amqp]
+handshake_s = 2.5
+frame_max = 8192
+channel_max = 10
+heartbeat_s = 7
+message_bytes_max = 1000
+consumer_timeout_ms = "infinity"
+
+[limits]
+connections = 3
+channels_per_connection = 4
+
+[defaults]
+user = "hare"
+pass = "form"
+user_tags = ["monitoring", "management"]
+permissions = ["a", "b", "c"]
+vhost = "field"
+
+[definitions]
+file = "defs.json"
+
+[access]
+loopback_users = []
+
+[announce]
+product = "Leveret"
+version = "9"
+cluster_name = "burrow"
+"""
+
+EVERY_VALUE = {
+    "listen": (Address("127.0.0.1", 5999), Address("::1", 5999)),
+    "data_dir": Path("/var/lib/leveret"),
+    "log_level": "debug",
+    "log_file": Path("/var/log/leveret.log"),
+    "log_file_level": "error",
+    "handshake_s": 2.5,
+    "frame_max": 8192,
+    "channel_max": 10,
+    "heartbeat_s": 7,
+    "message_bytes_max": 1000,
+    "consumer_timeout_ms": None,
+    "connections_max": 3,
+    "connection_channels_max": 4,
+    "default_user": "hare",
+    "default_pass": "form",
+    "default_user_tags": ("monitoring", "management"),
+    "default_permissions": ("a", "b", "c"),
+    "default_vhost": "field",
+    "load_definitions": Path("defs.json"),
+    "loopback_users": (),
+    "product": "Leveret",
+    "product_version": "9",
+    "cluster_name": "burrow",
+}
+
+RABBITMQ = [
+    ("listeners.tcp.default = 5999", "listen", EVERY_VALUE["listen"]),
+    ("listeners.tcp.1 = 0.0.0.0:5000", "listen", (Address("0.0.0.0", 5000),)),
+    ("listeners.tcp.local = [::1]:5000", "listen", (Address("::1", 5000),)),
+    ("listeners.tcp.local = ::1:5000", "listen", (Address("::1", 5000),)),
+    (
+        "listeners.tcp.a = 127.0.0.1:1\nlisteners.tcp.b = 127.0.0.1:2",
+        "listen",
+        (Address("127.0.0.1", 1), Address("127.0.0.1", 2)),
+    ),
+    ("heartbeat = 7", "heartbeat_s", 7),
+    ("frame_max = 8192", "frame_max", 8192),
+    ("frame_max = 0", "frame_max", 0),
+    ("channel_max = 10 # ten", "channel_max", 10),
+    ("handshake_timeout = 2500", "handshake_s", 2.5),
+    ("default_vhost = field", "default_vhost", "field"),
+    ("default_user = hare", "default_user", "hare"),
+    ("default_pass = a = b", "default_pass", "a = b"),
+    (
+        "default_user_tags.monitoring = true\ndefault_user_tags.administrator = false",
+        "default_user_tags",
+        ("monitoring",),
+    ),
+    ("default_permissions.write = ^a", "default_permissions", (".*", "^a", ".*")),
+    ("loopback_users = none", "loopback_users", ()),
+    ("loopback_users.guest = false", "loopback_users", ()),
+    ("loopback_users.hare = true", "loopback_users", ("hare",)),
+    ("max_message_size = 1000", "message_bytes_max", 1000),
+    ("log.console.level = debug", "log_level", "debug"),
+    ("log.console.level = notice", "log_level", "info"),
+    ("log.console = false", "log_level", "none"),
+    ("log.level = error", "log_level", "error"),
+    ("log.file = a.log", "log_file", Path("a.log")),
+    ("log.file = false", "log_file", None),
+    ("log.file = a.log\nlog.file.level = error", "log_file_level", "error"),
+    ("log.file.level = error", "log_level", "error"),
+    ("consumer_timeout = 5000", "consumer_timeout_ms", 5000),
+    ("consumer_timeout = undefined", "consumer_timeout_ms", None),
+    ("connection_max = 9", "connections_max", 9),
+    ("connection_max = infinity", "connections_max", None),
+    ("load_definitions = /d.json", "load_definitions", Path("/d.json")),
+    ("definitions.local.path = /d.json", "load_definitions", Path("/d.json")),
+    ("product.name = Leveret", "product", "Leveret"),
+    ("product.version = 9", "product_version", "9"),
+    ("cluster_name = burrow", "cluster_name", "burrow"),
+    ("heartbeat = 1\nheartbeat = 2", "heartbeat_s", 2),
+]
+
+MISTAKES = [
+    ("a.toml", "frame_max = 1", '1: unknown key "frame_max"; did you mean "amqp.frame_max"?'),
+    ("a.toml", "[amqp]\nheartbeat = 3", '2: unknown key "amqp.heartbeat"; did you mean "amqp.heartbeat_s"?'),
+    ("a.toml", "[amqp]\n\nchanel_max = 3", '3: unknown key "amqp.chanel_max"; did you mean "amqp.channel_max"?'),
+    ("a.toml", "zzz = 3", '1: unknown key "zzz"'),
+    ("a.toml", "[amqp]\nframe_max = 5", '2: frame_max is "5"; allowed: 0 or 4096 to 2147483647'),
+    ("a.toml", '[amqp]\nframe_max = "5"', '2: amqp.frame_max is "5"; allowed: an integer'),
+    ("a.toml", "[amqp]\nframe_max = true", '2: amqp.frame_max is "True"; allowed: an integer'),
+    ("a.toml", "listen = 5", '1: listen is "5"; allowed: a list of strings'),
+    ("a.toml", "listen = []", "1: listen has no address; at least one is needed"),
+    ("a.toml", 'listen = "x:y"', '1: listen: address "x:y" is not HOST:PORT with a port from 0 to 65535'),
+    ("a.toml", "[defaults]\npermissions = ['a']", "2: defaults.permissions is \"['a']\"; allowed: three patterns: configure, write, read"),
+    ("a.toml", '[log]\nlevel = "loud"', '2: log_level is "loud"; allowed: debug, info, warning, error, critical, none'),
+    ("a.toml", "listen =", ": not valid TOML: Invalid value (at end of document)"),
+    ("a.conf", "# fine\nheartbeats = 3", '2: unknown key "heartbeats"; did you mean "heartbeat"?'),
+    ("a.conf", "listener.tcp.default = 3", '1: unknown key "listener.tcp.default"; did you mean "listeners.tcp.default"?'),
+    ("a.conf", "log.consol.level = info", '1: unknown key "log.consol.level"; did you mean "log.console.level"?'),
+    ("a.conf", "heartbeat", '1: "heartbeat" is not key = value'),
+    ("a.conf", "heartbeat = soon", '1: heartbeat is "soon"; allowed: an integer'),
+    ("a.conf", "\nheartbeat = 70000", '2: heartbeat_s is "70000"; allowed: 0 to 65535'),
+    ("a.conf", "loopback_users = all", '1: loopback_users is "all"; allowed: none'),
+    ("a.conf", "loopback_users.guest = no", '1: loopback_users.guest is "no"; allowed: true or false'),
+    ("a.conf", "listeners.tcp = none", "1: listen has no address; at least one is needed"),
+    ("a.conf", "default_permissions.wrte = a", '1: unknown key "default_permissions.wrte"; did you mean "default_permissions.write"?'),
+    ("a.conf", "default_user_tags = administrator", '1: unknown key "default_user_tags"; did you mean "default_user_tags.NAME"?'),
+    ("a.conf", "disk_free_limit.absolute = 1GB", '1: "disk_free_limit.absolute" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "log.console.level = loud", '1: log.console.level is "loud"; allowed: debug, info, warning, error, critical, none'),
+]  # fmt: skip
+
+
+def written(folder: Path, name: str, source: str) -> Path:
+    path = folder / name
+    path.write_text(source, "utf-8")
+    return path
+
+
+def test_every_native_key_reaches_its_field(tmp_path: Path) -> None:
+    config = conf_file.load(written(tmp_path, "leveret.toml", EVERY_NATIVE_KEY))
+
+    assert {f.name: getattr(config, f.name) for f in dataclasses.fields(config)} == EVERY_VALUE
+
+
+def test_every_field_of_the_configuration_has_a_native_key() -> None:
+    assert sorted(key.field for key in KEYS) == sorted(f.name for f in dataclasses.fields(Config))
+
+
+@pytest.mark.parametrize(("source", "field", "value"), RABBITMQ)
+def test_a_key_of_rabbitmq_has_its_effect(
+    tmp_path: Path, source: str, field: str, value: object
+) -> None:
+    config = conf_file.load(written(tmp_path, "rabbitmq.conf", source))
+
+    assert getattr(config, field) == value
+
+
+def test_every_key_of_rabbitmq_in_the_table_is_tried_above() -> None:
+    tried = "\n".join(source for source, _, _ in RABBITMQ)
+
+    for name in (name for key in KEYS for name in key.rabbitmq):
+        prefix = re.escape(name.partition("$")[0])
+        if not name.startswith("default_permissions"):
+            assert re.search(rf"^{prefix}", tried, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_key_without_effect_is_accepted_and_said(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        config = conf_file.load(written(tmp_path, "rabbitmq.conf", f"{name} = 10"))
+
+    assert config == Config()
+    assert f"rabbitmq.conf:1: {name} has no effect" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "source", "said"), MISTAKES)
+def test_a_mistake_is_told_in_one_line_with_its_place(
+    tmp_path: Path, name: str, source: str, said: str
+) -> None:
+    path = written(tmp_path, name, source)
+
+    with pytest.raises(ConfigError) as caught:
+        conf_file.load(path)
+
+    assert str(caught.value) == f"{path}{said if said.startswith(':') else ':' + said}"
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.toml: No such file"):
+        conf_file.load(tmp_path / "none.toml")
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xff\xfe\x00")
+
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        conf_file.load(tmp_path / "a.toml")
+
+
+def test_the_command_line_overrules_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "leveret.toml", 'data_dir = "a"\n[log]\nlevel = "debug"')
+
+    config = conf_file.load(path, {"data_dir": Path("b")})
+
+    assert (config.data_dir, config.log_level) == (Path("b"), "debug")
+
+
+def test_a_bad_value_from_the_command_line_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "leveret.toml", '[log]\nlevel = "debug"')
+
+    with pytest.raises(ConfigError) as caught:
+        conf_file.load(path, {"log_level": "loud"})
+
+    assert str(path) not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"channel_max": 65_536}, 'channel_max is "65536"'),
+        ({"handshake_s": 0}, 'handshake_s is "0"'),
+        ({"message_bytes_max": 536_870_913}, "message_bytes_max is"),
+        ({"consumer_timeout_ms": 0}, "consumer_timeout_ms is"),
+        ({"connections_max": 0}, "connections_max is"),
+        ({"connection_channels_max": 0}, "connection_channels_max is"),
+        ({"default_user": "x" * 256}, "default_user is"),
+        ({"default_vhost": ""}, "default_vhost is"),
+        ({"default_pass": ""}, "default_pass is empty"),
+        ({"listen": (Address("", 1),)}, "listen is"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Config(**change)
