@@ -1,0 +1,86 @@
+"""Bindings: what leads from an exchange to a queue or to another exchange.
+
+A binding is identified by source, kind and name of the destination, routing key and arguments
+(RabbitMQ's ``#binding{}`` with its arguments sorted). The type letters of the arguments are part of
+it: ``{"a": signedint 1}`` and ``{"a": long 1}`` are two bindings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Field, Table
+
+QUEUE: Final = "queue"
+EXCHANGE: Final = "exchange"
+
+Frozen: TypeAlias = tuple[Any, ...]
+Identity: TypeAlias = tuple[str, str, bytes, Frozen]  # without the source
+
+NO_ARGUMENTS: Final[Frozen] = ()
+
+
+class Binding:
+    """One way out of an exchange.
+
+    Attributes:
+        source: name of the exchange it belongs to.
+        kind: ``QUEUE`` or ``EXCHANGE``, what the destination is.
+        destination: its name.
+        key: the routing key, or the pattern of a topic exchange.
+        arguments: as declared.
+        target: the queue entry or the ``Exchange`` itself; what a route holds.
+        is_durable: whether both ends are; only then it is kept over a restart.
+        identity: what makes it the same as another binding of its source.
+    """
+
+    __slots__ = (
+        "arguments",
+        "destination",
+        "identity",
+        "is_durable",
+        "key",
+        "kind",
+        "source",
+        "target",
+    )
+
+    def __init__(
+        self,
+        source: str,
+        identity: Identity,
+        arguments: Table,
+        target: Any,
+        is_durable: bool = False,
+    ) -> None:
+        self.source = source
+        self.identity = identity
+        self.kind, self.destination, self.key, _ = identity
+        self.arguments = arguments
+        self.target = target
+        self.is_durable = is_durable
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.source!r} -{self.key!r}-> {self.kind} {self.destination!r}>"
+
+
+def identity_of(kind: str, destination: str, key: bytes, arguments: Table) -> Identity:
+    """Return what tells one binding of a source from another."""
+    return (kind, destination, key, freeze(arguments) if arguments else NO_ARGUMENTS)
+
+
+def freeze(table: Table) -> Frozen:
+    """Return a table as nested tuples, sorted by key: equal exactly when types and values are."""
+    return tuple((key, *_freeze_field(table[key])) for key in sorted(table))
+
+
+def _freeze_field(field: Field) -> tuple[str, Any]:
+    letter, value = field
+    if letter == "F":
+        return letter, freeze(value)
+    if letter == "A":
+        return letter, tuple(_freeze_field(each) for each in value)
+    if isinstance(value, float):
+        return letter, value.hex()  # so that a NaN is the same binding twice
+    return letter, value

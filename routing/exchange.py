@@ -1,0 +1,131 @@
+"""Exchanges, and the registry of their types.
+
+The type of an exchange is a *matcher*: an index over the bindings of that one exchange. New types
+(a plug-in's) are added with ``register_type``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from leveret.routing.direct import DirectMatcher
+from leveret.routing.fanout import FanoutMatcher
+from leveret.routing.headers import HeadersMatcher
+from leveret.routing.topic import TopicMatcher
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
+    from leveret.routing.bindings import Binding, Identity
+
+ALTERNATE_EXCHANGE: Final = "alternate-exchange"
+DEFAULT_EXCHANGE: Final = ""
+
+
+class Matcher(Protocol):
+    """What an exchange type does: keep the bindings of an exchange and say which match."""
+
+    @property
+    def uses_headers(self) -> bool:
+        """Whether two messages with the same keys may go different ways."""
+
+    def check(self, key: bytes, arguments: Table) -> None:
+        """Refuse a binding that this type cannot keep, with a ``SoftError``."""
+
+    def add(self, binding: Binding) -> None:
+        """Take a new binding in."""
+
+    def remove(self, binding: Binding) -> None:
+        """Forget a binding that was added."""
+
+    def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
+        """Put the ``target`` of every matching binding into ``found`` as a key."""
+
+
+_TYPES: Final[dict[str, Callable[[], Matcher]]] = {
+    "direct": DirectMatcher,
+    "fanout": FanoutMatcher,
+    "topic": TopicMatcher,
+    "headers": HeadersMatcher,
+}
+
+
+def register_type(name: str, matcher: Callable[[], Matcher]) -> None:
+    """Make exchanges of type ``name`` possible.
+
+    Raises:
+        ValueError: the name is taken.
+    """
+    if name in _TYPES:
+        raise ValueError(f"exchange type {name!r} is registered already")
+    _TYPES[name] = matcher
+
+
+def is_type(name: str) -> bool:
+    """Return whether exchanges of this type can be made."""
+    return name in _TYPES
+
+
+def type_names() -> list[str]:
+    """Return the types there are."""
+    return sorted(_TYPES)
+
+
+class Exchange:
+    """One exchange of a vhost with the index over its bindings.
+
+    Attributes:
+        bindings: the bindings of which it is the source, by identity.
+        exchange_bindings: how many of them lead to exchanges; 0 lets a route end early.
+        alternate: where to go when nothing matches; its argument wins over a policy's.
+        matcher: the index.
+    """
+
+    __slots__ = (
+        "_policy_alternate",
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "durable",
+        "exchange_bindings",
+        "internal",
+        "matcher",
+        "name",
+        "type",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        type: str = "direct",
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Table | None = None,
+    ) -> None:
+        self.name = name
+        self.type = type
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: Table = arguments or {}
+        self.matcher = _TYPES[type]()
+        self.bindings: dict[Identity, Binding] = {}
+        self.exchange_bindings = 0
+        self._policy_alternate: str | None = None
+
+    @property
+    def alternate(self) -> str | None:
+        """The name of the alternate exchange in effect."""
+        field = self.arguments.get(ALTERNATE_EXCHANGE)
+        if field is not None and field[0] == "S":
+            name: str = field[1].decode("utf-8", "surrogateescape")
+            return name
+        return self._policy_alternate
+
+    def set_policy_alternate(self, name: str | None) -> None:
+        """Take the alternate exchange of the policy that applies now."""
+        self._policy_alternate = name
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r} {self.type}>"

@@ -1,0 +1,40 @@
+"""Fanout exchanges: every binding matches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from leveret.routing.direct import forget
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.amqp.tables import Table
+    from leveret.routing.bindings import Binding
+
+
+class FanoutMatcher:
+    """All targets, each counted once per binding."""
+
+    __slots__ = ("_targets",)
+
+    uses_headers: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._targets: dict[Any, int] = {}
+
+    @staticmethod
+    def check(key: bytes, arguments: Table) -> None:
+        """Accept every binding; key and arguments mean nothing here."""
+
+    def add(self, binding: Binding) -> None:
+        """Take a new binding in."""
+        self._targets[binding.target] = self._targets.get(binding.target, 0) + 1
+
+    def remove(self, binding: Binding) -> None:
+        """Forget a binding that was added."""
+        forget(self._targets, binding.target)
+
+    def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
+        """Put all targets into ``found``."""
+        found.update(self._targets)

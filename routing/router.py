@@ -1,0 +1,86 @@
+"""From an exchange to the queues, over exchange bindings and alternate exchanges.
+
+The work list starts with the exchange published to. Each exchange is visited once: what its type
+matches over *all* keys of the message (the routing key, later CC and BCC too) are its destinations;
+when there are none, its alternate exchange is the only one. Queues are collected in the order found,
+each once, so cycles and double paths end in one copy per queue. Missing exchanges lead nowhere.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.routing.exchange import DEFAULT_EXCHANGE, Exchange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.amqp.tables import Table
+    from leveret.routing.topology import Topology
+
+
+class Routed:
+    """Where a message goes.
+
+    Attributes:
+        queues: the broker's queue entries, each once.
+        needs_headers: a headers exchange was on the way, so the answer holds for these headers
+            only. It is set whether or not headers were given, and whether or not it matched.
+    """
+
+    __slots__ = ("needs_headers", "queues")
+
+    def __init__(self, queues: list[Any], needs_headers: bool) -> None:
+        self.queues = queues
+        self.needs_headers = needs_headers
+
+
+def route(
+    topology: Topology, exchange: Exchange, keys: Sequence[bytes], headers: Table | None
+) -> Routed:
+    """Return the queues for a message with these routing keys and headers.
+
+    Args:
+        topology: of the vhost.
+        exchange: where it was published.
+        keys: all of its routing keys, bytes as on the wire.
+        headers: its headers table; None when not decoded (then look at ``needs_headers``).
+    """
+    if exchange.name == DEFAULT_EXCHANGE:
+        return Routed(topology.queues_named(keys), False)
+    found: dict[Any, Any] = {}
+    exchange.matcher.match(keys, headers, found)
+    if found and not exchange.exchange_bindings:
+        return Routed(list(found), exchange.matcher.uses_headers)
+    return _walk(topology, exchange, keys, headers, found)
+
+
+def _walk(
+    topology: Topology,
+    exchange: Exchange,
+    keys: Sequence[bytes],
+    headers: Table | None,
+    found: dict[Any, Any],
+) -> Routed:
+    queues: dict[Any, None] = {}
+    work = [exchange]
+    seen = {exchange.name}
+    needs_headers = exchange.matcher.uses_headers
+    for each in work:
+        if each is not exchange:
+            found = {}
+            each.matcher.match(keys, headers, found)
+            needs_headers = needs_headers or each.matcher.uses_headers
+        for target in found or _alternate(topology, each):
+            if type(target) is not Exchange:
+                queues[target] = None
+            elif target.name not in seen:
+                seen.add(target.name)
+                work.append(target)
+    return Routed(list(queues), needs_headers)
+
+
+def _alternate(topology: Topology, exchange: Exchange) -> tuple[Exchange, ...]:
+    name = exchange.alternate
+    target = topology.exchanges.get(name) if name is not None else None
+    return (target,) if target is not None else ()

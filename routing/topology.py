@@ -1,0 +1,216 @@
+"""What is bound to what in one vhost.
+
+``Topology`` holds exchanges, bindings and the broker's queue entries, and keeps three indexes in
+step: the exchange's own bindings, the exchange type's matcher, and the bindings by destination (so
+that deleting a queue costs its own bindings and nothing else). Every change adds one to ``epoch``;
+whoever keeps routes compares it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from leveret.amqp.errors import NotFound
+from leveret.routing.bindings import EXCHANGE, QUEUE, Binding, identity_of
+from leveret.routing.exchange import Exchange
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
+
+Place: TypeAlias = tuple[str, str]  # kind and name of a destination
+
+
+class Removed:
+    """What went away with something: all bindings, and the auto-delete exchanges left bare.
+
+    The thing that was asked to go is not listed, except an exchange: it is the first one.
+    """
+
+    __slots__ = ("bindings", "exchanges")
+
+    def __init__(self) -> None:
+        self.bindings: list[Binding] = []
+        self.exchanges: list[Exchange] = []
+
+
+class Topology:
+    """Exchanges, queues and bindings of one vhost.
+
+    Attributes:
+        vhost: its name, for the texts of errors.
+        exchanges: by name; change it with the methods only.
+        queues: the broker's queue entries by name. An entry is hashed by identity, has ``durable``
+            and keeps its identity when the queue's actors are restarted.
+        epoch: grows with every change.
+    """
+
+    __slots__ = ("_incoming", "epoch", "exchanges", "queues", "vhost")
+
+    def __init__(self, vhost: str = "/") -> None:
+        self.vhost = vhost
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Any] = {}
+        self.epoch = 0
+        self._incoming: dict[Place, dict[Binding, None]] = {}
+
+    # Look-ups.
+
+    def exchange(self, name: str) -> Exchange:
+        """Return an exchange.
+
+        Raises:
+            NotFound: with RabbitMQ's text.
+        """
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{self.vhost}'")
+        return exchange
+
+    def queue(self, name: str) -> Any:
+        """Return a queue entry.
+
+        Raises:
+            NotFound: with RabbitMQ's text.
+        """
+        entry = self.queues.get(name)
+        if entry is None:
+            raise NotFound(f"no queue '{name}' in vhost '{self.vhost}'")
+        return entry
+
+    def queues_named(self, keys: Iterable[bytes]) -> list[Any]:
+        """Return the queues whose names these keys are: the default exchange's routing."""
+        queues = self.queues
+        names = (key.decode("utf-8", "surrogateescape") for key in keys)
+        return [queues[name] for name in dict.fromkeys(names) if name in queues]
+
+    def bindings(self) -> list[Binding]:
+        """Return all bindings of the vhost, without the default exchange's implicit ones."""
+        return [
+            binding
+            for exchange in self.exchanges.values()
+            for binding in exchange.bindings.values()
+        ]
+
+    def bindings_to(self, kind: str, name: str) -> list[Binding]:
+        """Return the bindings that lead to a queue or exchange."""
+        return list(self._incoming.get((kind, name), ()))
+
+    # Changes.
+
+    def touch(self) -> None:
+        """Make all kept routes stale (a policy changed an alternate exchange, for one)."""
+        self.epoch += 1
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Take a new exchange in; its name must be free."""
+        assert exchange.name not in self.exchanges, exchange
+        self.exchanges[exchange.name] = exchange
+        self.epoch += 1
+
+    def remove_exchange(self, name: str) -> Removed:
+        """Delete an exchange with all bindings from it and to it."""
+        removed = Removed()
+        self._remove_exchanges(deque([self.exchanges[name]]), removed)
+        return removed
+
+    def add_queue(self, name: str, entry: Any) -> None:
+        """Take a new queue's entry in; its name must be free."""
+        assert name not in self.queues, name
+        self.queues[name] = entry
+        self.epoch += 1
+
+    def remove_queue(self, name: str) -> Removed:
+        """Delete a queue's entry with all bindings to it."""
+        removed = Removed()
+        del self.queues[name]
+        self.epoch += 1
+        self._remove_exchanges(self._unbind_all_to((QUEUE, name), removed), removed)
+        return removed
+
+    def bind(
+        self, source: str, kind: str, destination: str, key: bytes, arguments: Table
+    ) -> Binding | None:
+        """Bind a queue or an exchange to an exchange.
+
+        Args:
+            source: the exchange that gets the binding; not the default one.
+            kind: ``bindings.QUEUE`` or ``bindings.EXCHANGE``.
+            destination: name of what it leads to; not the default exchange.
+            key: routing key or pattern.
+            arguments: part of the binding's identity whatever the exchange's type.
+
+        Returns:
+            The binding, or None when the same one was there already.
+
+        Raises:
+            NotFound: an end is missing, the source before the destination.
+            PreconditionFailed: the exchange type refuses the arguments.
+        """
+        exchange = self.exchange(source)
+        target = self.queue(destination) if kind == QUEUE else self.exchange(destination)
+        exchange.matcher.check(key, arguments)
+        identity = identity_of(kind, destination, key, arguments)
+        if identity in exchange.bindings:
+            return None
+        is_durable = exchange.durable and bool(target.durable)
+        binding = Binding(source, identity, arguments, target, is_durable)
+        exchange.bindings[identity] = binding
+        exchange.matcher.add(binding)
+        exchange.exchange_bindings += kind == EXCHANGE
+        self._incoming.setdefault((kind, destination), {})[binding] = None
+        self.epoch += 1
+        return binding
+
+    def unbind(
+        self, source: str, kind: str, destination: str, key: bytes, arguments: Table
+    ) -> Removed:
+        """Take a binding away; nothing happens when it, or an end of it, is not there."""
+        removed = Removed()
+        exchange = self.exchanges.get(source)
+        identity = identity_of(kind, destination, key, arguments)
+        binding = exchange.bindings.get(identity) if exchange is not None else None
+        if exchange is None or binding is None:
+            return removed
+        self._drop(binding, removed)
+        if exchange.auto_delete and not exchange.bindings:
+            self._remove_exchanges(deque([exchange]), removed)
+        return removed
+
+    def _remove_exchanges(self, doomed: deque[Exchange], removed: Removed) -> None:
+        """Delete exchanges, and those auto-delete ones that lose their last binding by it."""
+        while doomed:
+            exchange = doomed.popleft()
+            if self.exchanges.pop(exchange.name, None) is None:
+                continue
+            self.epoch += 1
+            removed.exchanges.append(exchange)
+            for binding in list(exchange.bindings.values()):
+                self._drop(binding, removed)
+            doomed += self._unbind_all_to((EXCHANGE, exchange.name), removed)
+
+    def _unbind_all_to(self, place: Place, removed: Removed) -> deque[Exchange]:
+        """Drop the bindings to a place; return the auto-delete exchanges left without any."""
+        bare: deque[Exchange] = deque()
+        for binding in list(self._incoming.get(place, ())):
+            self._drop(binding, removed)
+            source = self.exchanges.get(binding.source)
+            if source is not None and source.auto_delete and not source.bindings:
+                bare.append(source)
+        return bare
+
+    def _drop(self, binding: Binding, removed: Removed) -> None:
+        place = (binding.kind, binding.destination)
+        incoming = self._incoming[place]
+        del incoming[binding]
+        if not incoming:
+            del self._incoming[place]
+        # An exchange being removed is no longer in `exchanges`; it needs no upkeep.
+        source = self.exchanges.get(binding.source)
+        if source is not None:
+            del source.bindings[binding.identity]
+            source.matcher.remove(binding)
+            source.exchange_bindings -= binding.kind == EXCHANGE
+        removed.bindings.append(binding)
+        self.epoch += 1

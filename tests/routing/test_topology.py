@@ -1,0 +1,308 @@
+"""Exchanges, bindings and what goes away with what."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from leveret.amqp.errors import NotFound, PreconditionFailed
+from leveret.routing import exchange as exchange_types
+from leveret.routing.bindings import EXCHANGE, QUEUE
+from leveret.routing.direct import DirectMatcher
+from leveret.routing.exchange import Exchange
+from leveret.routing.router import route
+from leveret.routing.topology import Topology
+
+
+class Entry:
+    def __init__(self, name: str, durable: bool = False) -> None:
+        self.name = name
+        self.durable = durable
+
+
+@pytest.fixture
+def topology() -> Topology:
+    topology = Topology("v")
+    for name in ("x", "y"):
+        topology.add_exchange(Exchange(name, "direct", durable=name == "x"))
+    for name in ("q", "d"):
+        topology.add_queue(name, Entry(name, durable=name == "d"))
+    return topology
+
+
+def test_the_same_binding_is_made_once(topology: Topology) -> None:
+    assert topology.bind("x", QUEUE, "q", b"k", {"a": ("I", 1), "b": ("I", 2)}) is not None
+    assert topology.bind("x", QUEUE, "q", b"k", {"b": ("I", 2), "a": ("I", 1)}) is None
+    assert len(topology.bindings()) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ("y", QUEUE, "q", b"k", {}),
+        ("x", EXCHANGE, "y", b"k", {}),
+        ("x", QUEUE, "d", b"k", {}),
+        ("x", QUEUE, "q", b"k2", {}),
+        ("x", QUEUE, "q", b"k", {"a": ("I", 1)}),
+    ],
+)
+def test_bindings_that_differ_in_one_part_are_distinct(topology: Topology, other: tuple) -> None:  # type: ignore[type-arg]
+    topology.bind("x", QUEUE, "q", b"k", {})
+
+    assert topology.bind(*other) is not None
+    assert len(topology.bindings()) == 2
+
+
+def test_arguments_that_differ_in_type_only_make_two_bindings(topology: Topology) -> None:
+    topology.bind("x", QUEUE, "q", b"k", {"a": ("I", 1)})
+
+    assert topology.bind("x", QUEUE, "q", b"k", {"a": ("l", 1)}) is not None
+    assert topology.bind("x", QUEUE, "q", b"k", {"a": ("A", [("F", {"n": ("d", 1.0)})])})
+    assert topology.bind("x", QUEUE, "q", b"k", {"a": ("A", [("F", {"n": ("d", 1.0)})])}) is None
+
+
+def test_missing_ends_are_reported_source_first(topology: Topology) -> None:
+    with pytest.raises(NotFound, match=r"^NOT_FOUND - no exchange 'no x' in vhost 'v'$"):
+        topology.bind("no x", QUEUE, "no q", b"", {})
+    with pytest.raises(NotFound, match=r"^NOT_FOUND - no queue 'no q' in vhost 'v'$"):
+        topology.bind("x", QUEUE, "no q", b"", {})
+    with pytest.raises(NotFound, match=r"^NOT_FOUND - no exchange 'no x' in vhost 'v'$"):
+        topology.bind("x", EXCHANGE, "no x", b"", {})
+
+
+def test_a_binding_that_the_type_refuses_leaves_nothing_behind(topology: Topology) -> None:
+    topology.add_exchange(Exchange("h", "headers"))
+    epoch = topology.epoch
+
+    with pytest.raises(PreconditionFailed):
+        topology.bind("h", QUEUE, "q", b"", {"x-match": ("S", b"some")})
+
+    assert topology.bindings() == []
+    assert topology.epoch == epoch
+
+
+@pytest.mark.parametrize(
+    ("source", "queue", "is_durable"),
+    [("x", "d", True), ("x", "q", False), ("y", "d", False), ("y", "q", False)],
+)
+def test_a_binding_is_durable_when_both_ends_are(
+    topology: Topology, source: str, queue: str, is_durable: bool
+) -> None:
+    binding = topology.bind(source, QUEUE, queue, b"", {})
+
+    assert binding is not None
+    assert binding.is_durable is is_durable
+
+
+def test_unbinding_what_is_not_there_changes_nothing(topology: Topology) -> None:
+    epoch = topology.epoch
+
+    for source, queue in (("x", "q"), ("no x", "q"), ("x", "no q")):
+        assert topology.unbind(source, QUEUE, queue, b"k", {}).bindings == []
+
+    assert topology.epoch == epoch
+
+
+def test_every_change_moves_the_epoch(topology: Topology) -> None:
+    seen = [topology.epoch]
+    changes = [
+        lambda: topology.add_exchange(Exchange("z")),
+        lambda: topology.bind("z", QUEUE, "q", b"k", {}),
+        lambda: topology.unbind("z", QUEUE, "q", b"k", {}),
+        lambda: topology.remove_queue("q"),
+        lambda: topology.remove_exchange("z"),
+        topology.touch,
+    ]
+    for change in changes:
+        change()
+        seen.append(topology.epoch)
+
+    assert seen == sorted(set(seen))
+
+
+def auto_delete(topology: Topology, *names: str) -> None:
+    for name in names:
+        topology.add_exchange(Exchange(name, "fanout", auto_delete=True))
+
+
+def test_an_auto_delete_exchange_goes_with_its_last_unbind(topology: Topology) -> None:
+    auto_delete(topology, "a")
+    topology.bind("a", QUEUE, "q", b"1", {})
+    topology.bind("a", QUEUE, "q", b"2", {})
+
+    assert topology.unbind("a", QUEUE, "q", b"1", {}).exchanges == []
+    removed = topology.unbind("a", QUEUE, "q", b"2", {})
+
+    assert [each.name for each in removed.exchanges] == ["a"]
+    assert "a" not in topology.exchanges
+
+
+def test_auto_delete_exchanges_go_in_a_chain_with_the_last_queue(topology: Topology) -> None:
+    auto_delete(topology, "a", "b")
+    topology.bind("a", EXCHANGE, "b", b"", {})
+    topology.bind("b", QUEUE, "q", b"", {})
+
+    removed = topology.remove_queue("q")
+
+    assert [each.name for each in removed.exchanges] == ["b", "a"]
+    assert len(removed.bindings) == 2
+    assert topology.bindings() == []
+
+
+def test_an_auto_delete_exchange_that_is_only_a_destination_stays(topology: Topology) -> None:
+    auto_delete(topology, "a")
+    topology.bind("x", EXCHANGE, "a", b"", {})
+
+    topology.unbind("x", EXCHANGE, "a", b"", {})
+
+    assert "a" in topology.exchanges
+
+
+def test_two_auto_delete_exchanges_bound_in_a_circle_can_be_deleted(topology: Topology) -> None:
+    auto_delete(topology, "a", "b")
+    topology.bind("a", EXCHANGE, "b", b"", {})
+    topology.bind("b", EXCHANGE, "a", b"", {})
+    topology.bind("a", EXCHANGE, "a", b"", {})
+
+    removed = topology.remove_exchange("a")
+
+    assert [each.name for each in removed.exchanges] == ["a", "b"]
+    assert len(removed.bindings) == 3
+
+
+def test_removing_an_exchange_takes_bindings_from_and_to_it(topology: Topology) -> None:
+    topology.bind("x", EXCHANGE, "y", b"", {})
+    topology.bind("y", QUEUE, "q", b"k", {})
+    topology.bind("x", QUEUE, "q", b"k", {})
+
+    removed = topology.remove_exchange("y")
+
+    assert len(removed.bindings) == 2
+    assert [each.destination for each in topology.bindings_to(QUEUE, "q")] == ["q"]
+    assert topology.exchanges["x"].exchange_bindings == 0
+    topology.add_exchange(Exchange("y"))
+    assert route(topology, topology.exchange("y"), [b"k"], None).queues == []
+
+
+def test_fifty_thousand_queues_are_deleted_in_linear_time() -> None:
+    def seconds_each(count: int) -> float:
+        topology = Topology("/")
+        for kind in ("fanout", "topic", "direct", "headers"):
+            topology.add_exchange(Exchange(kind, kind))
+        for number in range(count):
+            name = f"q{number}"
+            topology.add_queue(name, Entry(name))
+            for kind in ("fanout", "topic", "direct", "headers"):
+                topology.bind(kind, QUEUE, name, b"key.%d" % (number % 7), {})
+        start = time.process_time()
+        for number in range(count):
+            topology.remove_queue(f"q{number}")
+        assert topology.bindings() == []
+        return (time.process_time() - start) / count
+
+    few = min(seconds_each(2_000) for _ in range(3))
+    assert seconds_each(50_000) < 8 * few  # quadratic would be 25 times as much per queue
+
+
+def test_a_plug_ins_type_is_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_types, "_TYPES", dict(exchange_types._TYPES))
+
+    exchange_types.register_type("x-mine", DirectMatcher)
+
+    assert exchange_types.is_type("x-mine")
+    assert "x-mine" in exchange_types.type_names()
+    assert Exchange("e", "x-mine").type == "x-mine"
+    with pytest.raises(ValueError, match="registered already"):
+        exchange_types.register_type("direct", DirectMatcher)
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+KEYS = st.sampled_from([b"", b"k", b"k.l", b"#"])
+TYPES = st.sampled_from(["direct", "fanout", "topic", "headers"])
+
+
+class TopologyAgainstSets(RuleBasedStateMachine):
+    """Random changes, against plain sets that are searched from end to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.topology = Topology("/")
+        self.exchanges: dict[str, bool] = {}
+        self.queues: set[str] = set()
+        self.bindings: set[tuple[str, str, str, bytes]] = set()
+
+    @rule(name=NAMES, kind=TYPES, auto_delete=st.booleans())
+    def declare_exchange(self, name: str, kind: str, auto_delete: bool) -> None:
+        if name not in self.exchanges:
+            self.exchanges[name] = auto_delete
+            self.topology.add_exchange(Exchange(name, kind, auto_delete=auto_delete))
+
+    @rule(name=NAMES)
+    def declare_queue(self, name: str) -> None:
+        if name not in self.queues:
+            self.queues.add(name)
+            self.topology.add_queue(name, Entry(name))
+
+    @rule(source=NAMES, kind=st.sampled_from([QUEUE, EXCHANGE]), destination=NAMES, key=KEYS)
+    def bind(self, source: str, kind: str, destination: str, key: bytes) -> None:
+        ends = self.queues if kind == QUEUE else self.exchanges
+        binding = (source, kind, destination, key)
+        if source not in self.exchanges or destination not in ends:
+            with pytest.raises(NotFound):
+                self.topology.bind(*binding, {})
+            return
+        is_new = self.topology.bind(*binding, {}) is not None
+        assert is_new is (binding not in self.bindings)
+        self.bindings.add(binding)
+
+    @rule(source=NAMES, kind=st.sampled_from([QUEUE, EXCHANGE]), destination=NAMES, key=KEYS)
+    def unbind(self, source: str, kind: str, destination: str, key: bytes) -> None:
+        gone = {(source, kind, destination, key)} & self.bindings
+        self.forget(gone)
+        self.topology.unbind(source, kind, destination, key, {})
+
+    @rule(name=NAMES)
+    def delete_queue(self, name: str) -> None:
+        if name in self.queues:
+            self.queues.remove(name)
+            self.forget({each for each in self.bindings if each[1:3] == (QUEUE, name)})
+            self.topology.remove_queue(name)
+
+    @rule(name=NAMES)
+    def delete_exchange(self, name: str) -> None:
+        if name in self.exchanges:
+            self.drop_exchange(name)
+            self.topology.remove_exchange(name)
+
+    def forget(self, gone: set[tuple[str, str, str, bytes]]) -> None:
+        self.bindings -= gone
+        for source, *_ in gone:
+            has_any = any(each[0] == source for each in self.bindings)
+            if self.exchanges.get(source) and not has_any:
+                self.drop_exchange(source)
+
+    def drop_exchange(self, name: str) -> None:
+        del self.exchanges[name]
+        self.bindings = {each for each in self.bindings if each[0] != name}
+        self.forget({each for each in self.bindings if each[1:3] == (EXCHANGE, name)})
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        topology = self.topology
+        assert set(topology.exchanges) == set(self.exchanges)
+        assert set(topology.queues) == self.queues
+        assert {(b.source, *b.identity[:3]) for b in topology.bindings()} == self.bindings
+        for kind, names in ((QUEUE, ["a", "b", "c"]), (EXCHANGE, ["a", "b", "c"])):
+            for name in names:
+                assert {(b.source, b.kind, b.destination, b.key)
+                        for b in topology.bindings_to(kind, name)} == {
+                    each for each in self.bindings if each[1:3] == (kind, name)
+                }  # fmt: skip
+
+
+TestTopologyAgainstSets = TopologyAgainstSets.TestCase
+TestTopologyAgainstSets.settings = settings(max_examples=60, stateful_step_count=30)
