@@ -1,0 +1,146 @@
+"""What the supervisor kernel asks of its driver, and what it knows of a child.
+
+Every operation of the kernel is a generator. It yields one of the effects below; the driver
+carries it out, at once or after a while, and sends the answer back in:
+
+========================= ==========================================================
+effect                    answer
+========================= ==========================================================
+``Start(spec, args)``     the child's address, ``None`` (it ignored), ``Failed(reason)``
+``Stop(ref, spec)``       the reason the child ended of, when it is dead
+``StopAll(refs, spec)``   the reasons of all, when the last one is dead
+``Later(delay_s, again)`` nothing; ``again`` is handed to ``kernel.again`` after the delay
+                          (0: behind the requests that wait already)
+``Report``                nothing (``leveret.supervisors.reports``)
+========================= ==========================================================
+
+The generator's return value is the answer of a request, or for ``exited``, ``again`` and ``boot``
+``None`` or the reason that the supervisor has to end with; its children are stopped by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from leveret.supervisors.reports import Report
+    from leveret.supervisors.spec import ChildSpec
+
+RESTARTING: Final = "restarting"
+
+
+class Start:
+    """Start a child, linked to the supervisor, and answer when its ``init`` has."""
+
+    __slots__ = ("args", "spec")
+
+    def __init__(self, spec: ChildSpec, args: tuple[Any, ...]) -> None:
+        self.spec = spec
+        self.args = args
+
+
+class Stop:
+    """Stop one child as its spec's ``shutdown`` says, linked or not, and answer when it is dead.
+
+    A child that was dead before is answered with what it really ended of.
+    """
+
+    __slots__ = ("ref", "spec")
+
+    def __init__(self, ref: Any, spec: ChildSpec) -> None:
+        self.ref = ref
+        self.spec = spec
+
+
+class StopAll:
+    """Stop many children of one spec at once, under one common time-out."""
+
+    __slots__ = ("refs", "spec")
+
+    def __init__(self, refs: list[Any], spec: ChildSpec) -> None:
+        self.refs = refs
+        self.spec = spec
+
+
+class Later:
+    """Come back with ``again`` after ``delay_s``."""
+
+    __slots__ = ("again", "delay_s")
+
+    def __init__(self, delay_s: float, again: Again) -> None:
+        self.delay_s = delay_s
+        self.again = again
+
+
+class Failed:
+    """A start that failed, and of what."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: Any) -> None:
+        self.reason = reason
+
+
+class Child:
+    """A child: its spec, its arguments, and its address.
+
+    ``ref`` is the address, ``None`` for a child that does not run, or the ``Again`` of the
+    restart that it waits for.
+    """
+
+    __slots__ = ("args", "ref", "restarts", "spec")
+
+    def __init__(self, spec: ChildSpec, args: tuple[Any, ...] | None, ref: Any = None) -> None:
+        self.spec = spec
+        self.args = args
+        self.ref = ref
+        self.restarts = 0
+
+    @property
+    def last_ref(self) -> Any:
+        """The address, or the last one that a restarting child had."""
+        ref = self.ref
+        return ref.old_ref if type(ref) is Again else ref
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the child has an address."""
+        return self.ref is not None and type(self.ref) is not Again
+
+    @property
+    def state(self) -> Any:
+        """The address, ``None`` or ``restarting``, as requests show it."""
+        return RESTARTING if type(self.ref) is Again else self.ref
+
+
+class Again:
+    """A restart to be tried again; void as soon as the child's ``ref`` is something else.
+
+    ``is_delayed`` when it was put off by the restart kind's delay (else its start had failed);
+    ``report`` is then the report of the child's end, if there was one.
+    """
+
+    __slots__ = ("child", "is_delayed", "old_ref", "report")
+
+    def __init__(
+        self, child: Child, old_ref: Any, is_delayed: bool = False, report: Report | None = None
+    ) -> None:
+        self.child = child
+        self.old_ref = old_ref
+        self.is_delayed = is_delayed
+        self.report = report
+
+
+class Addresses(Protocol):
+    """What the kernel has to know of addresses to answer a request."""
+
+    def is_address(self, key: Any) -> bool:
+        """Tell an address from an id."""
+
+    def is_alive(self, ref: Any) -> bool:
+        """Tell whether the address is that of a living actor."""
+
+
+Effect: TypeAlias = "Start | Stop | StopAll | Later | Report"
+Operation: TypeAlias = Generator[Effect, Any, Any]

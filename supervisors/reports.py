@@ -1,0 +1,84 @@
+"""What a supervisor tells the log: OTP's supervisor and progress reports as structured records.
+
+Contexts: ``start_error`` (a child did not start), ``child_terminated`` (a child ended),
+``shutdown_error`` (a child ended of something else than the shutdown it was told), ``shutdown``
+(the supervisor gives up). Every record carries the fields of ``Report.fields`` as ``extra``, each
+with the prefix ``supervisor_`` so that no field collides with the log record's own.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from leveret.supervisors.spec import ChildSpec
+
+log = logging.getLogger(__name__)
+
+START_ERROR: Final = "start_error"
+CHILD_TERMINATED: Final = "child_terminated"
+SHUTDOWN_ERROR: Final = "shutdown_error"
+SHUTDOWN: Final = "shutdown"
+PROGRESS: Final = "progress"
+MAX_INTENSITY: Final = "reached_max_restart_intensity"
+
+
+@dataclass(slots=True)
+class Report:
+    """One report; ``count`` is there when it stands for that many dynamic children.
+
+    ``supervisor`` is filled in by the driver: the supervisor's place in the tree.
+    """
+
+    context: str
+    reason: Any
+    ref: Any
+    spec: ChildSpec
+    count: int | None = None
+    supervisor: str = ""
+
+    def offender(self) -> dict[str, Any]:
+        """Return the child that the report is about, with the spec it was started from."""
+        spec = self.spec
+        who = {"pid": self.ref} if self.count is None else {"nb_children": self.count}
+        return {
+            **who,
+            "id": spec.id,
+            "start": spec.actor_class,
+            "restart": spec.restart,
+            "significant": spec.significant,
+            "shutdown": spec.shutdown,
+            "type": spec.type,
+        }
+
+    def fields(self) -> dict[str, Any]:
+        """Return the structured fields of the log record."""
+        return {
+            "supervisor_name": self.supervisor,
+            "supervisor_context": self.context,
+            "supervisor_reason": self.reason,
+            "supervisor_offender": self.offender(),
+        }
+
+
+def wants_progress() -> bool:
+    """Tell whether anybody reads progress reports, so that nobody makes them in vain."""
+    return log.isEnabledFor(logging.INFO)
+
+
+def emit(report: Report) -> None:
+    """Write ``report`` to the log, progress as information and all else as an error."""
+    level = logging.INFO if report.context == PROGRESS else logging.ERROR
+    if not log.isEnabledFor(level):
+        return
+    log.log(
+        level,
+        "supervisor report context=%s supervisor=%s child=%s reason=%s",
+        report.context,
+        report.supervisor,
+        report.spec.id,
+        report.reason,
+        extra=report.fields(),
+    )

@@ -1,0 +1,197 @@
+"""What a supervisor is told: child specs and the supervisor's own flags, in OTP's words.
+
+Specs are immutable and are checked when they are made, so a wrong one fails where it is written
+down and one object can serve fifty thousand supervisors. ``SpecError.reason`` is OTP's reason for
+the same mistake; a supervisor whose ``init`` raises it fails to start with ``start_spec`` (a child)
+or ``supervisor_data`` (a flag), before any child has been started.
+
+Restart kinds: *permanent* (started again whatever it ended of), *transient* (unless it ended
+normally or was shut down), *temporary* (never), and RabbitMQ's *intrinsic* (as transient, but its
+normal end takes the supervisor along). ``("transient", 2.0)`` is RabbitMQ's delayed form: where the
+restart intensity would be exceeded, the supervisor stays and tries again two seconds later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from leveret.core.errors import LeveretError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from leveret.supervisors.reports import Report
+
+RestartKind: TypeAlias = Literal["permanent", "transient", "temporary", "intrinsic"]
+Restart: TypeAlias = RestartKind | tuple[RestartKind, float]
+Shutdown: TypeAlias = float | Literal["infinity", "brutal_kill"]
+ChildType: TypeAlias = Literal["worker", "supervisor"]
+Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one"]
+AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+Dialect: TypeAlias = Literal["otp", "rabbitmq"]
+
+RESTARTS: Final = ("permanent", "transient", "temporary", "intrinsic")
+STRATEGIES: Final = ("one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one")
+AUTO_SHUTDOWNS: Final = ("never", "any_significant", "all_significant")
+WORKER_SHUTDOWN_S: Final = 5.0
+
+
+class SpecError(LeveretError):
+    """A spec that OTP would refuse.
+
+    ``kind`` is what the start fails with: ``start_spec``, ``bad_start_spec`` or
+    ``supervisor_data``; ``reason`` is what is wrong.
+    """
+
+    def __init__(self, kind: str, reason: Any) -> None:
+        super().__init__(f"{kind}: {reason!r}")
+        self.kind = kind
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """How one child is started, stopped and started again.
+
+    Attributes:
+        id: Names the child among its siblings.
+        actor_class: What the driver starts; on the actor runtime a subclass of ``OtpActor``.
+        args: Arguments of its ``init``; ``simple_one_for_one`` appends those of the request.
+        restart: A restart kind, or ``(kind, delay_s)``; not for temporary children.
+        shutdown: Seconds from the exit signal to the kill, ``infinity`` or ``brutal_kill``.
+            Default: 5 seconds for a worker, ``infinity`` for a supervisor.
+        type: ``worker`` or ``supervisor``.
+        significant: Whether its end may end the supervisor (``auto_shutdown``).
+        label: Name in the printed tree, or a function of the child's arguments; default: the id.
+    """
+
+    id: Hashable
+    actor_class: Any
+    args: tuple[Any, ...] = ()
+    restart: Restart = "permanent"
+    shutdown: Shutdown | None = None
+    type: ChildType = "worker"
+    significant: bool = False
+    label: str | Callable[..., str] | None = field(default=None, compare=False)
+    kind: RestartKind = field(init=False, repr=False, compare=False)
+    delay_s: float | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.id is None:
+            _refuse("missing_id")
+        if self.actor_class is None:
+            _refuse("missing_start")
+        kind, delay_s = _restart(self.restart)
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "delay_s", delay_s)
+        object.__setattr__(self, "args", tuple(self.args))
+        _check_significant(self.significant)
+        if self.significant and kind not in ("transient", "temporary"):
+            _refuse(("bad_combination", (("restart", kind), ("significant", True))))
+        if self.type not in ("worker", "supervisor"):
+            _refuse(("invalid_child_type", self.type))
+        object.__setattr__(self, "shutdown", _shutdown(self.shutdown, self.type))
+
+    def label_of(self, args: tuple[Any, ...] | None) -> str:
+        """Name a child of this spec that was started with ``args`` (None: no longer known)."""
+        label = self.label
+        if label is None:
+            return str(self.id)
+        if isinstance(label, str):
+            return label
+        return str(self.id) if args is None else label(*args)
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisorSpec:
+    """A supervisor's strategy, restart intensity and children.
+
+    Attributes:
+        strategy: Who is restarted when a child ends.
+        intensity: Restarts allowed within ``period_s``; one more ends the supervisor.
+        period_s: Length of that window.
+        children: Specs in start order; exactly one, the template, for ``simple_one_for_one``.
+        auto_shutdown: Whether the end of any or of all significant children ends the supervisor.
+        dialect: Whose rule holds where OTP and RabbitMQ's supervisor differ for the same spec:
+            ``rabbitmq`` restarts transient children that ended of ``("shutdown", "restart")`` and
+            reports children that answer the stop with another ``("shutdown", ...)``.
+        on_report: Called with every report, after it was logged.
+    """
+
+    strategy: Strategy = "one_for_one"
+    intensity: int = 1
+    period_s: float = 5.0
+    children: tuple[ChildSpec, ...] = ()
+    auto_shutdown: AutoShutdown = "never"
+    dialect: Dialect = "otp"
+    on_report: Callable[[Report], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "children", tuple(self.children))
+        flags = (
+            ("invalid_strategy", self.strategy, self.strategy in STRATEGIES),
+            ("invalid_intensity", self.intensity, _is_count(self.intensity)),
+            ("invalid_period", self.period_s, _is_seconds(self.period_s) and self.period_s > 0),
+            ("invalid_auto_shutdown", self.auto_shutdown, self.auto_shutdown in AUTO_SHUTDOWNS),
+            ("invalid_dialect", self.dialect, self.dialect in ("otp", "rabbitmq")),
+        )
+        for name, found, is_good in flags:
+            if not is_good:
+                raise SpecError("supervisor_data", (name, found))
+        self._check_children()
+
+    def _check_children(self) -> None:
+        if self.strategy == "simple_one_for_one" and len(self.children) != 1:
+            raise SpecError("bad_start_spec", self.children)
+        ids = set()
+        for child in self.children:
+            problem = self.problem_with(child)
+            if problem is not None:
+                _refuse(problem)
+            if child.id in ids:
+                _refuse(("duplicate_child_name", child.id))
+            ids.add(child.id)
+
+    def problem_with(self, child: object) -> Any:
+        """Say why ``child`` cannot be a child here (OTP's reason), or None."""
+        if not isinstance(child, ChildSpec):
+            return ("invalid_child_spec", child)
+        if child.significant and self.auto_shutdown == "never":
+            return ("bad_combination", (("auto_shutdown", "never"), ("significant", True)))
+        return None
+
+
+def _refuse(reason: Any) -> None:
+    raise SpecError("start_spec", reason)
+
+
+def _check_significant(value: object) -> None:
+    if not isinstance(value, bool):
+        _refuse(("invalid_significant", value))
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _restart(restart: Any) -> tuple[RestartKind, float | None]:
+    kind, delay_s = restart if isinstance(restart, tuple) and len(restart) == 2 else (restart, None)
+    if kind not in RESTARTS or (kind == "temporary" and delay_s is not None):
+        _refuse(("invalid_restart_type", restart))
+    if delay_s is not None and not (_is_seconds(delay_s) and delay_s >= 0):
+        _refuse(("invalid_delay", delay_s))
+    return kind, delay_s
+
+
+def _shutdown(shutdown: Any, child_type: str) -> Shutdown:
+    if shutdown is None:
+        return WORKER_SHUTDOWN_S if child_type == "worker" else "infinity"
+    if shutdown in ("infinity", "brutal_kill") or (_is_seconds(shutdown) and shutdown >= 0):
+        return shutdown  # type: ignore[no-any-return]
+    _refuse(("invalid_shutdown", shutdown))
+    raise AssertionError
