@@ -2,11 +2,17 @@
 
 LEVERET_COMPILE is ``auto`` (default: compile, fall back to pure Python when there is no C compiler
 or no Cython), ``0`` (pure Python) or ``require`` (compile or fail).
+
+The extension carries the SHA-256 of the source it was made from (``SOURCE_HASH``), so that
+``leveret.amqp.kernel`` can tell a stale one. It is therefore always made anew: time stamps alone do
+not tell whether the hash compiled in is still the source's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -15,7 +21,11 @@ NOT_OURS = {"leveret", "tests", "build"}
 ROOTS = sorted(
     init.parent.name for init in Path().glob("*/__init__.py") if init.parent.name not in NOT_OURS
 )
+KERNEL = Path("amqp/_kernel_c.pyx")
+CHOICES = ("auto", "0", "require")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
+if COMPILE not in CHOICES:
+    sys.exit(f"LEVERET_COMPILE is {COMPILE!r}, must be one of {', '.join(CHOICES)}")
 
 
 def packages() -> list[str]:
@@ -24,21 +34,36 @@ def packages() -> list[str]:
     return ["leveret", *(".".join(("leveret", *init.parent.parts)) for init in inits)]
 
 
+def kernel() -> Extension:
+    """Describe the compiled kernel."""
+    source_hash = hashlib.sha256(KERNEL.read_bytes()).hexdigest()
+    return Extension(
+        "leveret.amqp._kernel_c",
+        [str(KERNEL)],
+        define_macros=[("KERNEL_SOURCE_HASH", f'"{source_hash}"')],
+        extra_compile_args=["-O2"] if os.name == "posix" else [],
+        optional=COMPILE == "auto",
+    )
+
+
 def extensions() -> list[Extension]:
-    """Build the Cython kernel, ``amqp/_kernel_c.pyx``."""
-    source = Path("amqp/_kernel_c.pyx")
-    if COMPILE == "0" or not source.exists():
+    """Turn the kernel into C; without Cython, or with one that cannot, there is none."""
+    if COMPILE == "0" or not KERNEL.exists():
         return []
     try:
         from Cython.Build import cythonize
+        from Cython.Compiler.Errors import CompileError
     except ImportError:
         if COMPILE == "require":
             raise
         return []
-    kernel = Extension(
-        "leveret.amqp._kernel_c", [str(source)], optional=COMPILE != "require"
-    )
-    return cythonize([kernel], language_level=3)
+    try:
+        return cythonize([kernel()], force=True, language_level=3)
+    except CompileError as error:
+        if COMPILE == "require":
+            raise
+        print(f"leveret runs without its compiled kernel: {error}", file=sys.stderr)
+        return []
 
 
 setup(

@@ -1,0 +1,183 @@
+"""What is true of the compiled kernel alone: whose source it was made from, and what it holds."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+kernel = pytest.importorskip("leveret.amqp._kernel_c")
+
+FRAME_MAX = 131072
+MESSAGE_MAX = 1 << 27
+PROPERTIES = b"\x90\x00\x18application/octet-stream\x01"
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+def method(key: bytes = b"key", exchange: bytes = b"") -> bytes:
+    return b"\0\x3c\0\x28\0\0%c%b%c%b\0" % (len(exchange), exchange, len(key), key)
+
+
+def publish(body: bytes = b"body", key: bytes = b"key", channel: int = 1) -> bytes:
+    head = struct.pack(">HHQ", 60, 0, len(body)) + PROPERTIES
+    bodies = [body[at : at + FRAME_MAX - 8] for at in range(0, len(body), FRAME_MAX - 8)]
+    return (
+        frame(1, channel, method(key))
+        + frame(2, channel, head)
+        + b"".join(frame(3, channel, part) for part in bodies)
+    )
+
+
+def ack(tag: int, channel: int = 1) -> bytes:
+    return frame(1, channel, struct.pack(">HHQB", 60, 80, tag, 0))
+
+
+def test_the_extension_was_made_from_the_source_beside_it() -> None:
+    source = Path(kernel.__file__).with_name("_kernel_c.pyx")
+
+    assert hashlib.sha256(source.read_bytes()).hexdigest() == kernel.SOURCE_HASH, (
+        "leveret/amqp/_kernel_c is stale: run pip install -e . again"
+    )
+
+
+def test_equal_messages_share_their_objects_also_from_scan_to_scan() -> None:
+    scanner = kernel.Scanner(FRAME_MAX, MESSAGE_MAX)
+
+    [(_, _, first_method, _, [one, two])] = scanner.scan(publish() * 2)
+    [(_, _, second_method, _, [three])] = scanner.scan(publish())
+
+    assert first_method is second_method
+    assert one[0] is two[0] is three[0]
+    assert one[1] is two[1] is three[1]
+
+
+def test_an_announced_size_takes_no_memory_before_the_bytes_come() -> None:
+    scanner = kernel.Scanner(0, 1 << 40)
+    head = struct.pack(">HHQ", 60, 0, 1 << 39) + PROPERTIES
+    start = frame(1, 1, method()) + frame(2, 1, head) + struct.pack(">BHI", 3, 1, 0xFFFFFFFF)
+    scanner.scan(start)
+    tracemalloc.start()
+
+    for _ in range(100):
+        assert scanner.scan(b"x" * 1000) == []
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert taken < 3 * 100 * 1000
+
+
+def test_a_body_in_many_pieces_is_given_back_whole() -> None:
+    scanner = kernel.Scanner(FRAME_MAX, MESSAGE_MAX)
+    body = bytes(range(256)) * 2000
+    wire = publish(body)
+
+    runs = [run for at in range(0, len(wire), 777) for run in scanner.scan(wire[at : at + 777])]
+
+    [(_, _, _, _, [message])] = runs
+    assert message[2] == body
+    assert scanner.pending == ()
+    assert scanner.buffered == 0
+
+
+def test_scanning_keeps_nothing_of_what_it_gave() -> None:
+    scanner = kernel.Scanner(FRAME_MAX, MESSAGE_MAX)
+    wire = publish() * 20 + b"".join(map(ack, range(1000, 1010))) + publish(b"", b"other", 2)
+    cut = len(wire) // 2
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            scanner.scan(wire[:cut])
+            scanner.scan(wire[cut:])
+
+    rounds(100)
+    shared = scanner.scan(publish(b"", b"other", 2))[0][2]
+    gc.collect()
+    references = sys.getrefcount(shared), sys.getrefcount(wire), sys.getrefcount(None)
+    tracemalloc.start()
+    rounds(1000)
+    before, _ = tracemalloc.get_traced_memory()
+    rounds(20_000)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert after - before < 2000
+    assert sys.getrefcount(wire) == references[1]
+    assert abs(sys.getrefcount(None) - references[2]) < 100
+
+
+def test_a_scanner_dropped_in_the_middle_of_a_body_frees_it() -> None:
+    wire = publish(b"x" * 100_000)[:-500]
+    tracemalloc.start()
+
+    for _ in range(50):
+        kernel.Scanner(FRAME_MAX, MESSAGE_MAX).scan(wire)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert taken < 100_000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        (b"\0\0", b"head"),
+        [b"\0\0", b"head", b""],
+        (b"\0\0", None, b""),
+        (b"\0\0", b"head", bytearray(b"body")),
+        ("\0\0", b"head", b""),
+    ],
+)
+def test_what_is_no_message_is_refused(message: object) -> None:
+    with pytest.raises(TypeError, match="three bytes"):
+        kernel.deliveries(1, b"tag", 1, 0, FRAME_MAX, [message])
+
+
+CRASH = """
+import random, sys
+from leveret.amqp._kernel_c import Scanner
+corpus = bytes.fromhex(sys.argv[1])
+rng = random.Random(36)
+total = 0
+while total < 2_000_000:
+    wire = bytearray(corpus)
+    for _ in range(rng.randrange(4)):
+        wire[rng.randrange(len(wire))] = rng.choice((0, 1, 2, 3, 8, 60, 0xCE, 0xFF, rng.randrange(256)))
+    if rng.random() < 0.2:
+        wire += rng.randbytes(rng.randrange(64))
+    scanner = Scanner(rng.choice((0, 64, 4096)), rng.choice((16, 1 << 20)))
+    scanner.stepwise = rng.random() < 0.1
+    at = 0
+    while at < len(wire):
+        step = rng.choice((1, 7, 30, 200, len(wire)))
+        scanner.scan(bytes(wire[at:at + step]))
+        at += step
+    total += len(wire)
+print("alive")
+"""
+
+
+def test_two_million_mutated_bytes_do_not_crash_it(tmp_path: Path) -> None:
+    wire = publish(b"x" * 40) * 3 + ack(7) + publish(b"") + frame(8, 0, b"") + ack(8)
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONMALLOC": "debug"}
+
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", CRASH, wire.hex()],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr[-2000:]
