@@ -150,7 +150,7 @@ FIELDS: Final[dict[int, str]] = {
         "-ticket:short queue:shortstr exchange:shortstr routing_key:shortstr arguments:table"
     ),
     QUEUE_UNBIND_OK: "",
-    BASIC_QOS: "prefetch_size:long prefetch_count:short global:bit",
+    BASIC_QOS: "prefetch_size:long prefetch_count:short global_:bit",
     BASIC_QOS_OK: "",
     BASIC_CONSUME: (
         "-ticket:short queue:shortstr consumer_tag:shortstr no_local:bit no_ack:bit "
