@@ -1,0 +1,376 @@
+"""Consumers: who gets the next message of a queue.
+
+The rule is RabbitMQ's, message by message: take the first consumer of the highest priority that has
+one; if it cannot take a message (its connection's outlet is closed, its prefetch or its channel's is
+used up) set it aside as *blocked* and take the next; otherwise it gets the message and goes to the
+end of its priority's *ring*. A blocked consumer that can take messages again joins the end.
+
+Batches give the same result without a step per message. While everyone in a ring of ``k`` has room,
+``rounds`` full rounds leave the ring as it was and consumer ``i`` gets the messages ``i``, ``i + k``,
+``i + 2k``...: a slice. Only the passes in which somebody runs full are walked step by step, so the
+work is one slice per consumer and pass, and a single message costs one step.
+
+``room_for`` tells how many messages will be taken, so that no more than that is fetched; ``deal``
+gives out exactly so many. Differs from RabbitMQ: nothing.
+
+What a queue knows of a channel is one ``Peer``: its consumers, and the unacked messages of basic.get
+and of consumers that are cancelled (they stay with the channel).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.mail import Consume
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.broker.outlet import ChannelLimiter
+    from leveret.core.message import Message
+
+UNLIMITED: Final = 1 << 30
+
+
+class Consumer:
+    """One basic.consume on one queue.
+
+    Attributes:
+        spec: what was asked for.
+        unacked: seqs it has not settled; made on first use, always None when ``no_ack``.
+        in_flight: how many those are, counted when they are dealt.
+        blocked: set aside, not in its ring.
+    """
+
+    __slots__ = ("blocked", "in_flight", "no_ack", "prefetch", "spec", "unacked")
+
+    def __init__(self, spec: Consume) -> None:
+        self.spec = spec
+        self.no_ack = spec.no_ack
+        self.prefetch = 0 if spec.no_ack else spec.prefetch
+        self.unacked: set[int] | None = None
+        self.in_flight = 0
+        self.blocked = False
+
+    def room(self) -> int:
+        """Return how many messages it can take now."""
+        spec = self.spec
+        if not spec.outlet.is_open:
+            return 0
+        if self.no_ack:
+            return UNLIMITED
+        room = spec.limiter.room()
+        if self.prefetch:
+            return min(room, max(0, self.prefetch - self.in_flight))
+        return room
+
+    def owe(self, seqs: list[int]) -> None:
+        """Note what was sent and must be settled."""
+        if self.unacked is None:
+            self.unacked = set(seqs)
+        else:
+            self.unacked.update(seqs)
+
+    def settle(self, seqs: list[int]) -> int:
+        """Take off what has been settled; return how many of them were its own."""
+        unacked = self.unacked
+        if not unacked:
+            return 0
+        before = len(unacked)
+        unacked.difference_update(seqs)
+        settled = before - len(unacked)
+        self.in_flight -= settled
+        return settled
+
+
+class Share:
+    """What one consumer gets out of a batch.
+
+    Attributes:
+        consumer: who.
+        picks: the positions in the batch, ascending.
+    """
+
+    __slots__ = ("consumer", "picks")
+
+    def __init__(self, consumer: Consumer, pick: range) -> None:
+        self.consumer = consumer
+        self.picks = [pick]
+
+    def of_messages(self, batch: list[Message]) -> list[Message]:
+        """Return this share's messages (the batch itself when it is all of them)."""
+        first = self.picks[0]
+        if len(first) == len(batch):
+            return batch
+        chosen = batch[first.start : first.stop : first.step]
+        for pick in self.picks[1:]:
+            chosen += batch[pick.start : pick.stop : pick.step]
+        return chosen
+
+    def of_seqs(self, seqs: list[int]) -> list[int]:
+        """Return this share's seqs, always a list of its own."""
+        chosen: list[int] = []
+        for pick in self.picks:
+            chosen += seqs[pick.start : pick.stop : pick.step]
+        return chosen
+
+    def count_below(self, position: int) -> int:
+        """Return how many of its messages stand before ``position`` in the batch."""
+        return sum(len(range(p.start, min(p.stop, position), p.step)) for p in self.picks)
+
+
+class Peer:
+    """What a queue knows of one channel.
+
+    Attributes:
+        consumers: by tag.
+        loose: unacked seqs of basic.get and of cancelled consumers.
+    """
+
+    __slots__ = ("consumers", "loose")
+
+    def __init__(self) -> None:
+        self.consumers: dict[bytes, Consumer] = {}
+        self.loose: set[int] | None = None
+
+    def owe(self, seqs: Iterable[int]) -> None:
+        """Note unacked messages that belong to no consumer."""
+        if self.loose is None:
+            self.loose = set()
+        self.loose.update(seqs)
+
+    def unacked(self) -> list[int]:
+        """Return everything the channel has not settled, sorted."""
+        seqs = list(self.loose or ())
+        for consumer in self.consumers.values():
+            seqs += consumer.unacked or ()
+        seqs.sort()
+        return seqs
+
+
+class Consumers:
+    """The consumers of one queue.
+
+    Attributes:
+        peers: by channel.
+        count: consumers, blocked ones included.
+        active: those in a ring, that is, not known to be blocked.
+        no_ack_count: those that do not acknowledge.
+        exclusive: whether the one consumer asked to be alone.
+    """
+
+    __slots__ = ("_queue", "_rings", "active", "count", "exclusive", "no_ack_count", "peers")
+
+    def __init__(self, queue: Ref) -> None:
+        self._queue = queue
+        self._rings: list[tuple[int, deque[Consumer]]] = []  # (-priority, ring), sorted
+        self.peers: dict[Ref, Peer] = {}
+        self.count = 0
+        self.active = 0
+        self.no_ack_count = 0
+        self.exclusive = False
+
+    # Coming and going.
+
+    def peer(self, channel: Ref) -> Peer:
+        """Return what is known of a channel, made when it is new."""
+        peer = self.peers.get(channel)
+        if peer is None:
+            peer = self.peers[channel] = Peer()
+        return peer
+
+    def add(self, spec: Consume) -> Consumer:
+        """Take a consumer in, at the end of its ring."""
+        consumer = Consumer(spec)
+        consumers = self.peer(spec.channel).consumers
+        assert spec.tag not in consumers, "a channel uses each tag once"
+        consumers[spec.tag] = consumer
+        self.count += 1
+        self.no_ack_count += spec.no_ack
+        self.exclusive = self.exclusive or spec.exclusive
+        self._join(consumer)
+        return consumer
+
+    def remove(self, channel: Ref, tag: bytes) -> bool:
+        """Cancel a consumer; what it has unacked stays with the channel. Return whether it was."""
+        peer = self.peers.get(channel)
+        consumer = peer.consumers.pop(tag, None) if peer is not None else None
+        if peer is None or consumer is None:
+            return False
+        if consumer.unacked:
+            peer.owe(consumer.unacked)
+        self._leave(consumer)
+        return True
+
+    def remove_channel(self, channel: Ref) -> tuple[int, list[int]]:
+        """Forget a channel; return how many consumers went and its unacked seqs, sorted."""
+        peer = self.peers.pop(channel, None)
+        if peer is None:
+            return 0, []
+        for consumer in peer.consumers.values():
+            self._leave(consumer)
+        return len(peer.consumers), peer.unacked()
+
+    def _leave(self, consumer: Consumer) -> None:
+        self.count -= 1
+        self.no_ack_count -= consumer.no_ack
+        if consumer.spec.exclusive:
+            self.exclusive = False
+        if not consumer.blocked:
+            ring = self._ring(consumer.spec.priority)
+            ring.remove(consumer)
+            self.active -= 1
+        self._rings = [level for level in self._rings if level[1]]
+
+    def _join(self, consumer: Consumer) -> None:
+        consumer.blocked = False
+        self._ring(consumer.spec.priority).append(consumer)
+        self.active += 1
+
+    def _ring(self, priority: int) -> deque[Consumer]:
+        for level, ring in self._rings:
+            if level == -priority:
+                return ring
+        ring = deque()
+        insort(self._rings, (-priority, ring), key=lambda entry: entry[0])
+        return ring
+
+    # Blocking.
+
+    def _block(self, consumer: Consumer) -> None:
+        """Set aside a consumer that has left its ring."""
+        consumer.blocked = True
+        self.active -= 1
+        self._ask_to_resume(consumer)
+
+    def _ask_to_resume(self, consumer: Consumer) -> None:
+        spec = consumer.spec
+        if not spec.outlet.is_open:
+            spec.outlet.wait(self._queue)
+        elif not consumer.no_ack and not spec.limiter.room():
+            spec.limiter.wait(self._queue)
+
+    def block_all(self) -> None:
+        """Set aside everyone who is in a ring, for there is a message and nobody has room."""
+        for _, ring in self._rings:
+            while ring:
+                self._block(ring.popleft())
+
+    def unblock(self, consumer: Consumer) -> bool:
+        """Let a blocked consumer join its ring if it has room; return whether it did."""
+        if not consumer.blocked:
+            return False
+        if consumer.room():
+            self._join(consumer)
+            return True
+        self._ask_to_resume(consumer)
+        return False
+
+    def resume(self, channel: Ref) -> bool:
+        """Do so for all consumers of a channel; return whether any joined."""
+        peer = self.peers.get(channel)
+        if peer is None:
+            return False
+        return sum(self.unblock(consumer) for consumer in peer.consumers.values()) > 0
+
+    def settle(self, channel: Ref, tag: bytes | None, seqs: list[int]) -> bool:
+        """Take off what a channel has settled; return whether a consumer got unblocked by it."""
+        peer = self.peers.get(channel)
+        if peer is None:
+            return False
+        consumer = peer.consumers.get(tag) if tag is not None else None
+        settled = consumer.settle(seqs) if consumer is not None else 0
+        if settled < len(seqs) and peer.loose:
+            peer.loose.difference_update(seqs)
+        return consumer is not None and self.unblock(consumer)
+
+    # Dealing.
+
+    def room_for(self, wanted: int) -> int:
+        """Return how many of ``wanted`` messages the consumers will take, at most all."""
+        room = 0
+        limited: dict[ChannelLimiter, int] = {}
+        for _, ring in self._rings:
+            for consumer in ring:
+                own = consumer.room()
+                limiter = consumer.spec.limiter
+                if limiter.limit and not consumer.no_ack:
+                    left = limited.get(limiter, limiter.room())
+                    own = min(own, left)
+                    limited[limiter] = left - own
+                room += own
+                if room >= wanted:
+                    return wanted
+        return room
+
+    def deal(self, count: int) -> list[Share]:
+        """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
+        shares: dict[Consumer, Share] = {}
+        position = 0
+        for _, ring in self._rings:
+            while position < count and ring:
+                position = self._deal_rounds(ring, position, count, shares)
+                position = self._deal_pass(ring, position, count, shares)
+            if position == count:
+                break
+        assert position == count, "more dealt than there was room for"
+        return list(shares.values())
+
+    def _deal_rounds(
+        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
+    ) -> int:
+        size = len(ring)
+        rounds = _full_rounds(ring, (count - position) // size)
+        if rounds:
+            end = position + rounds * size
+            for consumer in ring:
+                _give(shares, consumer, range(position, end, size))
+                position += 1
+            return end
+        return position
+
+    def _deal_pass(
+        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
+    ) -> int:
+        """Go round once, step by step; whoever is full is set aside."""
+        for _ in range(len(ring)):
+            if position == count:
+                break
+            consumer = ring.popleft()
+            if consumer.room():
+                _give(shares, consumer, range(position, position + 1))
+                ring.append(consumer)
+                position += 1
+            else:
+                self._block(consumer)
+        return position
+
+
+def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
+    """Return how many rounds, at most ``rounds``, everyone in the ring can take part in."""
+    if not rounds:
+        return 0
+    sharing: dict[ChannelLimiter, int] = {}
+    for consumer in ring:
+        rounds = min(rounds, consumer.room())
+        if not rounds:
+            return 0
+        limiter = consumer.spec.limiter
+        if limiter.limit and not consumer.no_ack:
+            sharing[limiter] = sharing.get(limiter, 0) + 1
+    for limiter, members in sharing.items():
+        rounds = min(rounds, limiter.room() // members)
+    return rounds
+
+
+def _give(shares: dict[Consumer, Share], consumer: Consumer, pick: range) -> None:
+    if not consumer.no_ack:
+        consumer.in_flight += len(pick)
+        consumer.spec.limiter.in_flight += len(pick)
+    share = shares.get(consumer)
+    if share is None:
+        shares[consumer] = Share(consumer, pick)
+    else:
+        share.picks.append(pick)

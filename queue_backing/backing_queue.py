@@ -1,0 +1,213 @@
+"""BackingQueue: what an amqqueue asks of the thing that keeps its messages.
+
+The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, complete, so that one amqqueue
+works with a queue in memory, with the variable queue on disk, with a priority queue over several of
+them and with a mirror master that wraps one of them.
+
+Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
+message within its queue and is the ack tag; batches are lists of them. What goes down (predicates,
+folds) is pure and gives its effects back as data; what comes up late (confirms, messages that had to
+be read) is announced to the amqqueue by a mail of the backing's actor, ``Confirmed`` or ``Resident``.
+
+Confirms: ``publish`` and ``publish_delivered`` answer ``(first_seq, safe)``. A batch that is not safe
+yet becomes so later, message by message; ``drain_confirmed`` tells which, as ``(first_seq, count)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.queue_backing.status import Entry
+
+Accumulator = TypeVar("Accumulator")
+
+Predicate: TypeAlias = "Callable[[Entry], bool]"
+QueueMode: TypeAlias = Literal["default", "lazy"]
+Urgency: TypeAlias = Literal["timed", "idle"]
+
+FOREVER_S: Final = float("inf")
+
+
+class Fetched:
+    """Messages taken from the head.
+
+    Attributes:
+        messages: in queue order.
+        seqs: their ack tags.
+        redelivered: how many of the first ones have been handed out before.
+        pending: the next ones must be read first; ``Resident`` comes when they are there.
+    """
+
+    __slots__ = ("messages", "pending", "redelivered", "seqs")
+
+    def __init__(
+        self,
+        messages: list[Message],
+        seqs: list[int],
+        redelivered: int = 0,
+        pending: bool = False,
+    ) -> None:
+        self.messages = messages
+        self.seqs = seqs
+        self.redelivered = redelivered
+        self.pending = pending
+
+
+class Dropped:
+    """What ``dropwhile`` removed.
+
+    Attributes:
+        count: messages removed.
+        head: the first entry that stays, None when the queue is empty.
+    """
+
+    __slots__ = ("count", "head")
+
+    def __init__(self, count: int, head: Entry | None) -> None:
+        self.count = count
+        self.head = head
+
+
+class Confirmed:
+    """Mail of a backing actor: ``drain_confirmed`` has something."""
+
+    __slots__ = ()
+
+
+class Resident:
+    """Mail of a backing actor: what a fetch found ``pending`` can be fetched now."""
+
+    __slots__ = ()
+
+
+class BackingQueue(Protocol):
+    """A queue of messages without actors, consumers or time."""
+
+    def init(self, recover: bool) -> None:
+        """Start empty, or with what was kept when ``recover``."""
+
+    def terminate(self) -> None:
+        """End and keep what is durable; unacked messages count as ready again."""
+
+    def delete_and_terminate(self) -> None:
+        """End and keep nothing."""
+
+    def publish(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        size_bytes: int | None = None,
+        delivered: bool = False,
+    ) -> tuple[int, bool]:
+        """Append a batch at the tail.
+
+        Args:
+            messages: in order; the list stays the caller's.
+            persistent: effective persistence of all of them.
+            expiries: ms since 1970 per message, 0 = never; None = none expires.
+            size_bytes: bytes of all bodies, when the caller knows.
+            delivered: they were handed out before (a mirror takes over).
+
+        Returns:
+            The first ``seq`` (the others follow without gaps), and whether all are safe at once.
+        """
+
+    def publish_delivered(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        size_bytes: int | None = None,
+    ) -> tuple[int, bool]:
+        """Take a batch that goes straight to consumers who will acknowledge; the queue is empty."""
+
+    def discard(self, messages: list[Message], persistent: bool) -> None:
+        """Take note of messages that went straight to consumers who do not acknowledge."""
+
+    def is_duplicate(self, message: Message) -> bool:
+        """Whether a mirror has seen it already, so that it must not be published again."""
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        """Return and forget the ``(first_seq, count)`` that became safe since the last time."""
+
+    def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
+        """Take up to ``limit`` messages from the head, up to ``bytes_max`` bytes but at least one.
+
+        With ``ack_required`` they become unacked, without they are gone.
+        """
+
+    def drop(self, limit: int, ack_required: bool) -> list[int]:
+        """Take up to ``limit`` messages from the head without their content; return their seqs."""
+
+    def ack(self, seqs: list[int]) -> int:
+        """Forget unacked messages for good; unknown seqs are ignored. Return how many there were."""
+
+    def requeue(self, seqs: list[int]) -> int:
+        """Put unacked messages back to their places; unknown seqs are ignored. Return how many."""
+
+    def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
+        """Remove messages from the head while the predicate holds, at most ``limit``."""
+
+    def fetchwhile(self, predicate: Predicate, limit: int) -> tuple[Fetched, Entry | None]:
+        """As ``dropwhile``, but hand them out as unacked; also return the head that stays."""
+
+    def ackfold(
+        self,
+        step: Callable[[Entry, Accumulator], Accumulator],
+        start: Accumulator,
+        seqs: list[int],
+    ) -> Accumulator:
+        """Fold over the given unacked messages, in the order of ``seqs``; nothing changes."""
+
+    def fold(
+        self,
+        step: Callable[[Entry, bool, Accumulator], tuple[bool, Accumulator]],
+        start: Accumulator,
+    ) -> Accumulator:
+        """Fold over ready and unacked messages by ``seq``; ``step`` gets whether it is unacked.
+
+        ``step`` returns whether to go on, and the accumulator.
+        """
+
+    def purge(self) -> int:
+        """Remove all ready messages and return how many there were."""
+
+    def purge_acks(self) -> int:
+        """Forget all unacked messages and return how many there were."""
+
+    def len(self) -> int:
+        """Return the number of ready messages."""
+
+    def is_empty(self) -> bool:
+        """Whether no message is ready."""
+
+    def depth(self) -> int:
+        """Return the number of ready and unacked messages."""
+
+    def ram_duration(self) -> float:
+        """Return how many seconds of traffic are in RAM; infinite when that means nothing."""
+
+    def set_ram_duration_target(self, duration_s: float) -> None:
+        """Keep no more than so many seconds of traffic in RAM."""
+
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """Change between ``default`` and ``lazy``."""
+
+    def needs_timeout(self) -> Urgency | None:
+        """Whether ``timeout`` must be called: soon (``timed``), when idle (``idle``), or not."""
+
+    def timeout(self) -> None:
+        """Do a bounded piece of what ``needs_timeout`` asked for."""
+
+    def handle_pre_hibernate(self) -> None:
+        """The queue has been idle for a while: let go of what can be made again."""
+
+    def resume(self) -> None:
+        """The store takes more: go on with what was held up."""
+
+    def info(self) -> dict[str, Any]:
+        """Return figures for status and list_queues, by RabbitMQ's names."""

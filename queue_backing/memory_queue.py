@@ -1,0 +1,390 @@
+"""MemoryQueue: a backing queue that keeps everything in RAM.
+
+Ready entries stand in one deque, sorted by ``seq``; unacked ones in a dict by ``seq``. A requeue
+merges back: all its entries are older than most of what is ready, because deliveries are made in
+order, so the merge touches only the few ready entries that are older than the youngest requeued one.
+
+Freeing a million messages takes a good part of a second, so ``purge`` and ``delete_and_terminate``
+only put the containers aside: ``needs_timeout`` says ``timed`` and each ``timeout`` frees a slice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import accumulate, pairwise, repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.message import BODY
+from leveret.queue_backing.backing_queue import FOREVER_S, Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.status import MESSAGE, SEQ, Entry, body_of, message_of, seq_of
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.queue_backing.backing_queue import QueueMode, Urgency
+
+RELEASE_SLICE: Final = 20_000  # entries freed in one go, some milliseconds
+_CHUNK: Final = 1_024
+
+
+def _size_bytes(messages: Iterable[Message]) -> int:
+    return sum(map(len, map(body_of, messages)))
+
+
+class MemoryQueue:
+    """See ``BackingQueue`` for the methods. Confirms are due at once.
+
+    Attributes:
+        ready_bytes: bytes of the bodies of all ready messages.
+        unacked_bytes: bytes of the bodies of all unacked messages.
+        mode: what ``set_queue_mode`` said; without a disk it changes nothing.
+    """
+
+    __slots__ = (
+        "_aside",
+        "_next_deliver",
+        "_next_seq",
+        "_ready",
+        "_unacked",
+        "mode",
+        "ready_bytes",
+        "unacked_bytes",
+    )
+
+    def __init__(self) -> None:
+        self._ready: deque[Entry] | None = None
+        self._unacked: dict[int, Entry] | None = None
+        self._aside: list[deque[Entry] | dict[int, Entry]] | None = None
+        self._next_seq = 0
+        self._next_deliver = 0
+        self.ready_bytes = 0
+        self.unacked_bytes = 0
+        self.mode: QueueMode = "default"
+
+    # Lifecycle.
+
+    def init(self, recover: bool) -> None:
+        """Start empty; there is nothing to recover from."""
+
+    def terminate(self) -> None:
+        """End; memory keeps nothing."""
+        self.delete_and_terminate()
+
+    def delete_and_terminate(self) -> None:
+        """End; large containers are freed by the timeouts that follow."""
+        self.purge()
+        self.purge_acks()
+
+    # In.
+
+    def publish(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        size_bytes: int | None = None,
+        delivered: bool = False,
+    ) -> tuple[int, bool]:
+        """Append a batch at the tail."""
+        ready = self._ready
+        if ready is None:
+            ready = self._ready = deque()
+        first = self._number(len(messages))
+        ready.extend(
+            zip(range(first, self._next_seq), messages, expiries or repeat(0), repeat(persistent))
+        )
+        self.ready_bytes += _size_bytes(messages) if size_bytes is None else size_bytes
+        if delivered and first == self._next_deliver:
+            self._next_deliver = self._next_seq
+        return first, True
+
+    def publish_delivered(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        size_bytes: int | None = None,
+    ) -> tuple[int, bool]:
+        """Take a batch as unacked."""
+        assert not self._ready, "publish_delivered on a queue that is not empty"
+        first = self._number(len(messages))
+        seqs = range(first, self._next_seq)
+        entries = zip(seqs, messages, expiries or repeat(0), repeat(persistent))
+        self._await_acks(
+            zip(seqs, entries, strict=False),
+            _size_bytes(messages) if size_bytes is None else size_bytes,
+        )
+        self._next_deliver = self._next_seq
+        return first, True
+
+    def discard(self, messages: list[Message], persistent: bool) -> None:
+        """Nothing to note."""
+
+    def is_duplicate(self, message: Message) -> bool:
+        """Never: there is no mirror."""
+        return False
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        """Nothing becomes safe later."""
+        return []
+
+    def _number(self, count: int) -> int:
+        first = self._next_seq
+        self._next_seq = first + count
+        return first
+
+    def _await_acks(self, items: Iterable[tuple[int, Entry]], size_bytes: int) -> None:
+        if self._unacked is None:
+            self._unacked = {}
+        self._unacked.update(items)
+        self.unacked_bytes += size_bytes
+
+    # Out.
+
+    def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
+        """Take messages from the head."""
+        if not self._ready or limit <= 0:
+            return Fetched([], [])
+        entries, size_bytes = self._take(min(limit, len(self._ready)), bytes_max)
+        return self._hand_out(entries, size_bytes, ack_required)
+
+    def _hand_out(self, entries: list[Entry], size_bytes: int, ack_required: bool) -> Fetched:
+        self.ready_bytes -= size_bytes
+        seqs = list(map(seq_of, entries))
+        if ack_required:
+            self._await_acks(zip(seqs, entries, strict=True), size_bytes)
+        redelivered = self._pass_watermark(seqs)
+        return Fetched(list(map(message_of, entries)), seqs, redelivered)
+
+    def _pass_watermark(self, seqs: list[int]) -> int:
+        """Count those handed out before, and remember that now all of these were."""
+        watermark = self._next_deliver
+        if seqs and seqs[-1] >= watermark:
+            self._next_deliver = seqs[-1] + 1
+            return 0 if seqs[0] >= watermark else bisect_left(seqs, watermark)
+        return len(seqs)
+
+    def _take(self, count: int, bytes_max: int) -> tuple[list[Entry], int]:
+        ready = self._ready
+        assert ready is not None
+        if count == 1:
+            entry = ready.popleft()
+            return [entry], len(entry[MESSAGE][BODY])
+        if count == len(ready) and self.ready_bytes <= bytes_max:
+            entries = list(ready)
+            ready.clear()
+            return entries, self.ready_bytes
+        return self._take_some(ready, count, bytes_max)
+
+    def _take_some(
+        self, ready: deque[Entry], count: int, bytes_max: int
+    ) -> tuple[list[Entry], int]:
+        """Take in chunks that are guessed from the mean size, and put back what is too much."""
+        pop = ready.popleft
+        mean_bytes = self.ready_bytes // len(ready) + 1
+        taken: list[Entry] = []
+        size_bytes = 0
+        while len(taken) < count:
+            guess = max(1, min(_CHUNK, (bytes_max - size_bytes) // mean_bytes + 1))
+            chunk = [pop() for _ in range(min(guess, count - len(taken)))]
+            reached = list(
+                accumulate(map(len, map(body_of, map(message_of, chunk))), initial=size_bytes)
+            )
+            keep = bisect_right(reached, bytes_max) - 1
+            if keep < len(chunk):
+                keep = max(keep, 0 if taken else 1)
+                ready.extendleft(reversed(chunk[keep:]))
+                taken += chunk[:keep]
+                return taken, reached[keep]
+            taken += chunk
+            size_bytes = reached[-1]
+        return taken, size_bytes
+
+    def drop(self, limit: int, ack_required: bool) -> list[int]:
+        """Take messages from the head; their content is in RAM anyway."""
+        return self.fetch(limit, self.ready_bytes, ack_required).seqs
+
+    def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
+        """Remove messages from the head while the predicate holds."""
+        entries, head = self._take_while(predicate, limit)
+        if entries:
+            self._hand_out(entries, _size_bytes(map(message_of, entries)), ack_required=False)
+        return Dropped(len(entries), head)
+
+    def fetchwhile(self, predicate: Predicate, limit: int) -> tuple[Fetched, Entry | None]:
+        """Hand out messages from the head while the predicate holds."""
+        entries, head = self._take_while(predicate, limit)
+        size_bytes = _size_bytes(map(message_of, entries))
+        return self._hand_out(entries, size_bytes, ack_required=True), head
+
+    def _take_while(self, predicate: Predicate, limit: int) -> tuple[list[Entry], Entry | None]:
+        ready = self._ready
+        entries: list[Entry] = []
+        while ready:
+            if len(entries) == limit or not predicate(ready[0]):
+                return entries, ready[0]
+            entries.append(ready.popleft())
+        return entries, None
+
+    # Back.
+
+    def ack(self, seqs: list[int]) -> int:
+        """Forget unacked messages for good."""
+        return len(self._settle(seqs))
+
+    def requeue(self, seqs: list[int]) -> int:
+        """Put unacked messages back to their places."""
+        before = self.unacked_bytes
+        back = self._settle(seqs)
+        if not back:
+            return 0
+        self.ready_bytes += before - self.unacked_bytes
+        back.sort()
+        count, youngest = len(back), back[-1][SEQ]
+        if self._ready is None:
+            self._ready = deque()
+        ready = self._ready
+        if ready and ready[0][SEQ] < youngest:
+            while ready and ready[0][SEQ] < youngest:
+                back.append(ready.popleft())
+            back.sort()
+        ready.extendleft(reversed(back))
+        return count
+
+    def _settle(self, seqs: list[int]) -> list[Entry]:
+        unacked = self._unacked
+        if not unacked:
+            return []
+        found: list[Any] = list(map(unacked.pop, seqs, repeat(None)))
+        if None in found:
+            found = [entry for entry in found if entry is not None]
+        self.unacked_bytes -= _size_bytes(map(message_of, found))
+        return found
+
+    # All.
+
+    def ackfold(
+        self,
+        step: Callable[[Entry, Accumulator], Accumulator],
+        start: Accumulator,
+        seqs: list[int],
+    ) -> Accumulator:
+        """Fold over the given unacked messages."""
+        unacked = self._unacked or {}
+        for seq in seqs:
+            if seq in unacked:
+                start = step(unacked[seq], start)
+        return start
+
+    def fold(
+        self,
+        step: Callable[[Entry, bool, Accumulator], tuple[bool, Accumulator]],
+        start: Accumulator,
+    ) -> Accumulator:
+        """Fold over everything by ``seq``."""
+        unacked = self._unacked or {}
+        for entry in sorted((*(self._ready or ()), *unacked.values())):
+            go_on, start = step(entry, entry[SEQ] in unacked, start)
+            if not go_on:
+                break
+        return start
+
+    def purge(self) -> int:
+        """Remove all ready messages."""
+        ready, self._ready = self._ready, None
+        self.ready_bytes = 0
+        self._next_deliver = self._next_seq
+        return self._put_aside(ready)
+
+    def purge_acks(self) -> int:
+        """Forget all unacked messages."""
+        unacked, self._unacked = self._unacked, None
+        self.unacked_bytes = 0
+        return self._put_aside(unacked)
+
+    def _put_aside(self, entries: deque[Entry] | dict[int, Entry] | None) -> int:
+        if not entries:
+            return 0
+        if len(entries) > RELEASE_SLICE:
+            if self._aside is None:
+                self._aside = []
+            self._aside.append(entries)
+        return len(entries)
+
+    # Figures and housekeeping.
+
+    def len(self) -> int:
+        """Return the number of ready messages."""
+        return len(self._ready) if self._ready else 0
+
+    def is_empty(self) -> bool:
+        """Whether no message is ready."""
+        return not self._ready
+
+    def depth(self) -> int:
+        """Return the number of ready and unacked messages."""
+        return self.len() + len(self._unacked or ())
+
+    def ram_duration(self) -> float:
+        """Infinite: nothing here can leave RAM."""
+        return FOREVER_S
+
+    def set_ram_duration_target(self, duration_s: float) -> None:
+        """There is nowhere to page to."""
+
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """Remember the mode."""
+        self.mode = mode
+
+    def needs_timeout(self) -> Urgency | None:
+        """``timed`` while there is something to free."""
+        return "timed" if self._aside else None
+
+    def timeout(self) -> None:
+        """Free a slice of what was put aside."""
+        if not self._aside:
+            return
+        entries = self._aside[-1]
+        remove: Callable[[], object] = entries.popitem if isinstance(entries, dict) else entries.pop
+        for _ in range(min(RELEASE_SLICE, len(entries))):
+            remove()
+        if not entries:
+            self._aside.pop()
+
+    def handle_pre_hibernate(self) -> None:
+        """Let go of empty containers."""
+        self._ready = self._ready or None
+        self._unacked = self._unacked or None
+
+    def resume(self) -> None:
+        """Nothing is ever held up."""
+
+    def info(self) -> dict[str, Any]:
+        """Return figures by RabbitMQ's names."""
+        ready, unacked = self.len(), len(self._unacked or ())
+        return {
+            "messages_ready": ready,
+            "messages_unacknowledged": unacked,
+            "messages": ready + unacked,
+            "messages_ram": ready + unacked,
+            "message_bytes_ready": self.ready_bytes,
+            "message_bytes_unacknowledged": self.unacked_bytes,
+            "message_bytes": self.ready_bytes + self.unacked_bytes,
+            "message_bytes_ram": self.ready_bytes + self.unacked_bytes,
+            "next_seq_id": self._next_seq,
+            "next_deliver_seq_id": self._next_deliver,
+            "mode": self.mode,
+        }
+
+    def check(self) -> None:
+        """Assert the invariants; for tests, costs a walk over everything."""
+        seqs = [entry[SEQ] for entry in self._ready or ()]
+        unacked = self._unacked or {}
+        assert all(a < b for a, b in pairwise(seqs)), "ready is not sorted"
+        assert unacked.keys().isdisjoint(seqs), "a message is ready and unacked"
+        assert all(seq < self._next_deliver for seq in unacked), "unacked but never handed out"
+        assert all(seq < self._next_seq for seq in seqs)
+        ready_messages = [entry[MESSAGE] for entry in self._ready or ()]
+        assert self.ready_bytes == _size_bytes(ready_messages)
+        assert self.unacked_bytes == _size_bytes(entry[MESSAGE] for entry in unacked.values())

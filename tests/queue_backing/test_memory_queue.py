@@ -1,0 +1,137 @@
+"""MemoryQueue: what the model does not say."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import deque
+
+import pytest
+
+from leveret.core.message import Message
+from leveret.queue_backing.memory_queue import RELEASE_SLICE, MemoryQueue
+
+ONE: Message = (b"o", b"h", b"body")
+
+
+def test_a_requeue_restores_the_order_of_publishing() -> None:
+    queue = MemoryQueue()
+    queue.publish([(b"", b"", b"%d" % n) for n in range(10)], persistent=False)
+    queue.fetch(6, 1 << 20, ack_required=True)
+
+    queue.requeue([5, 1, 3])
+    queue.requeue([0, 4])
+
+    fetched = queue.fetch(10, 1 << 20, ack_required=True)
+    assert fetched.seqs == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    assert fetched.redelivered == 5
+
+
+def test_messages_after_a_purge_are_not_taken_for_redelivered() -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE] * 3, persistent=False)
+    queue.purge()
+    queue.publish([ONE], persistent=False)
+
+    first = queue.fetch(1, 100, ack_required=True)
+    queue.requeue(first.seqs)
+    second = queue.fetch(1, 100, ack_required=True)
+
+    assert (first.redelivered, second.redelivered) == (0, 1)
+
+
+def test_what_a_mirror_had_handed_out_is_redelivered() -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE] * 2, persistent=False, delivered=True)
+    queue.publish([ONE], persistent=False)
+
+    assert queue.fetch(3, 100, ack_required=True).redelivered == 2
+
+
+@pytest.mark.parametrize(("bytes_max", "count"), [(0, 1), (4, 1), (7, 1), (8, 2), (1 << 20, 5)])
+def test_a_fetch_stops_at_its_bytes_but_takes_one(bytes_max: int, count: int) -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE] * 5, persistent=False)
+
+    assert len(queue.fetch(5, bytes_max, ack_required=False).messages) == count
+    queue.check()
+
+
+def test_a_fetch_of_uneven_messages_puts_back_what_is_too_much() -> None:
+    queue = MemoryQueue()
+    queue.publish([(b"", b"", b"x" * size) for size in [1, 1, 1, 900, 1, 1]], persistent=False)
+
+    assert queue.fetch(6, 500, ack_required=True).seqs == [0, 1, 2]
+    assert queue.fetch(6, 500, ack_required=True).seqs == [3]
+    assert queue.fetch(6, 500, ack_required=True).seqs == [4, 5]
+    queue.check()
+
+
+def test_a_large_purge_is_freed_in_slices() -> None:
+    queue = MemoryQueue()
+    count = 2 * RELEASE_SLICE + 1
+    queue.publish([ONE] * count, persistent=False)
+    queue.fetch(RELEASE_SLICE + 1, 1 << 40, ack_required=True)
+
+    assert queue.purge() == RELEASE_SLICE
+    assert queue.needs_timeout() is None, "this one was small enough to be freed at once"
+    assert queue.purge_acks() == RELEASE_SLICE + 1
+
+    slices = 0
+    while queue.needs_timeout() == "timed":
+        queue.timeout()
+        slices += 1
+    assert slices == 2
+    assert queue.depth() == 0
+
+
+def test_an_idle_queue_lets_go_of_its_containers() -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE], persistent=False)
+    queue.ack(queue.fetch(1, 100, ack_required=True).seqs)
+
+    queue.handle_pre_hibernate()
+
+    held = gc.get_referents(queue)
+    assert not any(isinstance(thing, dict | deque | list) for thing in held)
+
+
+def test_deleting_leaves_no_message_behind() -> None:
+    queue = MemoryQueue()
+    message: Message = (b"o", b"h", bytes(100))
+    references = sys.getrefcount(message)
+    queue.publish([message] * 4, persistent=True)
+    queue.fetch(2, 1 << 20, ack_required=True)
+    assert sys.getrefcount(message) > references
+
+    queue.delete_and_terminate()
+
+    assert sys.getrefcount(message) == references
+
+
+def test_entries_are_soon_forgotten_by_the_collector() -> None:
+    queue = MemoryQueue()
+    queue.publish([(b"o", b"h", b"%d" % n) for n in range(5)], persistent=False, expiries=[9] * 5)
+    gc.collect()
+    gc.collect()  # the message goes first, then the entry around it
+
+    def step(entry: tuple, unacked: bool, acc: int) -> tuple[bool, int]:
+        return True, acc + gc.is_tracked(entry)
+
+    assert queue.fold(step, 0) == 0
+
+
+def test_lazy_mode_and_ram_targets_are_taken_without_effect() -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE], persistent=False)
+
+    queue.set_queue_mode("lazy")
+    queue.set_ram_duration_target(0.0)
+    queue.resume()
+    queue.discard([ONE], persistent=False)
+
+    assert queue.info()["mode"] == "lazy"
+    assert queue.ram_duration() == float("inf")
+    assert not queue.is_duplicate(ONE)
+    assert queue.drain_confirmed() == []
+    assert queue.len() == 1
