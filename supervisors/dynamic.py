@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from leveret.supervisors.core import GroupKernel, Kernel, is_expected_stop, is_shutdown_tuple
+from leveret.supervisors.core import Kernel, is_expected_stop, is_shutdown_tuple
 from leveret.supervisors.effects import (
     RESTARTING,
     Again,
@@ -24,6 +24,7 @@ from leveret.supervisors.effects import (
     Stop,
     StopAll,
 )
+from leveret.supervisors.groups import GroupKernel
 from leveret.supervisors.reports import SHUTDOWN_ERROR, START_ERROR, Report
 
 if TYPE_CHECKING:
