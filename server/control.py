@@ -1,0 +1,202 @@
+r"""The operator's door to a running broker: a unix socket in the data directory.
+
+One JSON document per line each way::
+
+    {"verb": "add_user", "arguments": {"name": "hare", "password": "..."}}
+    {"ok": null}   or   {"refused": "User \"hare\" already exists"}   or   {"failed": "..."}
+
+The socket is 0600 in a directory of 0700; who may open it may do everything. A unix socket's path
+has at most 107 bytes, so both sides reach it through a short alias of its directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from leveret.core.errors import LeveretError
+from leveret.server.admin import VERBS, Admin, RefusedError
+
+log = logging.getLogger(__name__)
+
+SOCKET: Final = "control.sock"
+LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # definitions of a large broker are one line
+CLIENTS_MAX: Final = 16
+PATH_BYTES_MAX: Final = 100
+
+
+class NoBrokerError(LeveretError):
+    """No broker runs in that data directory."""
+
+
+class ControlFailedError(LeveretError):
+    """The broker could not answer, through no fault of the request."""
+
+
+class ControlServer:
+    """Serves an ``Admin`` on the data directory's socket.
+
+    Args:
+        data_dir: the caller holds its lock, so a socket found there is a dead broker's.
+        admin: what is served.
+    """
+
+    def __init__(self, data_dir: Path, admin: Admin) -> None:
+        self._path = data_dir / SOCKET
+        self._admin = admin
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Bind the socket; a name beside it is used first, so that it is never open to others."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        draft = self._path.with_suffix(".new")
+        try:
+            draft.unlink(missing_ok=True)
+            with _alias(draft) as short:
+                listener.bind(short)
+            draft.chmod(0o600)
+            draft.replace(self._path)
+            self._server = await asyncio.start_unix_server(
+                self._accept, sock=listener, limit=LINE_BYTES_MAX
+            )
+        except BaseException:
+            listener.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop serving, cut the clients off and remove the socket."""
+        if self._server is None:
+            return
+        self._server.close()
+        clients = list(self._clients)
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        await self._server.wait_closed()
+        self._server = None
+        self._path.unlink(missing_ok=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._clients) >= CLIENTS_MAX:
+            writer.close()
+            return
+        client = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+                await writer.drain()
+        except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
+            log.warning("control client dropped reason=%s", error)
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            verb, arguments = _request(line)
+            return {"ok": await getattr(self._admin, verb)(**arguments)}
+        except RefusedError as error:
+            return {"refused": str(error)}
+        except Exception as error:
+            log.exception("control request failed")
+            return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def _request(line: bytes) -> tuple[str, dict[str, Any]]:
+    try:
+        request = msgspec.json.decode(line, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise RefusedError(f"not a request: {error}") from error
+    verb, arguments = request.get("verb"), request.get("arguments", {})
+    if not isinstance(verb, str) or verb not in VERBS:
+        raise RefusedError(f"unknown verb {verb!r}")
+    if not isinstance(arguments, dict) or sorted(arguments) != sorted(VERBS[verb]):
+        raise RefusedError(f"{verb} takes the arguments {', '.join(VERBS[verb]) or 'none'}")
+    return verb, arguments
+
+
+def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float = 60.0) -> Any:
+    """Ask the broker that runs in a data directory.
+
+    Returns:
+        What the ``Admin`` method returned.
+
+    Raises:
+        NoBrokerError: nobody listens there.
+        RefusedError: the broker refuses, in its own words.
+        ControlFailedError: no answer, or the broker failed.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(timeout_s)
+        _connect(client, data_dir)
+        try:
+            client.sendall(msgspec.json.encode({"verb": verb, "arguments": arguments}) + b"\n")
+            answer = client.makefile("rb").readline()
+        except TimeoutError as error:
+            raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
+        except OSError as error:
+            raise ControlFailedError(f"connection lost: {error.strerror or error}") from error
+    return _result(answer)
+
+
+def _result(line: bytes) -> Any:
+    if not line.endswith(b"\n"):
+        raise ControlFailedError("the broker went away without an answer")
+    answer: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    if "refused" in answer:
+        raise RefusedError(answer["refused"])
+    if "failed" in answer:
+        raise ControlFailedError(answer["failed"])
+    return answer["ok"]
+
+
+def _connect(client: socket.socket, data_dir: Path) -> None:
+    try:
+        with _alias(data_dir.absolute() / SOCKET) as short:
+            client.connect(short)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
+        raise NoBrokerError(f"no broker is running in {data_dir.absolute()}") from error
+    except PermissionError as error:
+        raise NoBrokerError(f"no permission to open {data_dir.absolute() / SOCKET}") from error
+
+
+@contextlib.contextmanager
+def _alias(path: Path) -> Iterator[str]:
+    """Give a path that is short enough for a unix socket's address."""
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        through = Path(f"/proc/self/fd/{folder}")
+        if through.exists():
+            yield str(through / path.name)
+            return
+        with tempfile.TemporaryDirectory(prefix="leveret") as short:
+            link = Path(short, "d")
+            link.symlink_to(path.parent)
+            yield str(link / path.name)
+    finally:
+        os.close(folder)

@@ -1,0 +1,338 @@
+"""``leveret ctl``: rabbitmqctl's verbs, with its arguments, words and columns.
+
+Every verb is a row of ``COMMANDS``. Refusals exit with 65 and RabbitMQ's text (rabbitmqctl itself uses
+65, 67, 69 and 70 for them), wrong arguments with 64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from leveret.core.errors import LeveretError
+from leveret.server import formats
+from leveret.server.admin import RefusedError
+
+Options: TypeAlias = argparse.Namespace
+Ask: TypeAlias = Callable[[str, dict[str, Any]], Any]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+QUEUE_COLUMNS: Final = _words("""arguments auto_delete consumer_capacity consumer_utilisation consumers disk_reads disk_writes
+    durable exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp leader
+    members memory message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready
+    message_bytes_unacknowledged messages messages_persistent messages_ram messages_ready
+    messages_ready_ram messages_unacknowledged messages_unacknowledged_ram name online owner_pid pid
+    policy slave_pids state synchronised_slave_pids type""")
+CONNECTION_COLUMNS: Final = _words("""auth_mechanism channel_max channels client_properties connected_at frame_max host name
+    peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port pid port protocol
+    recv_cnt recv_oct send_cnt send_oct send_pend ssl ssl_cipher ssl_hash ssl_key_exchange
+    ssl_protocol state timeout user vhost""")
+EXCHANGE_COLUMNS: Final = _words("arguments auto_delete durable internal name policy type")
+BINDINGS: Final = (
+    "source_name",
+    "source_kind",
+    "destination_name",
+    "destination_kind",
+    "routing_key",
+    "arguments",
+)
+VHOST_COLUMNS: Final = _words("cluster_state default_queue_type description name tags tracing")
+
+
+class UsageError(LeveretError):
+    """The arguments do not fit the verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One verb.
+
+    Attributes:
+        verb: also the method of ``Admin``, unless ``run`` does it all.
+        summary: one line for the help page.
+        banner: printed first, unless quiet; filled from the options.
+        places: positional arguments, ``?`` and ``*`` at the end as argparse's nargs.
+        vhost: whether there is a ``-p``.
+        columns: that may be asked for; empty: the verb takes no columns.
+        shown: columns without being asked; empty: the verb returns no rows.
+        after: printed at the end, unless quiet.
+    """
+
+    verb: str
+    summary: str
+    banner: str
+    places: tuple[str, ...] = ()
+    vhost: bool = False
+    columns: frozenset[str] = frozenset()
+    shown: tuple[str, ...] = ()
+    after: str = ""
+
+
+COMMANDS: Final = (
+    Command(
+        "add_user",
+        "make a user without permissions",
+        'Adding user "{name}" ...',
+        ("name", "password?"),
+        after="Done. Don't forget to grant the user permissions to some virtual hosts! "
+        "See 'leveret ctl set_permissions --help' to learn more.",
+    ),
+    Command(
+        "change_password",
+        "set a user's password",
+        'Changing password for user "{name}" ...',
+        ("name", "password?"),
+    ),
+    Command(
+        "delete_user",
+        "delete a user and its permissions",
+        'Deleting user "{name}" ...',
+        ("name",),
+    ),
+    Command(
+        "set_user_tags",
+        "replace a user's tags",
+        'Setting tags for user "{name}" to [{tags}] ...',
+        ("name", "tags*"),
+    ),
+    Command(
+        "authenticate_user",
+        "check a password",
+        'Authenticating user "{name}" ...',
+        ("name", "password?"),
+        after="Success",
+    ),
+    Command("list_users", "users and tags", "Listing users ...", shown=("user", "tags")),
+    Command(
+        "set_permissions",
+        "give a user its patterns on a vhost",
+        'Setting permissions for user "{user}" in vhost "{vhost}" ...',
+        ("user", "configure", "write", "read"),
+        vhost=True,
+    ),
+    Command(
+        "clear_permissions",
+        "take a user's permissions on a vhost away",
+        'Clearing permissions for user "{user}" in vhost "{vhost}" ...',
+        ("user",),
+        vhost=True,
+    ),
+    Command(
+        "list_permissions",
+        "permissions on a vhost",
+        'Listing permissions for vhost "{vhost}" ...',
+        vhost=True,
+        shown=("user", "configure", "write", "read"),
+    ),
+    Command(
+        "list_user_permissions",
+        "permissions of a user",
+        'Listing permissions for user "{user}" ...',
+        ("user",),
+        shown=("vhost", "configure", "write", "read"),
+    ),
+    Command("add_vhost", "make a vhost", 'Adding vhost "{name}" ...', ("name",)),
+    Command(
+        "delete_vhost",
+        "delete a vhost with all that is in it",
+        'Deleting vhost "{name}" ...',
+        ("name",),
+    ),
+    Command("list_vhosts", "vhosts", "Listing vhosts ...", columns=VHOST_COLUMNS, shown=("name",)),
+    Command(
+        "list_queues",
+        "queues of a vhost",
+        "Timeout: {timeout:.1f} seconds ...\nListing queues for vhost {vhost} ...",
+        vhost=True,
+        columns=QUEUE_COLUMNS,
+        shown=("name", "messages"),
+    ),
+    Command(
+        "list_exchanges",
+        "exchanges of a vhost",
+        "Listing exchanges for vhost {vhost} ...",
+        vhost=True,
+        columns=EXCHANGE_COLUMNS,
+        shown=("name", "type"),
+    ),
+    Command(
+        "list_bindings",
+        "bindings of a vhost",
+        "Listing bindings for vhost {vhost}...",
+        vhost=True,
+        columns=frozenset(BINDINGS),
+        shown=BINDINGS,
+    ),
+    Command(
+        "list_connections",
+        "connections",
+        "Listing connections ...",
+        columns=CONNECTION_COLUMNS,
+        shown=("user", "peer_host", "peer_port", "state"),
+    ),
+    Command(
+        "close_connection",
+        "close one connection (pid as list_connections shows it)",
+        "Closing connection {pid}, reason: {reason}...",
+        ("pid", "reason"),
+    ),
+    Command(
+        "close_all_connections",
+        "close the connections of a vhost, or with --global all",
+        "Closing all connections {scope}, reason: {reason}...",
+        ("reason",),
+        vhost=True,
+    ),
+    Command(
+        "export_definitions",
+        "write the definitions as JSON to a file or -",
+        'Exporting definitions in JSON to a file at "{file}" ...',
+        ("file",),
+    ),
+    Command(
+        "import_definitions",
+        "read definitions from a JSON file or -",
+        'Importing definitions in JSON from a file at "{file}" ...',
+        ("file?",),
+        after="Successfully imported the definitions.",
+    ),
+)
+
+
+def add_parsers(parent: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
+    """Give ``leveret ctl`` its verbs."""
+    verbs = parent.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for command in COMMANDS:
+        parser = verbs.add_parser(
+            command.verb, help=command.summary, description=command.summary, parents=[common]
+        )
+        for place in command.places:
+            nargs = place[-1] if place[-1] in "?*" else None
+            parser.add_argument(place.rstrip("?*"), nargs=nargs)
+        if command.columns:
+            parser.add_argument("columns", nargs="*", metavar="column")
+        if command.vhost:
+            parser.add_argument("-p", "--vhost", default="/")
+        if command.verb == "close_all_connections":
+            parser.add_argument("--global", dest="everywhere", action="store_true")
+        parser.set_defaults(command=command)
+
+
+def run(options: Options, ask: Ask) -> int:
+    """Do what the verb says and print what rabbitmqctl would.
+
+    Raises:
+        UsageError: columns that do not exist.
+        RefusedError: by the broker, or a file that cannot be read.
+    """
+    command: Command = options.command
+    columns = _columns(command, getattr(options, "columns", ()))
+    quiet = options.quiet or options.silent or options.formatter in formats.MACHINE_READABLE
+    if not quiet and getattr(options, "file", None) != "-":
+        print(_banner(command, options), flush=True)
+    answer = _SPECIAL.get(command.verb, _plain)(command, options, ask)
+    if columns:
+        headers = not (options.silent or options.no_table_headers)
+        print(formats.rows(options.formatter, columns, answer, headers), end="")
+    elif isinstance(answer, str):
+        print(answer)
+    if command.after and not quiet:
+        print(command.after)
+    return 0
+
+
+def _banner(command: Command, options: Options) -> str:
+    words = vars(options) | {"tags": ", ".join(getattr(options, "tags", ()))}
+    if command.verb == "close_all_connections":
+        words["scope"] = "" if options.everywhere else f"in vhost {options.vhost}"
+    return command.banner.format_map(words)
+
+
+def _columns(command: Command, asked: Iterable[str]) -> tuple[str, ...]:
+    wanted = tuple(name for entry in asked for name in entry.split(",") if name)
+    if unknown := [name for name in wanted if name not in command.columns]:
+        raise UsageError(f"Info key(s) {','.join(unknown)} are not supported")
+    return wanted or command.shown
+
+
+def _plain(command: Command, options: Options, ask: Ask) -> Any:
+    names = [place.rstrip("?*") for place in command.places]
+    arguments = {name: getattr(options, name) for name in names}
+    if command.vhost:
+        arguments["vhost"] = options.vhost
+    return ask(command.verb, arguments)
+
+
+def _with_password(command: Command, options: Options, ask: Ask) -> Any:
+    if options.password is None:
+        options.password = _password()
+    return _plain(command, options, ask)
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        return getpass.getpass("Password: ")
+    if not (line := sys.stdin.readline()):
+        raise RefusedError("Password is not provided via argument or stdin")
+    return line.rstrip("\r\n")
+
+
+def _close_all(_command: Command, options: Options, ask: Ask) -> str:
+    vhost = None if options.everywhere else options.vhost
+    count = ask("close_all_connections", {"vhost": vhost, "reason": options.reason})
+    return f"Closed {count} connections"
+
+
+def _export(_command: Command, options: Options, ask: Ask) -> str | None:
+    document = json.dumps(ask("export_definitions", {}), separators=(",", ":"))
+    if options.file == "-":
+        return document
+    try:
+        target = os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(target, "w", encoding="utf-8") as file:
+            file.write(document)
+    except OSError as error:
+        raise RefusedError(f"cannot write {options.file}: {error.strerror}") from error
+    return None
+
+
+def _import(_command: Command, options: Options, ask: Ask) -> Any:
+    return ask("import_definitions", {"document": _document(options.file)})
+
+
+def _document(file: str | None) -> dict[str, Any]:
+    try:
+        source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")
+        document = json.loads(source)
+    except FileNotFoundError as error:
+        raise RefusedError(f"Bad argument: File {file} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError(f"cannot read {file}: {error}") from error
+    except ValueError as error:
+        raise RefusedError(
+            f"Failed to deserialise input (format: JSON) (error: {error})"
+        ) from error
+    if not isinstance(document, dict):
+        raise RefusedError("Failed to deserialise input (format: JSON) (error: not an object)")
+    return document
+
+
+_SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {
+    "add_user": _with_password,
+    "change_password": _with_password,
+    "authenticate_user": _with_password,
+    "close_all_connections": _close_all,
+    "export_definitions": _export,
+    "import_definitions": _import,
+}

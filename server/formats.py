@@ -1,0 +1,165 @@
+"""What the command line prints: rabbitmqctl's table, JSON and CSV, the status page and the tree.
+
+A table value of AMQP (arguments, client properties) comes as ``[name, type, value]`` triples, an
+array inside as ``[type, value]`` pairs. JSON shows them so, as rabbitmqctl does (arrays: rabbitmqctl
+prints an object that loses elements of one type, this keeps the pairs); the others show Erlang terms.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from leveret.server.admin import Row
+
+FORMATTERS: Final = ("table", "json", "csv", "pretty_table")
+MACHINE_READABLE: Final = frozenset({"json", "csv"})
+TABLES: Final = frozenset({"arguments", "client_properties"})
+
+
+def rows(formatter: str, columns: Sequence[str], found: list[Row], headers: bool = True) -> str:
+    """Return rows as one of ``FORMATTERS`` prints them, ending in a line break unless empty."""
+    if formatter == "json":
+        return _json(columns, found)
+    cells = [[cell(column, row.get(column)) for column in columns] for row in found]
+    if formatter == "pretty_table":
+        return _pretty(columns, cells)
+    if not cells:
+        return ""
+    lines = [list(columns), *cells] if headers else cells
+    if formatter == "csv":
+        return "".join(",".join(map(_quoted, line)) + "\n" for line in lines)
+    return "".join("\t".join(map(_escaped, line)) + "\n" for line in lines)
+
+
+def cell(column: str, value: Any) -> str:
+    """Return one value as rabbitmqctl's table shows it."""
+    if column == "protocol" and isinstance(value, list):
+        return "{" + ",".join(map(str, value)) + "}"
+    if column in TABLES and isinstance(value, list):
+        return _erlang_table(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(str, value)) + "]"
+    return _plain(value)
+
+
+def status(found: Row) -> str:
+    """Return the status page."""
+    queues = found["queues"]
+    lines = [
+        f"Leveret {found['version']}, kernel {found['kernel']}, process {found['pid']}",
+        f"up {_duration(found['uptime_s'])}, node {found['node_id']}",
+        f"data {found['data_dir']}",
+        f"listening on {', '.join(found['listeners'])}",
+        "",
+        f"vhosts       {found['vhosts']}",
+        f"connections  {found['connections']}",
+        f"channels     {found['channels']}",
+        f"consumers    {found['consumers']}",
+        f"queues       {queues['count']}, messages {queues['messages_ready']} ready "
+        f"{queues['messages_unacknowledged']} unacknowledged",
+        f"actors       {found['actors']}",
+    ]
+    if queues["largest"]:
+        lines += ["", "ready\tunacknowledged\tconsumers\tqueue"]
+    for queue in queues["largest"]:
+        counts = (queue["messages_ready"], queue["messages_unacknowledged"], queue["consumers"])
+        place = _escaped(f"{queue['name']} in {queue['vhost']}")
+        lines.append("\t".join(map(str, counts)) + "\t" + place)
+    return "\n".join(lines) + "\n"
+
+
+def tree(found: list[Row]) -> str:
+    """Return the supervision tree, one actor per line, children indented below their supervisor."""
+    return "".join(
+        f"{'  ' * row['depth']}{_escaped(row['name'])}  {row['type']} {row['state']}"
+        f" restarts={row['restarts']}\n"
+        for row in found
+    )
+
+
+def _json(columns: Sequence[str], found: list[Row]) -> str:
+    lines = (
+        msgspec.json.encode({column: _value(row.get(column)) for column in columns}).decode()
+        for row in found
+    )
+    body = "\n,".join(lines)
+    return f"[\n{body}\n]\n" if body else "[\n]\n"
+
+
+def _value(value: Any) -> Any:
+    return "" if value is None else value
+
+
+def _pretty(columns: Sequence[str], cells: list[list[str]]) -> str:
+    from rich.console import Console  # noqa: PLC0415 - only when a table is wanted
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(*columns)
+    for line in cells:
+        table.add_row(*(Text(_escaped(text)) for text in line))
+    sink = io.StringIO()
+    Console(file=sink, width=200 if len(columns) > 4 else None).print(table)
+    return sink.getvalue()
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _escaped(text: str) -> str:
+    """Keep a name from breaking the line or the column it stands in, or steering the terminal."""
+    return "".join(
+        character if character.isprintable() else _escape(character) for character in text
+    )
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def _erlang_table(triples: list[list[Any]]) -> str:
+    return "[" + ",".join(f"{{{_string(n)},{_term(t, v)}}}" for n, t, v in triples) + "]"
+
+
+def _term(kind: str, value: Any) -> str:
+    if kind == "table":
+        return _erlang_table(value)
+    if kind == "array":
+        return "[" + ",".join(_terms(value)) + "]"
+    if kind in {"longstr", "binary"}:
+        return _string(value)
+    return "undefined" if value is None else _plain(value)
+
+
+def _terms(pairs: list[list[Any]]) -> Iterator[str]:
+    return (_term(kind, value) for kind, value in pairs)
+
+
+def _string(text: str) -> str:
+    return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"))
+    return " ".join([f"{count} {unit}" for count, unit in parts if count] + [f"{rest} s"])
+
+
+def json_line(found: Any) -> str:
+    """Return a value as JSON on one line."""
+    return msgspec.json.encode(found).decode() + "\n"

@@ -1,0 +1,182 @@
+"""The command ``leveret``: serve, status, tree, ctl, perf.
+
+Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 nothing to talk to or a port
+in use, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import leveret
+from leveret.core.errors import ConfigError
+from leveret.server import control, ctl, formats
+from leveret.server.admin import RefusedError
+from leveret.server.config import LOG_LEVELS, parse_address
+
+EX_USAGE: Final = 64
+EX_DATAERR: Final = 65
+EX_UNAVAILABLE: Final = 69
+EX_SOFTWARE: Final = 70
+EX_CONFIG: Final = 78
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one line per error and sysexits' code."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and how to learn more."""
+        self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name; None takes the process's.
+
+    Returns:
+        The exit code.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["perf"]:
+        from leveret.server.perf import command as perf  # noqa: PLC0415 - not needed to serve
+
+        return int(perf.main(given[1:]))
+    options = parser().parse_args(given)
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:  # ``leveret tree | head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> Parser:
+    """Return the parser of everything but ``perf``, which has PerfTest's own."""
+    top = Parser(prog="leveret", description="AMQP 0-9-1 message broker")
+    top.add_argument("--version", action="version", version=f"leveret {leveret.__version__}")
+    commands = top.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
+    _add_serve(commands)
+    where = _where()
+    status = commands.add_parser("status", help="what the broker does", parents=[where])
+    status.add_argument("--json", action="store_true", help="one JSON object")
+    status.set_defaults(run=_status)
+    tree = commands.add_parser("tree", help="the supervision tree", parents=[where])
+    tree.add_argument("--json", action="store_true", help="one JSON object per actor")
+    tree.set_defaults(run=_tree)
+    common = _ctl_options(where)
+    verbs = commands.add_parser("ctl", help="administration as with rabbitmqctl", parents=[common])
+    ctl.add_parsers(verbs, common)
+    verbs.set_defaults(run=_ctl)
+    commands.add_parser("perf", help="load generator in the shape of PerfTest", add_help=False)
+    return top
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="run a broker")
+    serve.add_argument("--listen", action="append", metavar="HOST:PORT", help="may be repeated")
+    serve.add_argument("--data", type=Path, metavar="DIR", help="data directory (./data)")
+    serve.add_argument("--config", type=Path, metavar="FILE", help="leveret.toml or rabbitmq.conf")
+    serve.add_argument(
+        "--log-level", metavar="LEVEL", choices=LOG_LEVELS, help=", ".join(LOG_LEVELS)
+    )
+    serve.set_defaults(run=_serve)
+
+
+def _where() -> Parser:
+    where = Parser(add_help=False, argument_default=argparse.SUPPRESS)
+    where.add_argument(
+        "--data", type=Path, metavar="DIR", help="the broker's data directory (./data)"
+    )
+    where.add_argument("-t", "--timeout", type=float, metavar="S", help="wait at most (60)")
+    return where
+
+
+def _ctl_options(where: Parser) -> Parser:
+    common = Parser(add_help=False, argument_default=argparse.SUPPRESS, parents=[where])
+    common.add_argument("-q", "--quiet", action="store_true", help="no banner")
+    common.add_argument("-s", "--silent", action="store_true", help="no banner, no headers")
+    common.add_argument("--no-table-headers", action="store_true")
+    common.add_argument("--formatter", choices=formats.FORMATTERS)
+    return common
+
+
+_DEFAULTS: Final = {
+    "data": Path("data"),
+    "timeout": 60.0,
+    "quiet": False,
+    "silent": False,
+    "no_table_headers": False,
+    "formatter": "table",
+}
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from leveret.server import serve  # noqa: PLC0415 - the broker is not needed to ask one
+
+    try:
+        given: dict[str, Any] = {}
+        if options.listen:
+            given["listen"] = tuple(parse_address(text) for text in options.listen)
+        if options.data is not None:
+            given["data_dir"] = options.data
+        if options.log_level is not None:
+            given["log_level"] = options.log_level
+        return serve.run(options.config, given)
+    except ConfigError as error:
+        return _fail(EX_CONFIG, str(error))
+
+
+def _status(options: argparse.Namespace) -> int:
+    return _asking(options, lambda ask: _print_status(ask("status", {}), options.json))
+
+
+def _print_status(found: dict[str, Any], as_json: bool) -> int:
+    print(formats.json_line(found) if as_json else formats.status(found), end="")
+    return 0
+
+
+def _tree(options: argparse.Namespace) -> int:
+    return _asking(options, lambda ask: _print_tree(ask("tree", {}), options.json))
+
+
+def _print_tree(found: list[dict[str, Any]], as_json: bool) -> int:
+    print("".join(map(formats.json_line, found)) if as_json else formats.tree(found), end="")
+    return 0
+
+
+def _ctl(options: argparse.Namespace) -> int:
+    return _asking(options, lambda ask: ctl.run(options, ask))
+
+
+def _asking(options: argparse.Namespace, use: Any) -> int:
+    for name, value in _DEFAULTS.items():
+        if not hasattr(options, name):
+            setattr(options, name, value)
+
+    def ask(verb: str, arguments: dict[str, Any]) -> Any:
+        return control.ask(options.data, verb, arguments, options.timeout)
+
+    try:
+        code: int = use(ask)
+    except ctl.UsageError as error:
+        return _fail(EX_USAGE, f"Error (argument validation): {error}", "")
+    except RefusedError as error:
+        return _fail(EX_DATAERR, f"Error:\n{error}", "")
+    except control.NoBrokerError as error:
+        return _fail(EX_UNAVAILABLE, str(error))
+    except control.ControlFailedError as error:
+        return _fail(EX_SOFTWARE, str(error))
+    return code
+
+
+def _fail(code: int, text: str, prefix: str = "leveret: ") -> int:
+    print(prefix + text, file=sys.stderr)
+    return code

@@ -1,0 +1,201 @@
+"""What a broker process holds of its machine: the data directory with its lock, and the sockets.
+
+::
+
+    data/              0700
+        lock           held with flock while a broker runs; its text is the owner's process id
+        node           the node's UUID, made once; nothing else identifies a node
+        control.sock   0600, see control.py
+        metadata/      see leveret.metadata
+
+The lock is a flock, not a POSIX lock: two brokers in one process refuse each other as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+from leveret.core import limits
+from leveret.core.errors import LeveretError, StoreError
+from leveret.server.config import DEFAULT_LISTEN, Address
+
+LOCK: Final = "lock"
+NODE: Final = "node"
+
+
+class DataDirectoryError(StoreError):
+    """The data directory cannot be used; the text says why in one line."""
+
+
+class AddressUnavailableError(LeveretError):
+    """A listener's address cannot be bound; the text says why in one line."""
+
+
+class DataDirectory:
+    """A data directory that this object has the lock of, until ``close``.
+
+    Args:
+        path: made, with 0700, when it is not there.
+
+    Raises:
+        DataDirectoryError: it is locked by another broker, or cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._make()
+        self._lock = self._locked()
+        try:
+            self.node_id = self._node_id()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the lock back; the file stays, empty."""
+        if self._lock is not None:
+            os.ftruncate(self._lock, 0)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _make(self) -> None:
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise DataDirectoryError(f"data directory {self.path} is not a directory") from error
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _locked(self) -> int | None:
+        path = self.path / LOCK
+        try:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError as error:
+            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise DataDirectoryError(
+                f"data directory {self.path} is in use by the broker with process id {owner}"
+            ) from error
+        except OSError as error:
+            os.close(lock)
+            raise self._unusable(error) from error
+        return lock
+
+    def _node_id(self) -> uuid.UUID:
+        path = self.path / NODE
+        try:
+            if not path.exists():
+                draft = path.with_suffix(".new")
+                draft.write_text(f"{uuid.uuid4()}\n", "ascii")
+                draft.replace(path)
+            return uuid.UUID(path.read_text("ascii").strip())
+        except OSError as error:
+            raise self._unusable(error) from error
+        except ValueError as error:
+            raise DataDirectoryError(f"{path} does not hold a node's UUID") from error
+
+    def _unusable(self, error: OSError) -> DataDirectoryError:
+        reason = (error.strerror or str(error)).lower()
+        return DataDirectoryError(f"data directory {self.path} is not writable: {reason}")
+
+
+def bind(addresses: Sequence[Address]) -> list[socket.socket]:
+    """Bind and listen on every address; all or none.
+
+    An address of ``DEFAULT_LISTEN`` that the machine does not have is left out while another is
+    left. Where several addresses ask for port 0 they get the same free port if they can.
+
+    Raises:
+        AddressUnavailableError: a port is in use or an address cannot be bound.
+    """
+    bound: list[socket.socket] = []
+    try:
+        for address in addresses:
+            bound += _bind(address, addresses, bound)
+    except BaseException:
+        for listener in bound:
+            listener.close()
+        raise
+    if not bound:
+        raise AddressUnavailableError(f"cannot listen on {addresses[0]}: address not available")
+    return bound
+
+
+def address_of(listener: socket.socket) -> Address:
+    """Return where a bound socket listens, with its real port."""
+    host, port = listener.getsockname()[:2]
+    return Address(host, port)
+
+
+def _bind(
+    address: Address, addresses: Sequence[Address], bound: list[socket.socket]
+) -> list[socket.socket]:
+    """Listen on every address a name stands for."""
+    listeners: list[socket.socket] = []
+    try:
+        for family, _, _, _, place in socket.getaddrinfo(
+            address.host, _port(address, bound), type=socket.SOCK_STREAM
+        ):
+            listeners.append(_listening(family, _with_port(place, address, listeners)))
+    except OSError as error:
+        if _is_absent(error) and (listeners or (address in DEFAULT_LISTEN and len(addresses) > 1)):
+            return listeners
+        for listener in listeners:
+            listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise AddressUnavailableError(f"cannot listen on {address}: port in use") from error
+        reason = (error.strerror or str(error)).lower()
+        raise AddressUnavailableError(f"cannot listen on {address}: {reason}") from error
+    return listeners
+
+
+def _port(address: Address, bound: list[socket.socket]) -> int:
+    if address.port == 0 and bound:
+        return address_of(bound[0]).port
+    return address.port
+
+
+def _with_port(
+    place: tuple[Any, ...], address: Address, listeners: list[socket.socket]
+) -> tuple[Any, ...]:
+    if address.port == 0 and listeners:
+        return (place[0], address_of(listeners[0]).port, *place[2:])
+    return place
+
+
+def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(place)
+        listener.listen(limits.BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_absent(error: OSError) -> bool:
+    return error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}

@@ -1,0 +1,103 @@
+"""``leveret serve``: one broker as a process of its own.
+
+What an embedding service keeps for itself is done here only: logging, signals, and the interpreter's
+settings. SIGTERM and SIGINT stop the broker; a second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import leveret
+from leveret.amqp.kernel import KERNEL_NAME
+from leveret.core import log as logs
+from leveret.core.errors import ConfigError
+from leveret.server import conf_file
+from leveret.server.broker import Broker
+from leveret.server.config import Config
+from leveret.server.process import AddressUnavailableError, DataDirectoryError
+
+log = logging.getLogger(__name__)
+
+EX_UNAVAILABLE: Final = 69
+EX_CONFIG: Final = 78
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+SWITCH_INTERVAL_S: Final = 0.0005  # a store thread that wants the interpreter gets it soon
+
+
+def run(path: Path | None, given: dict[str, Any]) -> int:
+    """Serve until told to stop.
+
+    Args:
+        path: configuration file.
+        given: fields of ``Config`` from the command line.
+
+    Returns:
+        0 after a clean stop, 69 when a port is in use, 78 when the data directory cannot be used.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+    """
+    early = logs.configure("warning")  # what the configuration itself has to say
+    try:
+        config = conf_file.load(path, given)
+    finally:
+        logs.release(early)
+    try:
+        handlers = logs.configure(config.log_level, config.log_file, config.log_file_level)
+    except OSError as error:
+        raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
+    try:
+        asyncio.run(_serve(config))
+    except DataDirectoryError as error:
+        return _fail(EX_CONFIG, error)
+    except AddressUnavailableError as error:
+        return _fail(EX_UNAVAILABLE, error)
+    finally:
+        logs.release(handlers)
+    return 0
+
+
+async def _serve(config: Config) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, _stop, stop, loop, number)
+    _tune_interpreter()
+    async with Broker(config) as broker:
+        gc.freeze()
+        first = broker.addresses[0]
+        print(
+            f"leveret {leveret.__version__} ready: amqp://{first} "
+            f"data={config.data_dir} kernel={KERNEL_NAME}",
+            flush=True,
+        )
+        await stop.wait()
+        log.info("stopping")
+    log.info("stopped")
+
+
+def _stop(stop: asyncio.Event, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+    if stop.is_set():
+        os._exit(128 + number)
+    log.info("signal=%s", number.name)
+    stop.set()
+
+
+def _tune_interpreter() -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def _fail(code: int, error: Exception) -> int:
+    print(f"leveret: {error}", file=sys.stderr)
+    return code

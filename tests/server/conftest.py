@@ -1,0 +1,150 @@
+"""A broker's operator interface without a broker: what the socket and the verbs are tried against."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leveret.server.admin import RefusedError
+from leveret.server.control import ControlServer
+
+STATUS = {
+    "version": "0.1.0",
+    "kernel": "py",
+    "pid": 4711,
+    "node_id": "3ad58dbc-0e9c-4d6f-9a57-0b6c8f6c9f7a",
+    "data_dir": "/d",
+    "uptime_s": 93784.5,
+    "listeners": ["127.0.0.1:5672", "[::1]:5672"],
+    "vhosts": 1,
+    "connections": 2,
+    "channels": 3,
+    "consumers": 4,
+    "actors": 50,
+    "queues": {
+        "count": 1,
+        "messages_ready": 5,
+        "messages_unacknowledged": 6,
+        "largest": [
+            {
+                "vhost": "/",
+                "name": "a\nb",
+                "messages_ready": 5,
+                "messages_unacknowledged": 6,
+                "consumers": 4,
+            }
+        ],
+    },
+}
+
+TREE = [
+    {"depth": 0, "name": "leveret", "type": "supervisor", "state": "running", "restarts": 0},
+    {"depth": 1, "name": "listener", "type": "worker", "state": "running", "restarts": 2},
+]
+
+# Rows as rabbitmqctl 3.10.8 prints them, recorded from a run with these two queues.
+QUEUES = [
+    {
+        "name": "lev.a",
+        "durable": True,
+        "arguments": [
+            ["x-message-ttl", "signedint", 60000],
+            ["x-max-priority", "signedint", 5],
+            ["x-l", "array", [["signedint", 1], ["longstr", "a"], ["bool", True]]],
+            ["x-t", "table", [["k", "longstr", 'v"']]],
+            ["x-v", "void", None],
+        ],
+        "messages": 2,
+        "policy": None,
+    },
+    {"name": "lev.b", "durable": False, "arguments": [], "messages": 0, "policy": None},
+]
+
+
+class FakeAdmin:
+    """Remembers what it was asked; refuses what RabbitMQ refuses."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.users: dict[str, list[str]] = {"guest": ["administrator"]}
+
+    def __getattr__(self, verb: str) -> Any:
+        async def remember(**arguments: Any) -> None:
+            self.asked.append((verb, arguments))
+
+        return remember
+
+    async def status(self) -> dict[str, Any]:
+        return STATUS
+
+    async def tree(self) -> list[dict[str, Any]]:
+        return TREE
+
+    async def add_user(self, name: str, password: str) -> None:
+        if name in self.users:
+            raise RefusedError(f'User "{name}" already exists')
+        self.users[name] = []
+        self.asked.append(("add_user", {"name": name, "password": password}))
+
+    async def list_users(self) -> list[dict[str, Any]]:
+        return [{"user": name, "tags": tags} for name, tags in self.users.items()]
+
+    async def list_queues(self, vhost: str) -> list[dict[str, Any]]:
+        self.asked.append(("list_queues", {"vhost": vhost}))
+        return QUEUES
+
+    async def list_connections(self) -> list[dict[str, Any]]:
+        return [{"user": "guest", "protocol": [0, 9, 1], "ssl": False}]
+
+    async def close_all_connections(self, vhost: str | None, reason: str) -> int:
+        self.asked.append(("close_all_connections", {"vhost": vhost, "reason": reason}))
+        return 7
+
+    async def export_definitions(self) -> dict[str, Any]:
+        return {"users": [], "größe": 1}
+
+    async def delete_user(self, name: str) -> None:
+        raise KeyError(name)
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin()
+
+
+@pytest.fixture
+def serving(tmp_path: Path, admin: FakeAdmin) -> Iterator[Path]:
+    """A data directory whose control socket answers from a thread of its own."""
+    with served(tmp_path, admin):
+        yield tmp_path
+
+
+class served:  # noqa: N801 - used like a function
+    """Serve an admin on a data directory while the block runs."""
+
+    def __init__(self, data_dir: Path, admin: Any) -> None:
+        self.data_dir = data_dir
+        self.admin = admin
+        self.loop = asyncio.new_event_loop()
+
+    def __enter__(self) -> None:
+        self.server = ControlServer(self.data_dir, self.admin)
+        self.loop.run_until_complete(self.server.start())
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        asyncio.run_coroutine_threadsafe(self.server.close(), self.loop).result(5)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+        self.loop.close()
+
+
+@pytest.fixture
+def serve_at() -> Callable[[Path, Any], served]:
+    return served

@@ -1,0 +1,123 @@
+"""The control socket: requests, refusals, and what happens around it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leveret.server.admin import VERBS, Admin, RefusedError
+from leveret.server.control import SOCKET, ControlFailedError, NoBrokerError, ask
+
+
+def exchange(data_dir: Path, line: bytes) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(str(data_dir / SOCKET))
+        client.sendall(line)
+        answer: dict[str, Any] = json.loads(client.makefile("rb").readline())
+        return answer
+
+
+def test_an_answer_comes_back(serving: Path) -> None:
+    assert ask(serving, "list_users", {}) == [{"user": "guest", "tags": ["administrator"]}]
+
+
+def test_a_refusal_comes_back_in_its_own_words(serving: Path) -> None:
+    with pytest.raises(RefusedError, match=r'^User "guest" already exists$'):
+        ask(serving, "add_user", {"name": "guest", "password": "x"})
+
+
+def test_a_failure_of_the_broker_is_not_a_refusal(serving: Path) -> None:
+    with pytest.raises(ControlFailedError, match="KeyError: 'nope'"):
+        ask(serving, "delete_user", {"name": "nope"})
+
+
+def test_several_requests_may_come_on_one_connection(serving: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(serving / SOCKET))
+        client.sendall(b'{"verb": "list_users"}\n{"verb": "nope"}\n')
+        lines = client.makefile("rb")
+
+        assert "ok" in json.loads(lines.readline())
+        assert json.loads(lines.readline()) == {"refused": "unknown verb 'nope'"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"verb": "__init__"}\n', "unknown verb '__init__'"),
+        (b'{"verb": 5}\n', "unknown verb 5"),
+        (b"{}\n", "unknown verb None"),
+        (b'{"verb": "add_user", "arguments": {"name": "a"}}\n', "add_user takes the arguments name, password"),
+        (b'{"verb": "tree", "arguments": {"x": "a"}}\n', "tree takes the arguments none"),
+        (b'{"verb": "tree", "arguments": []}\n', "tree takes the arguments none"),
+    ],
+)  # fmt: skip
+def test_a_bad_request_is_refused(serving: Path, line: bytes, said: str) -> None:
+    assert exchange(serving, line) == {"refused": said}
+
+
+@pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b"\xff\n", b"\n"])
+def test_what_is_no_request_is_refused(serving: Path, line: bytes) -> None:
+    assert exchange(serving, line)["refused"].startswith("not a request: ")
+
+
+def test_only_the_owner_may_open_the_socket(serving: Path) -> None:
+    assert stat.S_IMODE((serving / SOCKET).stat().st_mode) == 0o600
+
+
+def test_the_path_may_be_longer_than_an_address(
+    tmp_path: Path, admin: Any, serve_at: Callable[..., Any]
+) -> None:
+    long = tmp_path / ("x" * 120) / ("y" * 120)
+    long.mkdir(parents=True)
+
+    with serve_at(long, admin):
+        assert ask(long, "list_users", {})
+    assert not (long / SOCKET).exists()
+
+
+def test_a_dead_brokers_socket_is_taken_over(
+    tmp_path: Path, admin: Any, serve_at: Callable[..., Any]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / SOCKET))
+    with pytest.raises(NoBrokerError):
+        ask(tmp_path, "tree", {})
+
+    with serve_at(tmp_path, admin):
+        assert ask(tmp_path, "list_users", {})
+
+
+@pytest.mark.parametrize("folder", [".", "not-there"])
+def test_no_broker_is_said_with_the_directory(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(NoBrokerError) as caught:
+        ask(tmp_path / folder, "tree", {})
+
+    assert str(caught.value) == f"no broker is running in {(tmp_path / folder).absolute()}"
+
+
+def test_a_client_that_stays_does_not_keep_the_server(
+    tmp_path: Path, admin: Any, serve_at: Callable[..., Any]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        with serve_at(tmp_path, admin):
+            client.connect(str(tmp_path / SOCKET))
+            client.sendall(b'{"verb": "list_users"}\n')
+            client.recv(1)
+
+        assert not (tmp_path / SOCKET).exists()
+        while client.recv(4096):
+            pass
+
+
+def test_every_verb_is_a_method_with_those_arguments() -> None:
+    for verb, names in VERBS.items():
+        code = getattr(Admin, verb).__code__
+        assert code.co_varnames[1 : code.co_argcount] == names, verb

@@ -1,0 +1,289 @@
+"""The command line against a broker that only remembers what it was asked."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import leveret
+from leveret.server import ctl
+from leveret.server.admin import VERBS
+from leveret.server.main import main
+
+
+@pytest.fixture
+def run(serving: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run_(*arguments: str) -> tuple[int, str, str]:
+        code = main([*arguments, "--data", str(serving)])
+        return code, *capsys.readouterr()
+
+    return run_
+
+
+# (arguments of ctl, what the broker was asked); banners as rabbitmqctl 3.10.8 prints them.
+ASKED = [
+    (["add_user", "hare", "pw"], "add_user", {"name": "hare", "password": "pw"}, 'Adding user "hare" ...'),
+    (["change_password", "hare", "pw"], "change_password", {"name": "hare", "password": "pw"}, 'Changing password for user "hare" ...'),
+    (["set_user_tags", "hare", "a", "b"], "set_user_tags", {"name": "hare", "tags": ["a", "b"]}, 'Setting tags for user "hare" to [a, b] ...'),
+    (["set_user_tags", "hare"], "set_user_tags", {"name": "hare", "tags": []}, 'Setting tags for user "hare" to [] ...'),
+    (["authenticate_user", "hare", "pw"], "authenticate_user", {"name": "hare", "password": "pw"}, 'Authenticating user "hare" ...'),
+    (["set_permissions", "-p", "/v", "hare", ".*", "^a", ""], "set_permissions", {"vhost": "/v", "user": "hare", "configure": ".*", "write": "^a", "read": ""}, 'Setting permissions for user "hare" in vhost "/v" ...'),
+    (["set_permissions", "hare", ".*", "^a", "x"], "set_permissions", {"vhost": "/", "user": "hare", "configure": ".*", "write": "^a", "read": "x"}, 'Setting permissions for user "hare" in vhost "/" ...'),
+    (["clear_permissions", "hare"], "clear_permissions", {"vhost": "/", "user": "hare"}, 'Clearing permissions for user "hare" in vhost "/" ...'),
+    (["add_vhost", "v"], "add_vhost", {"name": "v"}, 'Adding vhost "v" ...'),
+    (["delete_vhost", "v"], "delete_vhost", {"name": "v"}, 'Deleting vhost "v" ...'),
+    (["close_connection", "<leveret.1>", "bye"], "close_connection", {"pid": "<leveret.1>", "reason": "bye"}, "Closing connection <leveret.1>, reason: bye..."),
+    (["close_all_connections", "bye"], "close_all_connections", {"vhost": "/", "reason": "bye"}, "Closing all connections in vhost /, reason: bye..."),
+    (["close_all_connections", "--global", "bye"], "close_all_connections", {"vhost": None, "reason": "bye"}, "Closing all connections , reason: bye..."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "verb", "wanted", "banner"), ASKED)
+def test_a_verb_asks_the_broker_and_says_what_it_does(
+    run: Any, admin: Any, arguments: list[str], verb: str, wanted: dict[str, Any], banner: str
+) -> None:
+    code, out, err = run("ctl", *arguments)
+
+    assert (code, err) == (0, "")
+    assert admin.asked == [(verb, wanted)]
+    assert out.splitlines()[0] == banner
+
+
+def test_every_verb_of_the_socket_has_a_command() -> None:
+    commands = {command.verb for command in ctl.COMMANDS}
+
+    assert commands == set(VERBS) - {"status", "tree"}
+
+
+def test_a_refusal_exits_65_with_rabbitmqs_text(run: Any) -> None:
+    code, _, err = run("ctl", "-q", "add_user", "guest", "x")
+
+    assert (code, err) == (65, 'Error:\nUser "guest" already exists\n')
+
+
+def test_no_broker_exits_69_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments in (["status"], ["tree"], ["ctl", "-q", "list_users"]):
+        assert main([*arguments, "--data", str(tmp_path)]) == 69
+        assert capsys.readouterr().err == f"leveret: no broker is running in {tmp_path}\n"
+
+
+def test_a_failing_broker_exits_70(run: Any) -> None:
+    code, _, err = run("ctl", "-q", "delete_user", "nope")
+
+    assert (code, err) == (70, "leveret: KeyError: 'nope'\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["ctl"],
+        ["ctl", "nonsense"],
+        ["ctl", "add_user"],
+        ["ctl", "add_user", "a", "b", "c"],
+        ["serve", "--log-level", "loud"],
+        ["ctl", "list_users", "--formatter", "xml"],
+        ["status", "--timeout", "soon"],
+    ],
+)
+def test_wrong_arguments_exit_64_with_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == 64
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_unknown_column_exits_64(run: Any) -> None:
+    code, _, err = run("ctl", "list_queues", "name", "nonsense")
+
+    assert code == 64
+    assert err == "Error (argument validation): Info key(s) nonsense are not supported\n"
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"leveret {leveret.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ([], "Timeout: 60.0 seconds ...\nListing queues for vhost / ...\nname\tmessages\nlev.a\t2\nlev.b\t0\n"),
+        (["-q"], "name\tmessages\nlev.a\t2\nlev.b\t0\n"),
+        (["-s"], "lev.a\t2\nlev.b\t0\n"),
+        (["-q", "--no-table-headers"], "lev.a\t2\nlev.b\t0\n"),
+        (["--formatter", "csv"], '"name","messages"\n"lev.a","2"\n"lev.b","0"\n'),
+        (["--formatter", "json"], '[\n{"name":"lev.a","messages":2}\n,{"name":"lev.b","messages":0}\n]\n'),
+        (["-q", "messages", "name", "policy"], "messages\tname\tpolicy\n2\tlev.a\t\n0\tlev.b\t\n"),
+        (["-q", "name,durable"], "name\tdurable\nlev.a\ttrue\nlev.b\tfalse\n"),
+        (["-s", "arguments"], '[{"x-message-ttl",60000},{"x-max-priority",5},{"x-l",[1,"a",true]},{"x-t",[{"k","v\\""}]},{"x-v",undefined}]\n[]\n'),
+    ],
+)  # fmt: skip
+def test_queues_are_listed_as_rabbitmqctl_lists_them(
+    run: Any, options: list[str], printed: str
+) -> None:
+    assert run("ctl", "list_queues", *options) == (0, printed, "")
+
+
+def test_options_may_stand_before_the_verb(run: Any) -> None:
+    assert run("ctl", "-s", "list_queues")[1] == "lev.a\t2\nlev.b\t0\n"
+
+
+def test_the_vhost_of_a_list_is_passed_on(run: Any, admin: Any) -> None:
+    run("ctl", "list_queues", "-p", "/v", "name")
+
+    assert admin.asked == [("list_queues", {"vhost": "/v"})]
+
+
+def test_tags_are_listed_as_rabbitmqctl_lists_them(run: Any) -> None:
+    assert run("ctl", "-q", "list_users")[1] == "user\ttags\nguest\t[administrator]\n"
+    assert run("ctl", "list_users", "--formatter", "json")[1] == (
+        '[\n{"user":"guest","tags":["administrator"]}\n]\n'
+    )
+
+
+def test_an_empty_list_prints_what_rabbitmqctl_prints(run: Any, admin: Any) -> None:
+    admin.users.clear()
+
+    assert run("ctl", "-q", "list_users")[1] == ""
+    assert run("ctl", "list_users", "--formatter", "json")[1] == "[\n]\n"
+
+
+def test_the_protocol_of_a_connection_is_a_tuple_in_tables(run: Any) -> None:
+    assert run("ctl", "-s", "list_connections", "protocol", "ssl")[1] == "{0,9,1}\tfalse\n"
+
+
+def test_a_pretty_table_has_every_cell(run: Any) -> None:
+    printed = run("ctl", "list_queues", "-q", "--formatter", "pretty_table")[1]
+
+    for word in ("name", "messages", "lev.a", "lev.b"):
+        assert word in printed
+
+
+def test_a_password_may_come_from_standard_input(
+    run: Any, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+
+    assert run("ctl", "-q", "add_user", "hare")[0] == 0
+    assert admin.asked == [("add_user", {"name": "hare", "password": "secret"})]
+
+
+def test_no_password_at_all_is_refused(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+    code, _, err = run("ctl", "-q", "add_user", "hare")
+
+    assert (code, err) == (65, "Error:\nPassword is not provided via argument or stdin\n")
+
+
+def test_closing_connections_says_how_many(run: Any) -> None:
+    assert run("ctl", "-q", "close_all_connections", "bye")[1] == "Closed 7 connections\n"
+
+
+def test_definitions_are_printed_and_nothing_else(run: Any) -> None:
+    assert json.loads(run("ctl", "export_definitions", "-")[1]) == {"users": [], "größe": 1}
+
+
+def test_a_definitions_file_is_private(run: Any, tmp_path: Path) -> None:
+    target = tmp_path / "definitions.json"
+
+    assert run("ctl", "export_definitions", str(target))[0] == 0
+    assert json.loads(target.read_text()) == {"users": [], "größe": 1}
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_definitions_are_imported_from_a_file_or_standard_input(
+    run: Any, admin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "d.json").write_text('{"users": []}')
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"vhosts": []}'))
+
+    assert run("ctl", "import_definitions", str(tmp_path / "d.json"))[0] == 0
+    assert run("ctl", "import_definitions", "-")[0] == 0
+    assert [arguments["document"] for _, arguments in admin.asked] == [
+        {"users": []},
+        {"vhosts": []},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "Bad argument: File {} does not exist"),
+        ("x", "Failed to deserialise input (format: JSON)"),
+        ("[]", "Failed to deserialise input (format: JSON) (error: not an object)"),
+        (b"\xff", "cannot read {}"),
+    ],
+)
+def test_a_definitions_file_that_is_none_is_refused(
+    run: Any, tmp_path: Path, content: str | bytes | None, said: str
+) -> None:
+    path = tmp_path / "d.json"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    code, _, err = run("ctl", "-q", "import_definitions", str(path))
+
+    assert code == 65
+    assert err.startswith("Error:\n" + said.format(path))
+
+
+def test_an_export_that_cannot_be_written_is_refused(run: Any, tmp_path: Path) -> None:
+    code, _, err = run("ctl", "-q", "export_definitions", str(tmp_path))
+
+    assert (code, err) == (65, f"Error:\ncannot write {tmp_path}: Is a directory\n")
+
+
+def test_status_is_a_page_of_counts(run: Any) -> None:
+    code, out, _ = run("status")
+
+    assert code == 0
+    assert out.splitlines() == [
+        "Leveret 0.1.0, kernel py, process 4711",
+        "up 1 d 2 h 3 min 4 s, node 3ad58dbc-0e9c-4d6f-9a57-0b6c8f6c9f7a",
+        "data /d",
+        "listening on 127.0.0.1:5672, [::1]:5672",
+        "",
+        "vhosts       1",
+        "connections  2",
+        "channels     3",
+        "consumers    4",
+        "queues       1, messages 5 ready 6 unacknowledged",
+        "actors       50",
+        "",
+        "ready\tunacknowledged\tconsumers\tqueue",
+        "5\t6\t4\ta\\nb in /",
+    ]
+
+
+def test_status_is_one_json_object(run: Any) -> None:
+    code, out, _ = run("status", "--json")
+
+    assert code == 0
+    assert out.count("\n") == 1
+    assert json.loads(out)["queues"]["messages_ready"] == 5
+
+
+def test_the_tree_is_indented(run: Any) -> None:
+    assert run("tree")[1] == (
+        "leveret  supervisor running restarts=0\n  listener  worker running restarts=2\n"
+    )
+    assert [json.loads(line)["name"] for line in run("tree", "--json")[1].splitlines()] == [
+        "leveret",
+        "listener",
+    ]

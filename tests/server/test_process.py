@@ -1,0 +1,157 @@
+"""The data directory and the listening sockets."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leveret.server import process
+from leveret.server.config import DEFAULT_LISTEN, Address
+from leveret.server.process import AddressUnavailableError, DataDirectory, DataDirectoryError
+
+
+def test_a_new_data_directory_is_private(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path / "a" / "data") as directory:
+        assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
+
+
+def test_a_node_keeps_its_id(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path) as directory:
+        first = directory.node_id
+    with DataDirectory(tmp_path) as directory:
+        assert directory.node_id == first
+
+    assert isinstance(first, uuid.UUID)
+
+
+def test_a_second_broker_is_refused_with_the_firsts_process_id(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path):
+        with pytest.raises(DataDirectoryError) as caught:
+            DataDirectory(tmp_path)
+        said = f"data directory {tmp_path} is in use by the broker with process id {os.getpid()}"
+
+        assert str(caught.value) == said
+
+
+def test_another_process_is_refused_too(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path\nfrom leveret.server.process import *\n"
+        f"try: DataDirectory(Path({str(tmp_path)!r}))\nexcept DataDirectoryError as e: print(e)"
+    )
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    with DataDirectory(tmp_path):
+        said = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    assert said.stdout.endswith(f"process id {os.getpid()}\n")
+
+
+def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
+    for _ in range(3):
+        with DataDirectory(tmp_path):
+            assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    assert (tmp_path / "lock").read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("file", "data directory {} is not a directory"),
+        ("file/below", "data directory {} is not writable: not a directory"),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_told(tmp_path: Path, place: str, said: str) -> None:
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(DataDirectoryError) as caught:
+        DataDirectory(tmp_path / place)
+
+    assert str(caught.value) == said.format(tmp_path / place)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_read_only_directory_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(DataDirectoryError, match=r"is not writable: permission denied$"):
+        DataDirectory(tmp_path)
+
+
+def test_a_node_file_that_is_none_is_told_and_the_lock_given_back(tmp_path: Path) -> None:
+    (tmp_path / "node").write_text("garbage")
+
+    for _ in range(2):
+        with pytest.raises(DataDirectoryError, match=r"does not hold a node's UUID$"):
+            DataDirectory(tmp_path)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def test_a_port_in_use_is_told(taken: int) -> None:
+    with pytest.raises(AddressUnavailableError) as caught:
+        process.bind([Address("127.0.0.1", 0), Address("127.0.0.1", taken)])
+
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:{taken}: port in use"
+
+
+@pytest.mark.parametrize("host", ["203.0.113.9", "no.such.host.invalid"])
+def test_an_address_of_somebody_else_is_told(host: str) -> None:
+    with pytest.raises(AddressUnavailableError, match=f"^cannot listen on {re.escape(host)}:0: "):
+        process.bind([Address(host, 0)])
+
+
+def test_port_0_takes_one_free_port_for_all_addresses() -> None:
+    listeners = process.bind([Address("127.0.0.1", 0), Address("127.0.0.2", 0)])
+    try:
+        first, second = map(process.address_of, listeners)
+        assert first.port == second.port != 0
+        assert (first.host, second.host) == ("127.0.0.1", "127.0.0.2")
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def test_a_default_address_that_the_machine_lacks_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class V4Only(socket.socket):
+        def __init__(self, family: int, kind: int) -> None:
+            if family == socket.AF_INET6:
+                raise OSError(97, "Address family not supported by protocol")
+            super().__init__(family, kind)
+
+        def bind(self, _place: object) -> None:
+            super().bind(("127.0.0.1", 0))  # the default port may be taken on this machine
+
+    monkeypatch.setattr(process.socket, "socket", V4Only)
+
+    listeners = process.bind(DEFAULT_LISTEN)
+    for listener in listeners:
+        listener.close()
+
+    assert len(listeners) == 1
+    with pytest.raises(
+        AddressUnavailableError, match=r"\[::1\]:5672: address family not supported"
+    ):
+        process.bind(DEFAULT_LISTEN[1:])
