@@ -1,0 +1,164 @@
+"""OtpActor: an actor with OTP's rules, on Thespian's ``Actor``.
+
+An exception in a handler ends the actor; nothing is retried and nothing of its state survives.
+Whoever is linked with it or monitors it is told the reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from thespian.actors import Actor, ActorAddress, InvalidActorAddress, WakeupMessage
+
+from leveret.actors import links
+from leveret.actors.ref import TIMER, Ref
+from leveret.actors.signals import IGNORE, LATER, NORMAL, StopActor
+from leveret.actors.timers import Timer
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from leveret.actors.links import MonitorRef
+    from leveret.actors.runtime import Runtime
+
+__all__ = ["IGNORE", "LATER", "TIMER", "OtpActor", "Ref"]
+
+_HANDLERS = ("handle_mail", "handle_call", "handle_cast", "handle_info")
+_OWN_SLOTS = frozenset({"ref", "runtime", "__dict__", "__weakref__"})
+
+
+class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
+    """Base of all actors of Leveret.
+
+    The runtime makes the instance without arguments, then calls ``init`` with those of the start.
+    ``__init__`` is not used: there is no ``ref`` yet when it runs.
+
+    Attributes:
+        ref: the actor's address.
+        runtime: where it runs.
+        trap_exits: exit signals arrive as ``Exit`` mails instead of ending the actor. Set it in
+            the class or in ``init``.
+        async_handlers: handlers may be coroutine functions; each such mail costs a Task, and mail
+            waits while it runs. Not for queue paths.
+    """
+
+    __slots__ = ("ref", "runtime")
+
+    ref: Ref
+    runtime: Runtime
+    trap_exits: bool = False
+    async_handlers: ClassVar[bool] = False
+    _slots_to_drop: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        names = [name for base in cls.__mro__ for name in vars(base).get("__slots__", ())]
+        cls._slots_to_drop = tuple(name for name in names if name not in _OWN_SLOTS)
+        if cls.async_handlers:
+            return
+        for name in _HANDLERS:
+            if inspect.iscoroutinefunction(vars(cls).get(name)):
+                raise ActorError(f"{cls.__name__}.{name} is a coroutine: say async_handlers = True")
+
+    # What subclasses define.
+
+    def init(self, *args: Any) -> object:
+        """Make the state.
+
+        Returns:
+            IGNORE, LATER (``started`` will be called), or a value for who started the actor.
+            Raising means that the start failed.
+        """
+        if args:
+            raise TypeError(f"{type(self).__name__}.init takes no arguments, got {len(args)}")
+        return None
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Handle one mail: a message, an ``Exit``, a ``Down``, or a timer's (sender TIMER)."""
+        raise TypeError(f"{type(self).__name__} does not know {message!r} from {sender}")
+
+    def terminate(self, reason: object) -> None:
+        """Clean up before the end; not called after a kill."""
+
+    def receiveMessage(self, message: Any, sender: Ref | None) -> object:
+        """Thespian's name for ``handle_mail``."""
+        return self.handle_mail(message, sender)
+
+    # Mail.
+
+    def post(self, to: Ref, message: Any) -> None:
+        """Send a mail with this actor as its sender."""
+        self.runtime.send(to, message, self.ref)
+
+    def start_timer(self, delay_s: float, message: Any) -> Timer:
+        """Send ``message`` to oneself later, with TIMER as its sender."""
+        return Timer(self.runtime.clock, self.ref.cell, delay_s, (message, TIMER))
+
+    def reply(self, frm: Any, value: object) -> None:
+        """Answer the ``frm`` of a ``Request``, now or later."""
+        self.runtime.reply(frm, value)
+
+    # Life.
+
+    @property
+    def parent(self) -> Ref | None:
+        """Who started this actor with ``start_link``."""
+        return self.ref.cell.parent
+
+    def started(self, value: object = None) -> None:
+        """Acknowledge the start, for an ``init`` that returns LATER."""
+        self.runtime.acknowledge(self.ref.cell, value)
+
+    def stop(self, reason: object = NORMAL) -> NoReturn:
+        """End this actor here and now."""
+        raise StopActor(reason)
+
+    def stop_after(self, reason: object = NORMAL) -> None:
+        """End this actor when the present handler has returned (and its reply is out)."""
+        self.runtime.stop_after(self.ref.cell, reason)
+
+    def exit(self, ref: Ref, reason: object) -> None:
+        """Send an exit signal to another actor."""
+        self.runtime.exit(ref, reason, self.ref)
+
+    # Links and monitors.
+
+    def link(self, ref: Ref) -> None:
+        """Die with the other unless exits are trapped; a dead one counts as dying now."""
+        self.runtime.link(self.ref, ref)
+
+    def unlink(self, ref: Ref) -> None:
+        """Undo a link."""
+        links.unlink(self.ref.cell, ref.cell)
+
+    def monitor(self, ref: Ref) -> MonitorRef:
+        """Ask for a ``Down`` when the other ends; at once, reason ``noproc``, if it is dead."""
+        return self.runtime.monitor(self.ref, ref)
+
+    def demonitor(self, monitor: MonitorRef) -> None:
+        """Take a monitor back; its ``Down`` is not handled any more."""
+        links.unwatch(monitor)
+
+    # Thespian's own names.
+
+    @property
+    def myAddress(self) -> Ref:  # noqa: N802
+        """Thespian's name for ``ref``."""
+        return self.ref
+
+    def send(self, targetAddr: Ref, msg: Any) -> None:  # noqa: N803
+        """Thespian's name for ``post``."""
+        if not isinstance(targetAddr, ActorAddress):
+            raise InvalidActorAddress(targetAddr, "not an address that can be sent to")
+        self.post(targetAddr, msg)
+
+    def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None:  # noqa: N803
+        """Send oneself a WakeupMessage later."""
+        self.start_timer(timePeriod.total_seconds(), WakeupMessage(timePeriod, payload))
+
+    def drop_attributes(self) -> None:
+        """Forget everything but the address; the runtime calls it at the end."""
+        self.__dict__.clear()
+        for name in self._slots_to_drop:
+            if hasattr(self, name):
+                delattr(self, name)

@@ -1,0 +1,131 @@
+"""What the runtime keeps for one actor: mailbox, state and relations.
+
+A cell is reached through its ``Ref`` (``ref.cell``): the address is the routing, there is no table
+to look in. When the actor dies the ref is pointed at ``DEAD_CELL``, so that who still holds the ref
+keeps nothing of the actor alive, and the check for "is it dead" costs a sender nothing: the dead
+cell has no mailbox, like an actor that never got a mail.
+
+``state`` is a set of flags; 0 means idle, so a sender needs one test to know that the actor must be
+put into the run queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from leveret.actors.few import Few
+    from leveret.actors.inbox import Levels
+    from leveret.actors.ref import Ref
+    from leveret.actors.scheduler import Scheduler
+    from leveret.actors.signals import StartResult
+
+IDLE: Final = 0
+QUEUED: Final = 1  # it is in the run queue
+ACTIVE: Final = 2  # its code is on the call stack
+SUSPENDED: Final = 4  # its mail waits until resume
+BUSY: Final = 8  # a coroutine handler is under way
+DOOMED: Final = 16  # an exit signal waits in ``doom``
+DEAD: Final = 32
+
+PLAIN: Final = 0
+PRIORITY: Final = 1  # the class has ``prioritise``
+COROUTINES: Final = 2  # the class says ``async_handlers``
+
+Mail = tuple[Any, "Ref | None"]
+
+
+class Cell:
+    """One actor as the runtime sees it.
+
+    Attributes:
+        actor: the instance; None when dead.
+        doom: reason of the exit signal that will end it; when dead, the reason it ended for.
+        inbox: waiting mails ``(message, sender)``; made with the first one.
+        kind: how its turns go: PLAIN, PRIORITY or COROUTINES.
+        label: for people: a text or a callable that returns one.
+        levels: mails sorted by priority, for PRIORITY cells that have some.
+        links: refs it is linked with.
+        monitors: what it watches.
+        names: names registered for it.
+        parent: who started it with ``start_link``.
+        starting: callback of ``start_link`` while the start is not acknowledged.
+        task: coroutine under way on its behalf.
+        timers: its timers that have not fired.
+        watchers: monitors others have set on it.
+    """
+
+    __slots__ = (
+        "actor",
+        "doom",
+        "inbox",
+        "kind",
+        "label",
+        "levels",
+        "links",
+        "monitors",
+        "names",
+        "parent",
+        "ref",
+        "runtime",
+        "starting",
+        "state",
+        "task",
+        "timers",
+        "watchers",
+    )
+
+    def __init__(self) -> None:
+        self.actor: Any = None
+        self.doom: object = None
+        self.inbox: deque[Mail] | None = None
+        self.kind = PLAIN
+        self.label: str | Callable[[], str] = ""
+        self.levels: Levels | None = None
+        self.links: Few = None
+        self.monitors: Few = None
+        self.names: Few = None
+        self.parent: Ref | None = None
+        self.ref: Ref = None  # type: ignore[assignment]  # set by who makes both
+        self.runtime: Scheduler = None  # type: ignore[assignment]  # likewise
+        self.starting: Callable[[StartResult], None] | None = None
+        self.state: int = IDLE
+        self.task: asyncio.Task[Any] | None = None
+        self.timers: Few = None
+        self.watchers: Few = None
+
+    def has_mail(self) -> bool:
+        """Tell whether anything waits."""
+        return bool(self.inbox) or bool(self.levels)
+
+    def mail_count(self) -> int:
+        """Return how many mails wait."""
+        return len(self.inbox or ()) + (len(self.levels) if self.levels is not None else 0)
+
+    def remove_mail(self, matches: Callable[[Mail], bool]) -> None:
+        """Take the first waiting mail that matches out of the mailbox."""
+        inbox = self.inbox or deque()
+        for index, waiting in enumerate(inbox):
+            if matches(waiting):
+                del inbox[index]
+                return
+        if self.levels is not None:
+            self.levels.remove(matches)
+
+    def describe(self) -> str:
+        """Return the label, or the name of the class when there is none."""
+        label = self.label() if callable(self.label) else self.label
+        return label or type(self.actor).__name__
+
+
+def _dead() -> Cell:
+    cell = Cell()
+    cell.state = DEAD
+    return cell
+
+
+DEAD_CELL: Final = _dead()

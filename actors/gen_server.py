@@ -1,0 +1,137 @@
+"""GenServer: calls, casts and infos, told apart as in OTP.
+
+A call is a mail ``Request(frm, payload)`` that is answered by a mail ``Reply``; a monitor makes a
+dead server an immediate failure and a timer ends the waiting. The reply travels through the
+caller's mailbox, so it comes after everything the server sent before it. A reply to a call that is
+over is dropped.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors import links
+from leveret.actors.actor import OtpActor
+from leveret.actors.calls import From, Reply, ReplyMonitor, Request
+from leveret.actors.ref import TIMER, Ref
+from leveret.actors.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
+from leveret.actors.timers import Timer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from leveret.actors.links import MonitorRef
+
+__all__ = ["NOREPLY", "CallFailed", "From", "GenServer"]
+
+_NOT_CASTS: Final = frozenset({Request, Reply, Exit, Down})
+
+
+class _Call:
+    """A call under way."""
+
+    __slots__ = ("monitor", "then", "timer")
+
+    def __init__(
+        self, then: Callable[[Any], object], monitor: MonitorRef, timer: Timer | None
+    ) -> None:
+        self.then = then
+        self.monitor = monitor
+        self.timer = timer
+
+
+class GenServer(OtpActor):
+    """An actor whose mail is sorted into calls, casts and infos.
+
+    A class may define ``prioritise(self, message) -> int`` (higher first); it gets the mail as it
+    travels: casts and timer messages as they are, ``Request``, ``Reply``, ``Exit``, ``Down``.
+    """
+
+    _calls: dict[int, _Call] | None = None
+    _call_count = 0
+
+    # What subclasses define.
+
+    def handle_call(self, request: Any, frm: From | None) -> Any:
+        """Answer a call.
+
+        Args:
+            request: what was asked.
+            frm: for ``reply``; None in an inline call, which must be answered by returning.
+
+        Returns:
+            The reply, or NOREPLY when ``reply(frm, value)`` will be called.
+        """
+        raise TypeError(f"{type(self).__name__} does not know the request {request!r}")
+
+    def handle_cast(self, message: Any) -> object:
+        """Handle a mail that is neither a call, nor Exit, Down or a timer's."""
+        raise TypeError(f"{type(self).__name__} does not know the message {message!r}")
+
+    def handle_info(self, message: Any) -> object:
+        """Handle Exit, Down and timer messages."""
+        raise TypeError(f"{type(self).__name__} does not know the info {message!r}")
+
+    # Calling.
+
+    def call(
+        self,
+        to: Ref,
+        request: Any,
+        then: Callable[[Any], object],
+        timeout_s: float | None = 5.0,
+    ) -> None:
+        """Ask another actor; ``then`` gets the reply or a ``CallFailed``, in a turn of this one."""
+        if self._calls is None:
+            self._calls = {}
+        self._call_count = tag = self._call_count + 1
+        monitor = ReplyMonitor(self.ref, to, tag)
+        timer = None
+        if timeout_s is not None:
+            failed = Reply(tag, CallFailed(TIMEOUT))
+            timer = Timer(self.runtime.clock, self.ref.cell, timeout_s, (failed, TIMER))
+        self._calls[tag] = _Call(then, monitor, timer)
+        if to.is_alive:
+            links.watch(monitor)
+            self.runtime.send(to, Request(From(self.ref, tag), request), self.ref)
+        else:
+            links.watch(monitor)
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Sort a mail; subclasses leave this alone."""
+        if sender is TIMER or type(message) in _NOT_CASTS:
+            return self._handle_special(message, sender)
+        return self.handle_cast(message)
+
+    def _handle_special(self, message: Any, sender: Ref | None) -> object:
+        kind = type(message)
+        if kind is Request:
+            return self._handle_request(message)
+        if kind is Reply:
+            return self._handle_reply(message)
+        if kind is Exit and sender is self.parent:
+            self.stop(message.reason)
+        return self.handle_info(message)
+
+    def _handle_request(self, request: Request) -> object:
+        value = self.handle_call(request.payload, request.frm)
+        if self.async_handlers and inspect.iscoroutine(value):
+            return self._reply_later(request.frm, value)
+        if value is not NOREPLY:
+            self.runtime.reply(request.frm, value)
+        return None
+
+    async def _reply_later(self, frm: From, answer: Coroutine[Any, Any, object]) -> None:
+        value = await answer
+        if value is not NOREPLY:
+            self.runtime.reply(frm, value)
+
+    def _handle_reply(self, reply: Reply) -> object:
+        call = self._calls.pop(reply.tag, None) if self._calls else None
+        if call is None:
+            return None
+        links.unwatch(call.monitor)
+        if call.timer is not None:
+            call.timer.cancel()
+        return call.then(reply.value)

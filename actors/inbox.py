@@ -1,0 +1,63 @@
+"""Mail sorted by priority, for classes that have ``prioritise``.
+
+Senders append to the one mailbox whatever the class; the actor's turn sorts what has come into
+levels, as gen_server2 does, so that other actors pay nothing. Within a level the order is that of
+arrival, hence per pair of actors as well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leveret.actors.cell import Mail
+
+
+class Levels:
+    """One deque per level that was ever used; a class has a handful of levels."""
+
+    __slots__ = ("_falling", "_queues")
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[Mail]] = {}
+        self._falling: list[int] = []  # the levels, highest first
+
+    def take(self, inbox: deque[Mail], prioritise: Callable[[Any], int]) -> None:
+        """Sort everything that has arrived; a mail may be absorbed by the last of its level."""
+        while inbox:
+            mail = inbox.popleft()
+            level = prioritise(mail[0])
+            queue = self._queues.get(level)
+            if queue is None:
+                queue = self._queues[level] = deque()
+                self._falling = sorted(self._queues, reverse=True)
+            elif queue:
+                last = queue[-1][0]
+                if hasattr(last, "absorb") and last.absorb(mail[0]):
+                    continue
+            queue.append(mail)
+
+    def pop(self) -> Mail | None:
+        """Return the oldest mail of the highest level that has one."""
+        for level in self._falling:
+            queue = self._queues[level]
+            if queue:
+                return queue.popleft()
+        return None
+
+    def remove(self, matches: Callable[[Mail], bool]) -> None:
+        """Take the first waiting mail that matches out."""
+        for queue in self._queues.values():
+            for index, waiting in enumerate(queue):
+                if matches(waiting):
+                    del queue[index]
+                    return
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __iter__(self) -> Iterator[Mail]:
+        for level in self._falling:
+            yield from self._queues[level]

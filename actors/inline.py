@@ -1,0 +1,85 @@
+"""Inline calls: a call to an actor of the same loop that is answered before it returns.
+
+When caller and callee share a loop, "send a request, let the callee handle what waits and then the
+request, get the answer" is one of the schedules the run queue could have chosen anyhow. Taking it
+at once costs a method call, and the pair stays two actors to supervisors, monitors and tests.
+
+Rules: only downwards in a fixed order (channel > amqqueue > backing > store client); never to an
+actor on the call stack, which is refused. What fails in the callee ends the callee, and the caller
+gets ``CallExit``, which ends it, too.
+
+The callee's waiting mail is handled first. If more than ``INLINE_MAILS`` wait, the request
+overtakes the rest. A suspended callee is run: it is the caller's turn that is being spent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.cell import ACTIVE, COROUTINES, DEAD, DOOMED, IDLE, SUSPENDED, Cell
+from leveret.actors.scheduler import Scheduler, reason_of
+from leveret.actors.signals import NOPROC, NOREPLY, CallExit
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+
+INLINE_MAILS: Final = 1_000
+
+
+class InlineCalls(Scheduler):
+    """The two forms of the inline call."""
+
+    def call_inline(self, to: Ref, request: Any) -> Any:
+        """Return what the callee's ``handle_call(request, None)`` returns.
+
+        Raises:
+            CallExit: the callee is dead, has not acknowledged its start, or fails.
+            ActorError: the callee is on the call stack, or does not answer at once.
+        """
+        reply = self.invoke_inline(to, "handle_call", request, None)
+        if reply is NOREPLY:
+            raise ActorError(f"{to!r} answered an inline call with NOREPLY")
+        return reply
+
+    def invoke_inline(self, to: Ref, method_name: str, *args: Any) -> Any:
+        """Return what the callee's method of that name returns; else as ``call_inline``."""
+        cell = to.cell
+        if cell.state or cell.inbox or cell.starting is not None or cell.kind:
+            self._make_ready(to, cell)
+        cell.state |= ACTIVE
+        try:
+            result = getattr(cell.actor, method_name)(*args)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the callee
+            raise self._callee_failed(to, cell, error) from None
+        if cell.state == ACTIVE and not cell.inbox:
+            cell.state = IDLE
+        else:
+            self._leave(cell)
+        return result
+
+    def _make_ready(self, to: Ref, cell: Cell) -> None:
+        """Handle what must be handled before the request."""
+        if cell.state & ACTIVE:
+            raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
+        if cell.kind == COROUTINES:
+            raise ActorError(f"{to!r} has coroutine handlers and cannot be called inline")
+        if cell.state & DEAD or cell.starting is not None:
+            raise CallExit(to, NOPROC)
+        suspended = cell.state & SUSPENDED
+        cell.state &= ~SUSPENDED
+        waiting = min(cell.mail_count(), INLINE_MAILS)
+        if waiting and not cell.state & DOOMED:
+            self._handle_waiting(cell, waiting)
+        elif cell.state & DOOMED:
+            self._end_doomed(cell)
+        if cell.state & DEAD:
+            raise CallExit(to, cell.doom)
+        cell.state |= suspended
+
+    def _callee_failed(self, to: Ref, cell: Cell, error: BaseException) -> BaseException:
+        """End the callee; return what the caller is to raise."""
+        cell.state &= ~ACTIVE
+        reason = reason_of(error, cell)
+        self.end(cell, reason)
+        return error if isinstance(error, KeyboardInterrupt) else CallExit(to, reason)

@@ -1,0 +1,138 @@
+"""Links and monitors: who is told when an actor ends.
+
+A link is symmetric and carries exit signals; a monitor is one-sided and gives one ``Down``. Both
+sides' cells know of either, so that whoever dies first leaves nothing behind in the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.actors.cell import DEAD, Cell, Mail
+from leveret.actors.few import has_item, items_of, with_item, without_item
+from leveret.actors.signals import NOPROC, Down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.actors.ref import Ref
+
+
+class MonitorRef:
+    """One monitor; its identity tells apart several monitors on one actor.
+
+    Attributes:
+        watcher: who will be told.
+        target: whose end is waited for.
+        is_told: whether the message is out.
+    """
+
+    __slots__ = ("is_told", "target", "watcher")
+
+    def __init__(self, watcher: Ref | None, target: Ref) -> None:
+        self.watcher = watcher
+        self.target = target
+        self.is_told = False
+
+    def tell(self, reason: object) -> None:
+        """Report the end of the target."""
+        if self.watcher is not None:
+            cell = self.watcher.cell
+            if not cell.state & DEAD:
+                self.is_told = True
+                cell.runtime.put(cell, (self.mail(reason), self.target))
+
+    def mail(self, reason: object) -> object:
+        """Return the message for the watcher."""
+        return Down(self, self.target, reason)
+
+    def forget_told(self) -> None:
+        """Take the message back if the watcher has not handled it."""
+        if self.is_told and self.watcher is not None:
+            self.watcher.cell.remove_mail(self._is_mine)
+
+    def _is_mine(self, mail: Mail) -> bool:
+        return type(mail[0]) is Down and mail[0].monitor is self
+
+
+class Watch(MonitorRef):
+    """A monitor from outside the actors: calls back, at once, with the reason."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, target: Ref, callback: Callable[[object], None]) -> None:
+        super().__init__(None, target)
+        self._callback: Callable[[object], None] | None = callback
+
+    def tell(self, reason: object) -> None:
+        """Call back, once."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(reason)
+
+
+def link(one: Cell, other: Cell) -> None:
+    """Link two live actors; a second link changes nothing."""
+    one.links = with_item(one.links, other.ref)
+    other.links = with_item(other.links, one.ref)
+
+
+def unlink(one: Cell, other: Cell) -> None:
+    """Undo the link, if there is one."""
+    one.links = without_item(one.links, other.ref)
+    other.links = without_item(other.links, one.ref)
+
+
+def are_linked(one: Cell, other: Cell) -> bool:
+    """Tell whether the two are linked."""
+    return has_item(one.links, other.ref)
+
+
+def watch(monitor: MonitorRef) -> None:
+    """Put a monitor in force; a dead target is told of now."""
+    target = monitor.target.cell
+    if target.state & DEAD:
+        monitor.tell(NOPROC)
+        return
+    target.watchers = with_item(target.watchers, monitor)
+    if monitor.watcher is not None:
+        cell = monitor.watcher.cell
+        cell.monitors = with_item(cell.monitors, monitor)
+
+
+def unwatch(monitor: MonitorRef) -> None:
+    """Take a monitor back; nothing of it is handled after this."""
+    target = monitor.target.cell
+    target.watchers = without_item(target.watchers, monitor)
+    if monitor.watcher is not None:
+        cell = monitor.watcher.cell
+        cell.monitors = without_item(cell.monitors, monitor)
+    monitor.forget_told()
+
+
+def leave_links(cell: Cell) -> tuple[Ref, ...]:
+    """Cut all links of a dying actor and return who was linked, oldest link first."""
+    linked = items_of(cell.links)
+    cell.links = None
+    for other in linked:
+        other.cell.links = without_item(other.cell.links, cell.ref)
+    return linked
+
+
+def leave_monitors(cell: Cell) -> None:
+    """Take back every monitor that a dying actor holds."""
+    for monitor in items_of(cell.monitors):
+        target = monitor.target.cell
+        target.watchers = without_item(target.watchers, monitor)
+    cell.monitors = None
+
+
+def leave_watchers(cell: Cell) -> tuple[MonitorRef, ...]:
+    """Return the monitors on a dying actor and forget them on both sides."""
+    watchers = items_of(cell.watchers)
+    cell.watchers = None
+    for monitor in watchers:
+        if monitor.watcher is not None:
+            watcher = monitor.watcher.cell
+            watcher.monitors = without_item(watcher.monitors, monitor)
+    return watchers

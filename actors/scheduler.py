@@ -1,0 +1,432 @@
+"""The scheduler: one run queue on one event loop.
+
+A *drain* takes actors from the run queue, one *turn* each, until the queue is empty or
+``DRAIN_MAILS`` mails are handled; then it runs what asked to run after it (socket writes) and goes
+back to the loop, which does I/O. There is at most one drain on its way, by one ``call_soon``. A
+turn handles at most ``TURN_MAILS`` waiting mails of one actor. Both budgets are in mails; actors
+whose mails are batches keep their own in messages and bytes.
+
+Order: mails of one sender to one receiver are handled in the order sent (for classes with
+``prioritise``: within a level). An exit signal acts before any waiting mail, after the handler
+under way.
+
+A runtime without a loop is driven by hand: nothing runs until ``run_until_idle``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.cell import (
+    ACTIVE,
+    BUSY,
+    COROUTINES,
+    DEAD,
+    DEAD_CELL,
+    DOOMED,
+    IDLE,
+    QUEUED,
+    SUSPENDED,
+    Cell,
+    Mail,
+)
+from leveret.actors.inbox import Levels
+from leveret.actors.signals import (
+    KILL,
+    KILLED,
+    NORMAL,
+    SHUTDOWN,
+    CallExit,
+    Crash,
+    Exit,
+    StopActor,
+)
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+    from leveret.actors.ref import Ref
+
+log = logging.getLogger(__name__)
+
+TURN_MAILS: Final = 200
+DRAIN_MAILS: Final = 4_000
+
+_UNTRAPPABLE: Final = object()  # doom of who got a 'kill'
+
+
+class Scheduler:
+    """Run queue, turns, signals.
+
+    Attributes:
+        mails: mails handled.
+        drains: times the run queue was drained.
+        dead_letters: mails that found their actor dead, or died with it.
+        abandoned_tasks: coroutines that swallowed their cancellation.
+        on_dead_letter: called with ``(message, sender)`` for each of them, if set.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        self.loop = loop
+        self.mails = 0
+        self.drains = 0
+        self.dead_letters = 0
+        self.on_dead_letter: Callable[[object, Ref | None], None] | None = None
+        self.abandoned_tasks = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ready: deque[Cell] = deque()
+        self._after: list[Callable[[], None]] = []
+        self._is_awake = False  # a drain is running or on its way
+        self._is_draining = False
+        self._coming: asyncio.Handle | None = None
+
+    # Mail.
+
+    def send(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
+        """Put a mail into an actor's mailbox.
+
+        If the last mail that waits there has a method ``absorb`` and its ``absorb(message)`` is
+        true, it has taken the message in, and nothing is queued; the sender of the mail is then
+        still that of its first part.
+        """
+        cell = to.cell
+        inbox = cell.inbox
+        if inbox:
+            last = inbox[-1][0]
+            if hasattr(last, "absorb") and last.absorb(message):
+                return
+        elif inbox is None:
+            if cell.state & DEAD:
+                self._dead_letter(message, sender)
+                return
+            inbox = cell.inbox = deque()
+        inbox.append((message, sender))
+        if not cell.state:
+            cell.state = QUEUED
+            self._ready.append(cell)
+            if not self._is_awake:
+                self._wake()
+
+    cast = send
+
+    def put(self, cell: Cell, mail: Mail) -> None:
+        """Put a mail into a live actor's mailbox as it is."""
+        if cell.inbox is None:
+            cell.inbox = deque()
+        cell.inbox.append(mail)
+        if not cell.state:
+            self._queue(cell)
+
+    def _dead_letter(self, message: object, sender: Ref | None) -> None:
+        self.dead_letters += 1
+        if self.on_dead_letter is not None:
+            self.on_dead_letter(message, sender)
+
+    # Exit signals.
+
+    def exit(self, to: Ref, reason: object, sender: Ref | None = None) -> None:
+        """Send an exit signal: ends the actor, or is mail to it if it traps exits.
+
+        ``'kill'`` cannot be trapped and ends it as ``'killed'``; ``'normal'`` from another actor
+        is ignored by who does not trap.
+        """
+        cell = to.cell
+        if cell.state & DEAD:
+            return
+        if isinstance(reason, str) and reason == KILL:
+            self._doom(cell, _UNTRAPPABLE)
+        else:
+            self._signal(cell, reason, sender, may_ignore=sender is not to)
+
+    def _signal(self, cell: Cell, reason: object, sender: Ref | None, may_ignore: bool) -> None:
+        if cell.actor.trap_exits:
+            self.put(cell, (Exit(sender, reason), sender))
+        elif not (may_ignore and isinstance(reason, str) and reason == NORMAL):
+            self._doom(cell, reason)
+
+    def _doom(self, cell: Cell, reason: object) -> None:
+        """Note the reason an actor will end for; the first counts, but a kill overrules."""
+        if not cell.state & DOOMED or reason is _UNTRAPPABLE:
+            cell.doom = reason
+        cell.state |= DOOMED
+        if not cell.state & (QUEUED | ACTIVE):
+            self._queue(cell)
+
+    def stop_after(self, cell: Cell, reason: object) -> None:
+        """End an actor when the handler under way has returned."""
+        self._doom(cell, reason)
+
+    def _end_doomed(self, cell: Cell) -> None:
+        if cell.doom is _UNTRAPPABLE:
+            self.end(cell, KILLED, is_graceful=False)
+        else:
+            self.end(cell, cell.doom)
+
+    def end(self, cell: Cell, reason: object, is_graceful: bool = True) -> None:
+        """End an actor now; see ``Lifecycle``."""
+        raise NotImplementedError
+
+    def _failed(self, cell: Cell, error: BaseException) -> None:
+        """End an actor because of what escaped from its code."""
+        cell.state &= ~ACTIVE
+        if not cell.state & DEAD:
+            self.end(cell, reason_of(error, cell))
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+
+    # Suspension.
+
+    def suspend(self, ref: Ref) -> None:
+        """Let an actor's mail wait until ``resume``; exit signals still act."""
+        if ref.is_alive:
+            ref.cell.state |= SUSPENDED
+
+    def resume(self, ref: Ref) -> None:
+        """Undo ``suspend``."""
+        cell = ref.cell
+        if cell.state & SUSPENDED:
+            cell.state &= ~SUSPENDED
+            if not cell.state and cell.has_mail():
+                self._queue(cell)
+
+    # The run queue.
+
+    def _queue(self, cell: Cell) -> None:
+        cell.state |= QUEUED
+        self._ready.append(cell)
+        if not self._is_awake:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._is_awake = True
+        if self.loop is not None:
+            self._coming = self.loop.call_soon(self.drain)
+
+    def after_drain(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, when the present or next drain ends, before the loop does I/O."""
+        self._after.append(callback)
+        if not self._is_awake:
+            self._wake()
+
+    def drain(self) -> None:
+        """Run what is in the run queue, within the budget. The loop calls this."""
+        if self._is_draining:
+            raise ActorError("the runtime is draining already; actor code must not drain it")
+        if self._coming is not None:
+            self._coming.cancel()
+            self._coming = None
+        self._is_awake = self._is_draining = True
+        self.drains += 1
+        ready, left = self._ready, DRAIN_MAILS
+        try:
+            while ready and left > 0:
+                left -= self._turn(ready.popleft())
+            if self._after:
+                self._run_after()
+        finally:
+            self.mails += DRAIN_MAILS - left
+            self._is_awake = self._is_draining = False
+            if ready or self._after:
+                self._wake()
+
+    def run_until_idle(self) -> None:
+        """Drain by hand until nothing is left to do at this moment."""
+        while self._ready or self._after:
+            self.drain()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no actor has anything to do at this moment."""
+        return not (self._ready or self._after)
+
+    def _run_after(self) -> None:
+        callbacks, self._after = self._after, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001  # the others must run
+                self._report("callback after a drain failed", error)
+
+    def _report(self, what: str, error: BaseException) -> None:
+        """Tell the loop's exception handler; without a loop, the log."""
+        if self.loop is not None:
+            self.loop.call_exception_handler({"message": what, "exception": error})
+        else:
+            log.error("%s", what, exc_info=error)
+
+    # Turns.
+
+    def _turn(self, cell: Cell) -> int:
+        """Let one actor handle its mail; return how many mails that were."""
+        if cell.state != QUEUED or cell.kind:
+            return self._odd_turn(cell)
+        inbox = cell.inbox
+        if not inbox:
+            cell.state = IDLE
+            return 1
+        cell.state = ACTIVE
+        handle = cell.actor.handle_mail
+        left = TURN_MAILS
+        try:
+            while inbox and left:
+                message, sender = inbox.popleft()
+                left -= 1
+                handle(message, sender)
+                if cell.state != ACTIVE:
+                    break
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+            self._failed(cell, error)
+            return TURN_MAILS - left
+        if cell.state != ACTIVE:
+            self._leave(cell)
+        elif inbox:
+            cell.state = QUEUED
+            self._ready.append(cell)
+        else:
+            cell.state = IDLE
+        return TURN_MAILS - left
+
+    def _odd_turn(self, cell: Cell) -> int:
+        cell.state &= ~QUEUED
+        if cell.state & DEAD:
+            return 1
+        if cell.state & DOOMED:
+            self._end_doomed(cell)
+            return 1
+        if cell.state & (SUSPENDED | BUSY):
+            return 1
+        return self._handle_waiting(cell, TURN_MAILS)
+
+    def _handle_waiting(self, cell: Cell, budget: int) -> int:
+        """Let an actor of any kind handle up to ``budget`` waiting mails."""
+        cell.state |= ACTIVE
+        handle = cell.actor.handle_mail
+        left = budget
+        try:
+            while left and (mail := self._next_mail(cell)) is not None:
+                left -= 1
+                result = handle(*mail)
+                if result is not None and cell.kind == COROUTINES:
+                    self.run_task(cell, result)
+                if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD):
+                    break
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+            self._failed(cell, error)
+        else:
+            self._leave(cell)
+        return budget - left + 1
+
+    def _next_mail(self, cell: Cell) -> Mail | None:
+        inbox = cell.inbox
+        if hasattr(cell.actor, "prioritise"):
+            if cell.levels is None:
+                cell.levels = Levels()
+            if inbox:
+                cell.levels.take(inbox, cell.actor.prioritise)
+            return cell.levels.pop()
+        return inbox.popleft() if inbox else None
+
+    def _leave(self, cell: Cell) -> None:
+        """Take an actor off the call stack and see what is next for it."""
+        cell.state &= ~ACTIVE
+        state = cell.state
+        if state & DEAD:
+            return
+        if state & DOOMED:
+            self._end_doomed(cell)
+        elif not state and cell.has_mail():
+            self._queue(cell)
+
+    def run_as(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
+        """Run ``function`` as a turn of an actor: what it raises ends that actor.
+
+        This is how asyncio's callbacks enter. A dead actor is a dead letter. If the actor's code
+        is on the stack already, the call is part of its present turn. A suspended actor is run all
+        the same: only its mail waits.
+        """
+        cell = ref.cell
+        state = cell.state
+        if state & (DEAD | ACTIVE | DOOMED):
+            if state & ACTIVE:
+                function(*args)
+            else:
+                self._dead_letter(function, None)
+            return
+        cell.state = state | ACTIVE
+        try:
+            function(*args)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+            self._failed(cell, error)
+            return
+        if cell.state == ACTIVE and not cell.inbox and not cell.kind:
+            cell.state = IDLE
+        else:
+            self._leave(cell)
+
+    # Coroutines.
+
+    def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine handler; the actor's mail waits until it is done."""
+        cell.state |= BUSY
+        self.new_task(cell, coroutine, self._handler_done)
+
+    def new_task(
+        self,
+        cell: Cell,
+        coroutine: Coroutine[Any, Any, object],
+        done: Callable[[Cell, asyncio.Task[Any]], None],
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine for an actor; it is cancelled when the actor ends before it.
+
+        Args:
+            cell: the actor's.
+            coroutine: what to run.
+            done: called with cell and task when it ends, unless the actor is dead by then.
+        """
+        if self.loop is None:
+            coroutine.close()
+            raise ActorError("coroutines need an event loop")
+        ref = cell.ref
+        task = cell.task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # seen: asyncio need not complain
+            if ref.cell is not DEAD_CELL:
+                ref.cell.task = None
+                done(ref.cell, task)
+
+        task.add_done_callback(ended)
+        return task
+
+    def abandon(self, task: asyncio.Task[Any]) -> None:
+        """Stop counting on the end of a task that does not let itself be cancelled."""
+        self._tasks.discard(task)
+        self.abandoned_tasks += 1
+
+    def _handler_done(self, cell: Cell, task: asyncio.Task[Any]) -> None:
+        cell.state &= ~BUSY
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self.end(cell, SHUTDOWN)
+        elif error is not None:
+            self._failed(cell, error)
+        else:
+            self._leave(cell)
+
+
+def reason_of(error: BaseException, cell: Cell) -> object:
+    """Return the exit reason that stands for what an actor raised."""
+    if isinstance(error, StopActor):
+        return error.reason
+    if isinstance(error, CallExit):
+        return error.exit_reason
+    crash = Crash(error)
+    log.error("actor crashed actor=%s reason=%r\n%s", cell.describe(), crash, crash.traceback)
+    return crash

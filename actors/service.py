@@ -1,0 +1,96 @@
+"""Service: a coroutine function as an actor, so that a supervisor can own it.
+
+How it ends: the coroutine returns: ``normal``; an exception escapes: ``Crash``; it is cancelled:
+``shutdown``. An exit signal cancels the coroutine, and the service ends with the signal's reason
+when the coroutine has ended; one that swallows the cancellation is abandoned after
+``stop_timeout_s``, reported and counted (``runtime.abandoned_tasks``).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import TIMER, Ref
+from leveret.actors.signals import LATER, NORMAL, SHUTDOWN, Exit
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+    from leveret.actors.cell import Cell
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ServiceSpec:
+    """What a service runs.
+
+    Attributes:
+        body: called as ``body(service, *args)``.
+        args: its arguments.
+        waits_for_ready: the start is acknowledged by ``service.ready()``, not at once.
+        stop_timeout_s: how long the body may take to end once it is cancelled.
+    """
+
+    body: Callable[..., Coroutine[Any, Any, object]]
+    args: tuple[Any, ...] = ()
+    waits_for_ready: bool = False
+    stop_timeout_s: float = 5.0
+
+
+class Service(OtpActor):
+    """Runs the coroutine of a ``ServiceSpec``."""
+
+    trap_exits = True
+
+    def init(self, spec: ServiceSpec) -> object:
+        """Start the coroutine."""
+        self._is_ready = not spec.waits_for_ready
+        self._stop_timeout_s = spec.stop_timeout_s
+        self._reason: object = None
+        self._is_stopping = False
+        coroutine = spec.body(self, *spec.args)
+        self._task = self.runtime.new_task(self.ref.cell, coroutine, _body_done)
+        return None if self._is_ready else LATER
+
+    def ready(self, value: object = None) -> None:
+        """Acknowledge the start; called by the body, more than once is fine."""
+        if not self._is_ready:
+            self._is_ready = True
+            self.started(value)
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Stop on exit signals."""
+        if type(message) is Exit:
+            if sender is self.parent or message.reason != NORMAL:
+                self._stop_body(message.reason)
+            return None
+        if sender is TIMER:
+            log.error("service swallowed its cancellation label=%s", self.ref.cell.describe())
+            self.runtime.abandon(self._task)
+            self.stop(self._reason)
+        return super().handle_mail(message, sender)
+
+    def _stop_body(self, reason: object) -> None:
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._reason = reason
+            self._task.cancel()
+            self.start_timer(self._stop_timeout_s, None)
+
+    def finish(self, task: asyncio.Task[Any]) -> None:
+        """End as the body ended."""
+        if task.cancelled():
+            self.stop(self._reason if self._is_stopping else SHUTDOWN)
+        error = task.exception()
+        if error is not None:
+            raise error
+        self.stop(self._reason if self._is_stopping else NORMAL)
+
+
+def _body_done(cell: Cell, task: asyncio.Task[Any]) -> None:
+    cell.runtime.run_as(cell.ref, cell.actor.finish, task)

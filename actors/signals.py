@@ -1,0 +1,212 @@
+"""What actors are told about each other, and the reasons actors end for.
+
+A reason is any plain data. These have a meaning:
+
+==================  ==========================================================================
+``'normal'``        it was done; others ignore it unless they trap exits
+``'shutdown'``      it was told to stop; ``('shutdown', x)`` likewise
+``'kill'``          as a signal: cannot be trapped, and everybody else sees ``'killed'``
+``'noproc'``        there was no such actor
+``Crash``           an exception escaped from a handler
+==================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from leveret.actors.links import MonitorRef
+    from leveret.actors.ref import Ref
+
+NORMAL: Final = "normal"
+SHUTDOWN: Final = "shutdown"
+KILL: Final = "kill"
+KILLED: Final = "killed"
+NOPROC: Final = "noproc"
+TIMEOUT: Final = "timeout"
+
+_CHAIN_MAX: Final = 8
+
+
+@dataclass(slots=True)
+class Exit:
+    """An exit signal, as mail for an actor that traps exits. ``sender`` is None from outside."""
+
+    sender: Ref | None
+    reason: object
+
+
+@dataclass(slots=True)
+class Down:
+    """A monitored actor ended; comes once per monitor."""
+
+    monitor: MonitorRef
+    ref: Ref
+    reason: object
+
+
+class Crash:
+    """The reason of an actor from which an exception escaped.
+
+    The exception itself is not kept: its traceback holds every local of every frame, among them
+    messages. What people and supervisors need of it is copied.
+
+    Attributes:
+        kind: the exception's class.
+        text: ``str`` of the exception.
+    """
+
+    __slots__ = ("_frames", "kind", "text")
+
+    def __init__(self, exception: BaseException) -> None:
+        self.kind = type(exception)
+        try:
+            self.text = str(exception)
+        except Exception as error:  # noqa: BLE001  # a broken __str__ must not hide the crash
+            self.text = f"unprintable: {type(error).__name__}"
+        self._frames = _frames_of(exception)
+
+    @property
+    def traceback(self) -> str:
+        """The traceback as Python prints it, source lines read from the files now."""
+        parts = []
+        for header, frames in self._frames:
+            parts.append(header)
+            for filename, line_no, function in frames:
+                parts.append(f'  File "{filename}", line {line_no}, in {function}')
+                line = linecache.getline(filename, line_no).strip()
+                if line:
+                    parts.append(f"    {line}")
+        name = self.kind.__qualname__
+        if self.kind.__module__ != "builtins":
+            name = f"{self.kind.__module__}.{name}"
+        parts.append(f"{name}: {self.text}" if self.text else name)
+        return "\n".join(parts)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Crash and (self.kind, self.text) == (other.kind, other.text)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.text))
+
+    def __repr__(self) -> str:
+        return f"Crash({self.kind.__name__}: {self.text})"
+
+
+_Frames: TypeAlias = tuple[tuple[str, int, str], ...]
+
+
+def _frames_of(exception: BaseException) -> tuple[tuple[str, _Frames], ...]:
+    """Return header and places for the exception and what caused it, the first cause first."""
+    found: list[tuple[str, _Frames]] = []
+    error: BaseException | None = exception
+    header = "Traceback (most recent call last):"
+    while error is not None and len(found) < _CHAIN_MAX:
+        found.append((header, _places(error.__traceback__)))
+        if error.__cause__ is None and error.__suppress_context__:
+            break
+        error = error.__cause__ or error.__context__
+        if error is not None:
+            header = f"Caused by {type(error).__name__} (most recent call last):"
+    return tuple(found)
+
+
+def _places(trace: TracebackType | None) -> _Frames:
+    places = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.append((code.co_filename, trace.tb_lineno, code.co_qualname))
+        trace = trace.tb_next
+    return tuple(places)
+
+
+@dataclass(slots=True)
+class Started:
+    """The start was acknowledged; ``value`` is what ``init`` returned or ``started()`` was given."""
+
+    ref: Ref
+    value: object = None
+
+
+@dataclass(slots=True)
+class Ignored:
+    """``init`` returned IGNORE; the actor is gone."""
+
+
+@dataclass(slots=True)
+class StartFailed:
+    """The actor is gone; it failed or ended before its start was acknowledged."""
+
+    reason: object
+
+
+StartResult: TypeAlias = Started | Ignored | StartFailed
+
+
+@dataclass(slots=True)
+class CallFailed:
+    """What a call's continuation gets instead of a reply: ``'timeout'`` or why the server ended."""
+
+    reason: object
+
+
+class Constant:
+    """A value that stands for itself."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+IGNORE: Final[Any] = Constant("IGNORE")  # returned by init: do not start
+LATER: Final[Any] = Constant("LATER")  # returned by init: started() will be called
+NOREPLY: Final[Any] = Constant("NOREPLY")  # returned by handle_call: reply() will be called
+
+
+class StartError(ActorError):
+    """``spawn`` failed; ``reason`` says why."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(f"actor did not start: {reason!r}")
+        self.reason = reason
+
+
+class StopActor(BaseException):  # control flow, not an error
+    """Ends the actor whose code is running; raised by ``self.stop``. Not for catching."""
+
+    def __init__(self, reason: object = NORMAL) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class CallExit(BaseException):  # control flow, not an error
+    """A call found its server dead or saw it die.
+
+    Not an ``Exception``: in an actor it is meant to end the caller, too, whatever handlers stand
+    between. Tasks outside the actors may catch it by name.
+
+    Attributes:
+        ref: the server.
+        reason: why it ended, or ``'noproc'``, ``'timeout'``.
+    """
+
+    def __init__(self, ref: Ref, reason: object) -> None:
+        super().__init__(ref, reason)
+        self.ref = ref
+        self.reason = reason
+
+    @property
+    def exit_reason(self) -> object:
+        """Why an actor ends that does not survive this: as in Erlang ``(reason, (call, who))``."""
+        return (self.reason, ("call", str(self.ref)))

@@ -1,0 +1,55 @@
+"""Timers of actors: a mail to oneself, later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.actors.cell import Cell, Mail
+from leveret.actors.few import items_of, with_item, without_item
+
+if TYPE_CHECKING:
+    from leveret.core.clock import Clock, TimerHandle
+
+
+class Timer:
+    """One mail to come. It dies with its actor."""
+
+    __slots__ = ("_cell", "_handle", "_mail")
+
+    def __init__(self, clock: Clock, cell: Cell, delay_s: float, mail: Mail) -> None:
+        self._cell: Cell | None = cell
+        self._mail: Mail | None = mail
+        self._handle: TimerHandle | None = clock.call_later(delay_s, self._fire)
+        cell.timers = with_item(cell.timers, self)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has neither fired nor been cancelled."""
+        return self._handle is not None
+
+    def cancel(self) -> None:
+        """See to it that the mail is not handled from now on, even if it is waiting already."""
+        cell, mail = self._cell, self._mail
+        if cell is None or mail is None:
+            return
+        self._cell = self._mail = None
+        if self._handle is None:
+            cell.remove_mail(lambda waiting: waiting is mail)
+        else:
+            self._handle.cancel()
+            self._handle = None
+            cell.timers = without_item(cell.timers, self)
+
+    def _fire(self) -> None:
+        cell, mail = self._cell, self._mail
+        self._handle = None
+        if cell is not None and mail is not None:
+            cell.timers = without_item(cell.timers, self)
+            cell.runtime.put(cell, mail)
+
+
+def cancel_all(cell: Cell) -> None:
+    """Cancel what a dying actor has pending."""
+    for timer in items_of(cell.timers):
+        timer.cancel()
+    cell.timers = None

@@ -1,0 +1,143 @@
+"""A clock whose time jumps to the next timer.
+
+With a runtime on an event loop::
+
+    clock = VirtualClock()
+    runtime = Runtime(clock=clock)
+    ...
+    await clock.advance(5.0)
+
+Without a loop, the runtime is driven by hand and ``jump`` takes the place of ``advance``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+_SETTLE_ROUNDS = 10
+
+
+class Drivable(Protocol):
+    """What the clock needs of a runtime."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left to do at this moment."""
+
+    def run_until_idle(self) -> None:
+        """Do what there is to do."""
+
+
+class VirtualTimer:
+    """One call to come."""
+
+    __slots__ = ("_call", "at_s", "number")
+
+    def __init__(self, at_s: float, number: int, call: tuple[Any, ...]) -> None:
+        self.at_s = at_s
+        self.number = number
+        self._call: tuple[Any, ...] | None = call
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has neither run nor been cancelled."""
+        return self._call is not None
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        self._call = None
+
+    def run(self) -> None:
+        """Make the call, once."""
+        call, self._call = self._call, None
+        if call is not None:
+            call[0](*call[1:])
+
+    def __lt__(self, other: VirtualTimer) -> bool:
+        return (self.at_s, self.number) < (other.at_s, other.number)
+
+
+class VirtualClock:
+    """A ``leveret.core.clock.Clock`` for tests.
+
+    Args:
+        wall_s: what ``wall_s()`` says at the start.
+    """
+
+    def __init__(self, wall_s: float = 1_700_000_000.0) -> None:
+        self._now_s = 0.0
+        self._wall_offset_s = wall_s
+        self._timers: list[VirtualTimer] = []
+        self._numbers = itertools.count()
+        self._runtimes: list[Drivable] = []
+
+    def attach(self, runtime: Drivable) -> None:
+        """Drain this runtime after each timer; a Runtime calls it by itself."""
+        self._runtimes.append(runtime)
+
+    def monotonic_s(self) -> float:
+        """Return the virtual seconds since the start."""
+        return self._now_s
+
+    def wall_s(self) -> float:
+        """Return virtual seconds since 1970."""
+        return self._wall_offset_s + self._now_s
+
+    def set_wall_s(self, wall_s: float) -> None:
+        """Let the wall clock jump; monotonic time and timers do not notice."""
+        self._wall_offset_s = wall_s - self._now_s
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> VirtualTimer:
+        """Put a call off; timers of the same moment run in the order made."""
+        at_s = self._now_s + max(0.0, delay_s)
+        timer = VirtualTimer(at_s, next(self._numbers), (callback, *args))
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    @property
+    def pending_count(self) -> int:
+        """How many calls are to come."""
+        return sum(timer.is_pending for timer in self._timers)
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass without a loop: runtimes attached are driven by hand."""
+        until_s = self._now_s + seconds
+        self._drain()
+        while (timer := self._next_due(until_s)) is not None:
+            timer.run()
+            self._drain()
+        self._now_s = until_s
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass; after each timer the runtimes and the loop's tasks come to rest."""
+        until_s = self._now_s + seconds
+        await self.settle()
+        while (timer := self._next_due(until_s)) is not None:
+            timer.run()
+            await self.settle()
+        self._now_s = until_s
+
+    async def settle(self) -> None:
+        """Let everything happen that happens without time passing."""
+        quiet = 0
+        while quiet < _SETTLE_ROUNDS:
+            self._drain()
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if all(runtime.is_idle for runtime in self._runtimes) else 0
+
+    def _drain(self) -> None:
+        for runtime in self._runtimes:
+            runtime.run_until_idle()
+
+    def _next_due(self, until_s: float) -> VirtualTimer | None:
+        """Take the next timer that is due by ``until_s`` and move to its time."""
+        while self._timers and self._timers[0].at_s <= until_s:
+            timer = heapq.heappop(self._timers)
+            if timer.is_pending:
+                self._now_s = max(self._now_s, timer.at_s)
+                return timer
+        return None
