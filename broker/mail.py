@@ -19,7 +19,7 @@ ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel fo
 QueueDeleted        amqqueue -> channel    explicit end of a queue (SETTLED 4: pending are confirmed)
 ==================  =====================  =======================================================
 
-Calls (answered): Consume, Cancel, Get, Stat, Purge, Delete.
+Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.amqp.tables import Table
     from leveret.broker.outlet import ChannelLimiter, Outlet
+    from leveret.broker.queue_registry import QueueEntry
 
 
 class Publish:
@@ -43,7 +44,8 @@ class Publish:
         persistent: delivery-mode 2, the same for the whole run.
         expirations: per-message TTL in ms or None for each message; None when no message has one.
         senders: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
-            the messages; ``first_seqno`` is its confirm number of the first one, 0 = no confirm.
+            the messages; ``size_bytes`` are those of the bodies, ``first_seqno`` is its confirm
+            number of the first one, 0 = no confirm.
     """
 
     __slots__ = ("expirations", "messages", "own", "persistent", "senders")
@@ -144,7 +146,7 @@ class Deliver:
     Attributes:
         queue: the amqqueue that sent it (acks go back to exactly this incarnation).
         consumer: the consumer's tag.
-        messages: in queue order.
+        messages: in queue order; the list may be that of a Publish, so it must not be changed.
         seqs: the queue's ack tag per message; None for a no-ack consumer.
         redelivered: how many of the first messages have been delivered before.
     """
@@ -212,6 +214,19 @@ class QueueDeleted:
         self.queue = queue
 
 
+class QueueUp:
+    """The queue runs again after a crash; sent to the channels that watch its entry.
+
+    Attributes:
+        entry: its registry entry, whose ``ref`` is the new amqqueue.
+    """
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: QueueEntry) -> None:
+        self.entry = entry
+
+
 @dataclass(slots=True)
 class Consume:
     """basic.consume; answered ``None`` or a ``SoftError`` to raise.
@@ -253,6 +268,14 @@ class Get:
 
     channel: Ref
     no_ack: bool
+
+
+@dataclass(slots=True)
+class Leave:
+    """The channel ends (RabbitMQ's notify_down): as its DOWN, but answered None when its consumers are
+    gone, its unacked messages requeued and, where that ends an auto-delete queue, the queue deleted."""
+
+    channel: Ref
 
 
 @dataclass(slots=True)
