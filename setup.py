@@ -42,7 +42,6 @@ def kernel() -> Extension:
         [str(KERNEL)],
         define_macros=[("KERNEL_SOURCE_HASH", f'"{source_hash}"')],
         extra_compile_args=["-O2"] if os.name == "posix" else [],
-        optional=COMPILE == "auto",
     )
 
 
@@ -58,12 +57,15 @@ def extensions() -> list[Extension]:
             raise
         return []
     try:
-        return cythonize([kernel()], force=True, language_level=3)
+        made: list[Extension] = cythonize([kernel()], force=True, language_level=3)
     except CompileError as error:
         if COMPILE == "require":
             raise
         print(f"leveret runs without its compiled kernel: {error}", file=sys.stderr)
         return []
+    for extension in made:  # cythonize does not pass this one on
+        extension.optional = COMPILE == "auto"
+    return made
 
 
 setup(

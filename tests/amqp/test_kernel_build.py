@@ -1,0 +1,89 @@
+"""What ``setup.py`` makes of LEVERET_COMPILE, with and without a C compiler, in a copy of what it needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NO_COMPILER = {"CC": "/bin/false"}
+
+pytest.importorskip("Cython")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "leveret"
+    for name in ("setup.py", "leveret/__init__.py", "amqp/__init__.py", "amqp/_kernel_c.pyx"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    return root
+
+
+def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "setup.py", "build_ext", "--build-lib", "out", "--build-temp", "temp"],
+        cwd=tree,
+        env={**os.environ, "PYTHONSAFEPATH": "1", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def built(tree: Path) -> list[str]:
+    return [path.name for path in tree.rglob("_kernel_c*.so")]
+
+
+def test_without_a_compiler_the_package_is_made_without_the_extension(tree: Path) -> None:
+    done = build(tree, LEVERET_COMPILE="auto", **NO_COMPILER)
+
+    assert done.returncode == 0, done.stderr
+    assert built(tree) == []
+
+
+def test_required_and_without_a_compiler_it_fails(tree: Path) -> None:
+    done = build(tree, LEVERET_COMPILE="require", **NO_COMPILER)
+
+    assert done.returncode != 0
+    assert "/bin/false" in done.stderr
+
+
+def test_switched_off_it_does_not_even_try(tree: Path) -> None:
+    done = build(tree, LEVERET_COMPILE="0", **NO_COMPILER)
+
+    assert done.returncode == 0, done.stderr
+    assert "ythoniz" not in done.stdout + done.stderr
+
+
+def test_cython_that_cannot_read_the_source_is_no_obstacle_unless_required(tree: Path) -> None:
+    (tree / "amqp/_kernel_c.pyx").write_text("cdef class 1:\n")
+
+    optional = build(tree, LEVERET_COMPILE="auto")
+    required = build(tree, LEVERET_COMPILE="require")
+
+    assert optional.returncode == 0, optional.stderr
+    assert "without its compiled kernel" in optional.stderr
+    assert required.returncode != 0
+
+
+def test_a_misspelt_choice_is_refused_with_the_choices(tree: Path) -> None:
+    done = build(tree, LEVERET_COMPILE="yes")
+
+    assert done.returncode != 0
+    assert "LEVERET_COMPILE is 'yes', must be one of auto, 0, require" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_the_extension_compiles_without_a_warning(tree: Path) -> None:
+    done = build(tree, LEVERET_COMPILE="require", CFLAGS="-Wall -Wextra -Wno-unused-parameter")
+
+    assert done.returncode == 0, done.stderr
+    assert len(built(tree)) == 1
+    assert "warning" not in (done.stdout + done.stderr).lower()
