@@ -238,7 +238,7 @@ class Channel:
     def ok(self, name: str, **fields: Any) -> Event:
         """Call, and want the ``-ok``."""
         reply = self.call(name, **fields)
-        assert not reply.name.endswith("close"), error_of(reply)
+        assert reply.name not in {"channel.close", "connection.close", "closed"}, reply
         return reply
 
     def error(self, name: str, **fields: Any) -> tuple[str, int, str, str]:
