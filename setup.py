@@ -3,9 +3,9 @@
 LEVERET_COMPILE is ``auto`` (default: compile, fall back to pure Python when there is no C compiler
 or no Cython), ``0`` (pure Python) or ``require`` (compile or fail).
 
-The extension carries the SHA-256 of the source it was made from (``SOURCE_HASH``), so that
+The extension carries the SHA-256 of the sources it was made from (``SOURCE_HASH``), so that
 ``leveret.amqp.kernel`` can tell a stale one. It is therefore always made anew: time stamps alone do
-not tell whether the hash compiled in is still the source's.
+not tell whether the hash compiled in is still that of the sources.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def packages() -> list[str]:
 
 def kernel() -> Extension:
     """Describe the compiled kernel."""
-    source_hash = hashlib.sha256(KERNEL.read_bytes()).hexdigest()
+    sources = [KERNEL, *sorted(KERNEL.parent.glob("_kernel_c_*.pxi"))]
+    source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     return Extension(
         "leveret.amqp._kernel_c",
         [str(KERNEL)],
+        depends=[str(path) for path in sources],
         define_macros=[("KERNEL_SOURCE_HASH", f'"{source_hash}"')],
         extra_compile_args=["-O2"] if os.name == "posix" else [],
     )

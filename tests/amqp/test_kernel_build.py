@@ -19,7 +19,14 @@ pytest.importorskip("Cython")
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "leveret"
-    for name in ("setup.py", "leveret/__init__.py", "amqp/__init__.py", "amqp/_kernel_c.pyx"):
+    parts = [f"amqp/{path.name}" for path in (ROOT / "amqp").glob("_kernel_c_*.pxi")]
+    for name in (
+        "setup.py",
+        "leveret/__init__.py",
+        "amqp/__init__.py",
+        "amqp/_kernel_c.pyx",
+        *parts,
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     return root

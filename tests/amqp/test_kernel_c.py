@@ -42,10 +42,13 @@ def ack(tag: int, channel: int = 1) -> bytes:
     return frame(1, channel, struct.pack(">HHQB", 60, 80, tag, 0))
 
 
-def test_the_extension_was_made_from_the_source_beside_it() -> None:
-    source = Path(kernel.__file__).with_name("_kernel_c.pyx")
+def test_the_extension_was_made_from_the_sources_beside_it() -> None:
+    folder = Path(kernel.__file__).parent
+    sources = [folder / "_kernel_c.pyx", *sorted(folder.glob("_kernel_c_*.pxi"))]
+    source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
-    assert hashlib.sha256(source.read_bytes()).hexdigest() == kernel.SOURCE_HASH, (
+    assert len(sources) == 4
+    assert source_hash == kernel.SOURCE_HASH, (
         "leveret/amqp/_kernel_c is stale: run pip install -e . again"
     )
 

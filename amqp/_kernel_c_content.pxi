@@ -1,0 +1,47 @@
+cdef class _Content:
+    """A content that is not whole yet: the publish, then its header, then the body as far as it came."""
+
+    cdef bytes method
+    cdef bytes origin
+    cdef bytes head
+    cdef int mode
+    cdef uint64_t size
+    cdef uint64_t filled
+    cdef bint swallowed
+    cdef bint overrun
+    cdef PyObject *body
+    cdef Py_ssize_t capacity
+
+    def __dealloc__(self):
+        Py_XDECREF(self.body)
+
+    cdef int expect(self, uint64_t size) except -1:
+        """Prepare for a frame of that many body bytes; more than was announced never becomes whole."""
+        if self.overrun or size > self.size - self.filled:
+            self.overrun = self.swallowed = True
+            Py_XDECREF(self.body)
+            self.body = NULL
+            self.capacity = 0
+        return 0
+
+    cdef int take(self, const uint8_t *p, Py_ssize_t count, Py_ssize_t arrived) except -1:
+        """Append to the body; ``arrived`` bytes of the read are at hand, these included."""
+        cdef Py_ssize_t need
+        cdef uint64_t capacity
+        if self.swallowed or count == 0:
+            self.filled += <uint64_t>count
+            return 0
+        need = <Py_ssize_t>self.filled + count
+        if need > self.capacity:
+            capacity = <uint64_t>max(2 * need, need + arrived)
+            if capacity > self.size:
+                capacity = self.size
+            if self.body == NULL:
+                self.body = new_bytes(NULL, <Py_ssize_t>capacity)
+            else:
+                self.capacity = 0
+                _PyBytes_Resize(&self.body, <Py_ssize_t>capacity)
+            self.capacity = <Py_ssize_t>capacity
+        memcpy(bytes_of(self.body) + self.filled, p, <size_t>count)
+        self.filled += <uint64_t>count
+        return 0
