@@ -1,0 +1,311 @@
+"""Definitions files: RabbitMQ's JSON of all that it was told to keep, out and in.
+
+The shapes are those of ``rabbitmqctl export_definitions`` and of the HTTP API. What 3.10's command
+line writes oddly is read as it was meant: objects as lists of pairs, no tags as ``""``, tags as
+text with commas.
+
+Differs from RabbitMQ: internal exchanges are exported too, because bindings from them are; a void
+argument is ``null`` instead of the text ``undefined``; and nothing is written as a list of pairs.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from leveret.amqp.tables import Table, plain, typed_table
+from leveret.core.errors import ConfigError
+from leveret.metadata.passwords import ALGORITHMS, SHA256, hash_password
+from leveret.metadata.tables import (
+    BindingRow,
+    Contents,
+    ExchangeRow,
+    GlobalParameterRow,
+    ParameterRow,
+    PermissionRow,
+    PolicyRow,
+    QueueRow,
+    Row,
+    TopicPermissionRow,
+    UserRow,
+    VhostRow,
+)
+
+Definitions: TypeAlias = dict[str, Any]
+Entry: TypeAlias = Mapping[str, Any]
+NewSalt: TypeAlias = Callable[[], bytes]
+
+RABBITMQ_VERSION: Final = "3.10.8"
+OPERATOR_POLICY: Final = "operator_policy"
+VHOST_LIMITS: Final = "vhost-limits"
+
+
+def export_definitions(contents: Contents) -> Definitions:
+    """Return what ``json.dumps`` can write.
+
+    The default exchanges (``amq.*`` and the nameless one) exist everywhere and are left out.
+    Exclusive queues are the caller's to leave out: they end with their connection.
+    """
+    operator = [each for each in contents.policies if each.is_operator]
+    limits = {each.vhost: each.value for each in contents.parameters
+              if each.component == VHOST_LIMITS}  # fmt: skip
+    return {
+        "rabbit_version": RABBITMQ_VERSION,
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "users": [_user(each) for each in contents.users],
+        "vhosts": [_vhost(each, limits.get(each.name, {})) for each in contents.vhosts],
+        "permissions": [_pick(each, "user vhost configure write read")
+                        for each in contents.permissions],
+        "topic_permissions": [_pick(each, "user vhost exchange write read")
+                              for each in contents.topic_permissions],
+        "parameters": [_pick(each, "vhost component name value") for each in contents.parameters]
+        + [_operator_policy(each) for each in operator],
+        "global_parameters": [_pick(each, "name value") for each in contents.global_parameters],
+        "policies": [_policy(each) for each in contents.policies if not each.is_operator],
+        "queues": [_queue(each) for each in contents.queues],
+        "exchanges": [_exchange(each) for each in contents.exchanges if not _is_default(each)],
+        "bindings": [_binding(each) for each in contents.bindings if each.source],
+    }  # fmt: skip
+
+
+def parse_definitions(definitions: Any, new_salt: NewSalt) -> Contents:
+    """Return the rows that a definitions file describes.
+
+    Args:
+        definitions: what ``json.loads`` read.
+        new_salt: makes salts for users that come with a plain ``password``.
+
+    Raises:
+        ConfigError: something is missing or of the wrong kind; the text says where.
+    """
+    if not isinstance(definitions, dict):
+        raise ConfigError(f"definitions are a {type(definitions).__name__}, not an object")
+    contents = Contents()
+    for section, parse in _PARSERS.items():
+        for number, entry in enumerate(definitions.get(section) or []):
+            where = f"{section}[{number}]"
+            try:
+                contents.add(parse(_object(entry), new_salt))
+            except KeyError as error:
+                raise ConfigError(f"{where} has no {error.args[0]!r}") from error
+            except (TypeError, ValueError, Base64Error) as error:
+                raise ConfigError(f"{where}: {error}") from error
+    return contents
+
+
+# Out.
+
+
+def _pick(row: Row, names: str) -> Definitions:
+    return {name: getattr(row, name) for name in names.split()}
+
+
+def _user(row: UserRow) -> Definitions:
+    return _pick(row, "name hashing_algorithm tags limits") | {
+        "password_hash": b64encode(row.password_hash).decode()
+    }
+
+
+def _vhost(row: VhostRow, limits: Mapping[str, int]) -> Definitions:
+    return {
+        "name": row.name,
+        "limits": dict(limits),
+        "metadata": {"description": row.description, "tags": row.tags},
+    }
+
+
+def _policy(row: PolicyRow) -> Definitions:
+    return _pick(row, "vhost name pattern definition priority") | {"apply-to": row.apply_to}
+
+
+def _operator_policy(row: PolicyRow) -> Definitions:
+    value = _pick(row, "pattern definition priority") | {"apply-to": row.apply_to}
+    return {"vhost": row.vhost, "component": OPERATOR_POLICY, "name": row.name, "value": value}
+
+
+def _queue(row: QueueRow) -> Definitions:
+    kind = row.arguments.get("x-queue-type")
+    return _pick(row, "vhost name durable auto_delete") | {
+        "arguments": plain(row.arguments),
+        "type": kind[1].decode() if kind is not None else "classic",
+    }
+
+
+def _exchange(row: ExchangeRow) -> Definitions:
+    entry = _pick(row, "vhost name type durable auto_delete") | {"arguments": plain(row.arguments)}
+    return entry | {"internal": True} if row.internal else entry
+
+
+def _is_default(row: ExchangeRow) -> bool:
+    return not row.name or row.name.startswith("amq.")
+
+
+def _binding(row: BindingRow) -> Definitions:
+    return {
+        "vhost": row.vhost,
+        "source": row.source,
+        "destination": row.destination,
+        "destination_type": row.kind,
+        "routing_key": row.routing_key.decode("utf-8", "surrogateescape"),
+        "arguments": plain(row.arguments),
+    }
+
+
+# In.
+
+
+def _object(value: Any) -> Definitions:
+    """Return a JSON object, also one that the command line wrote as a list of pairs."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list) and all(isinstance(e, list) and len(e) == 2 for e in value):
+        return dict(value)
+    raise TypeError(f"{value!r} is not an object")
+
+
+def _unpaired(value: Any) -> Any:
+    """Return a parameter's value with a list of (name, value) pairs made an object again."""
+    is_paired = isinstance(value, list) and value and all(
+        isinstance(e, list) and len(e) == 2 and isinstance(e[0], str) for e in value
+    )  # fmt: skip
+    return {name: _unpaired(each) for name, each in value} if is_paired else value
+
+
+def _text(entry: Entry, name: str, default: str | None = None) -> str:
+    value = entry[name] if default is None else entry.get(name, default)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, not a text")
+    return value
+
+
+def _flag(entry: Entry, name: str, default: bool) -> bool:
+    value = entry.get(name, default)
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}, not true or false")
+    return value
+
+
+def _whole(entry: Entry, name: str, default: int) -> int:
+    value = entry.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}, not an integer")
+    return value
+
+
+def _tags(value: Any) -> list[str]:
+    if isinstance(value, str):
+        value = value.split(",")
+    return [tag.strip() for tag in value or [] if tag.strip()]
+
+
+def _arguments(entry: Entry) -> Table:
+    return typed_table(_object(entry.get("arguments") or {}))
+
+
+def _parse_user(entry: Entry, new_salt: NewSalt) -> UserRow:
+    algorithm = _text(entry, "hashing_algorithm", SHA256)
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"hashing_algorithm {algorithm!r} is none of {', '.join(ALGORITHMS)}")
+    if "password" in entry:
+        secret = _text(entry, "password").encode("utf-8", "surrogateescape")
+        stored = hash_password(secret, new_salt(), algorithm) if secret else b""
+    else:
+        stored = b64decode(_text(entry, "password_hash"), validate=True)
+    limits = {name: int(limit) for name, limit in _object(entry.get("limits") or {}).items()}
+    return UserRow(_text(entry, "name"), stored, algorithm, _tags(entry.get("tags")), limits)
+
+
+def _parse_vhost(entry: Entry, _: NewSalt) -> VhostRow:
+    about = _object(entry.get("metadata") or {})
+    description = about.get("description") or entry.get("description") or ""
+    return VhostRow(_text(entry, "name"), str(description), _tags(about.get("tags")))
+
+
+def _parse_permission(entry: Entry, _: NewSalt) -> PermissionRow:
+    names = ["user", "vhost", "configure", "write", "read"]
+    return PermissionRow(*(_text(entry, name) for name in names))
+
+
+def _parse_topic_permission(entry: Entry, _: NewSalt) -> TopicPermissionRow:
+    names = ["user", "vhost", "exchange", "write", "read"]
+    return TopicPermissionRow(*(_text(entry, name) for name in names))
+
+
+def _parse_parameter(entry: Entry, _: NewSalt) -> Row:
+    vhost, component = _text(entry, "vhost"), _text(entry, "component")
+    name, value = _text(entry, "name"), entry["value"]
+    if component == OPERATOR_POLICY:
+        return _policy_row(vhost, name, _object(value), is_operator=True)
+    return ParameterRow(vhost, component, name, _unpaired(value))
+
+
+def _parse_policy(entry: Entry, _: NewSalt) -> PolicyRow:
+    return _policy_row(_text(entry, "vhost"), _text(entry, "name"), entry, is_operator=False)
+
+
+def _policy_row(vhost: str, name: str, entry: Entry, is_operator: bool) -> PolicyRow:
+    pattern, definition = _text(entry, "pattern"), _object(entry["definition"])
+    apply_to = _text(entry, "apply-to", "all")
+    return PolicyRow(
+        vhost, name, pattern, definition, _whole(entry, "priority", 0), apply_to, is_operator
+    )
+
+
+def _parse_global_parameter(entry: Entry, _: NewSalt) -> GlobalParameterRow:
+    return GlobalParameterRow(_text(entry, "name"), _unpaired(entry["value"]))
+
+
+def _parse_exchange(entry: Entry, _: NewSalt) -> ExchangeRow:
+    return ExchangeRow(
+        _text(entry, "vhost"),
+        _text(entry, "name"),
+        _text(entry, "type"),
+        _flag(entry, "durable", True),
+        _flag(entry, "auto_delete", False),
+        _flag(entry, "internal", False),
+        _arguments(entry),
+    )
+
+
+def _parse_queue(entry: Entry, _: NewSalt) -> QueueRow:
+    arguments = _arguments(entry)
+    kind = _text(entry, "type", "classic")
+    if kind != "classic":
+        arguments.setdefault("x-queue-type", ("S", kind.encode()))
+    return QueueRow(
+        _text(entry, "vhost"),
+        _text(entry, "name"),
+        _flag(entry, "durable", True),
+        _flag(entry, "auto_delete", False),
+        arguments,
+    )
+
+
+def _parse_binding(entry: Entry, _: NewSalt) -> BindingRow:
+    kind = _text(entry, "destination_type")
+    if kind not in {"queue", "exchange"}:
+        raise ValueError(f"destination_type {kind!r} is neither queue nor exchange")
+    return BindingRow(
+        _text(entry, "vhost"),
+        _text(entry, "source"),
+        kind,
+        _text(entry, "destination"),
+        _text(entry, "routing_key", "").encode("utf-8", "surrogateescape"),
+        _arguments(entry),
+    )
+
+
+_PARSERS: Final[dict[str, Callable[[Entry, NewSalt], Row]]] = {
+    "users": _parse_user,
+    "vhosts": _parse_vhost,
+    "permissions": _parse_permission,
+    "topic_permissions": _parse_topic_permission,
+    "parameters": _parse_parameter,
+    "global_parameters": _parse_global_parameter,
+    "policies": _parse_policy,
+    "queues": _parse_queue,
+    "exchanges": _parse_exchange,
+    "bindings": _parse_binding,
+}

@@ -1,0 +1,181 @@
+"""The LMDB environment behind ``MetadataStore``: opening, checking, one transaction at a time.
+
+One process has one environment per directory: two would break LMDB's locks. A second process is
+kept out by the lock of the data directory, which is not this module's.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+import lmdb
+import msgpack
+
+from leveret.core.errors import StoreError
+
+FORMAT: Final = 1
+
+FORMAT_KEY: Final = b"\x00format"
+NODE_KEY: Final = b"\x00node"
+BOOT_KEY: Final = b"\x00boot_epoch"
+QUEUE_KEY: Final = b"\x00queue_no"
+
+Change: TypeAlias = tuple[bytes, bytes | None]  # None deletes
+
+
+class Environment:
+    """The LMDB environment: opening, checking, one transaction at a time."""
+
+    _open: Final[set[tuple[int, int]]] = set()  # (device, inode) of directories in use
+    _open_lock: Final = threading.Lock()
+
+    def __init__(self, directory: Path, map_bytes: int) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._claim: tuple[int, int] | None = self._take_claim()
+        try:
+            self._lmdb = self._opened(map_bytes)
+        except BaseException:
+            self._drop_claim()
+            raise
+        try:
+            self._check()
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_claim(self) -> tuple[int, int]:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stat = self._directory.stat()
+        except OSError as error:
+            raise StoreError(f"metadata directory cannot be made: {error}") from error
+        claim = (stat.st_dev, stat.st_ino)
+        with self._open_lock:
+            if claim in self._open:
+                raise StoreError(f"metadata in {self._directory} is open in this process already")
+            self._open.add(claim)
+        return claim
+
+    def _drop_claim(self) -> None:
+        with self._open_lock:
+            if self._claim is not None:
+                self._open.discard(self._claim)
+        self._claim = None
+
+    def _opened(self, map_bytes: int) -> Any:
+        options: dict[str, Any] = {
+            "map_size": map_bytes,
+            "max_dbs": 0,
+            "mode": 0o600,
+            "readahead": False,
+        }
+        path = str(self._directory)
+        try:
+            try:
+                # Bindings that know several LMDBs would write the newest format.
+                return lmdb.open(path, lib_version=0, **options)
+            except TypeError:
+                return lmdb.open(path, **options)  # they know the 0.9 format only
+        except (lmdb.Error, OSError) as error:
+            raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
+
+    def _check(self) -> None:
+        info, page_bytes = self._lmdb.info(), self._lmdb.stat()["psize"]
+        size_bytes = (self._directory / "data.mdb").stat().st_size
+        if size_bytes < (info["last_pgno"] + 1) * page_bytes and info["last_txnid"] > 0:
+            # Reading behind the end of a mapped file kills the process.
+            raise StoreError(
+                f"metadata in {self._directory} is cut off: {size_bytes} bytes, "
+                f"{(info['last_pgno'] + 1) * page_bytes} expected"
+            )
+        if self._lmdb.stat()["entries"] == 0:
+            self.commit(
+                [
+                    (FORMAT_KEY, packed(FORMAT)),
+                    (NODE_KEY, packed(uuid.uuid4().hex)),
+                    (BOOT_KEY, packed(0)),
+                    (QUEUE_KEY, packed(0)),
+                ]
+            )
+        found = self.own(FORMAT_KEY)
+        if found > FORMAT:
+            raise StoreError(
+                f"metadata in {self._directory} has format {found}, "
+                f"this version of Leveret reads up to {FORMAT}"
+            )
+
+    def own(self, key: bytes) -> Any:
+        """Return one of the store's own values."""
+        with self._lock:
+            try:
+                with self._lmdb.begin() as transaction:
+                    value = transaction.get(key)
+            except lmdb.Error as error:
+                raise StoreError(f"metadata in {self._directory} is damaged: {error}") from error
+        if value is None:
+            raise StoreError(
+                f"{self._directory} holds no metadata of Leveret: no {key[1:].decode()!r} in it"
+            )
+        return unpacked(value)
+
+    def rows(self) -> list[tuple[int, bytes]]:
+        """Return the table number and the stored bytes of all rows."""
+        with self._lock:
+            try:
+                with self._lmdb.begin() as transaction, transaction.cursor() as cursor:
+                    return [(key[0], value) for key, value in cursor if key[0] != 0]
+            except lmdb.Error as error:
+                raise StoreError(f"metadata in {self._directory} is damaged: {error}") from error
+
+    def commit(self, changes: list[Change]) -> None:
+        """Write and sync; with a larger map when it is full.
+
+        Raises:
+            StoreError: the disk refuses. Nothing of the changes is there then.
+        """
+        with self._lock:
+            while True:
+                try:
+                    self._write(changes)
+                except lmdb.MapFullError:
+                    self._lmdb.set_mapsize(self._lmdb.info()["map_size"] * 2)
+                except lmdb.Error as error:
+                    raise StoreError(f"metadata cannot be written: {error}") from error
+                else:
+                    return
+
+    def _write(self, changes: list[Change]) -> None:
+        with self._lmdb.begin(write=True) as transaction:
+            for key, value in changes:
+                if value is None:
+                    transaction.delete(key)
+                else:
+                    transaction.put(key, value)
+
+    def close(self) -> None:
+        """Unmap the file; the directory may be opened again."""
+        if self._claim is not None:
+            self._lmdb.close()
+            self._drop_claim()
+
+
+def packed(value: Any) -> bytes:
+    """Return a value as it is stored: checksum and msgpack."""
+    data: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
+    return crc32(data).to_bytes(4, "big") + data
+
+
+def unpacked(value: bytes) -> Any:
+    """Return what ``packed`` was given.
+
+    Raises:
+        StoreError: the checksum is wrong.
+    """
+    if len(value) < 4 or crc32(value[4:]) != int.from_bytes(value[:4], "big"):
+        raise StoreError(f"metadata record is damaged: checksum of {len(value)} bytes is wrong")
+    return msgpack.unpackb(value[4:], unicode_errors="surrogateescape", strict_map_key=False)

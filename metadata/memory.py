@@ -1,0 +1,61 @@
+"""Metadata that ends with the process: for tests and throw-away brokers."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from leveret.core.errors import StoreError
+from leveret.metadata.tables import Contents, Key, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.metadata.interface import Deliver, Then
+
+
+class MemoryStore:
+    """The interface of ``Metadata`` over a dict.
+
+    Args:
+        deliver: how outcomes come back; ``loop.call_soon`` keeps them out of the caller's turn.
+    """
+
+    def __init__(self, deliver: Deliver) -> None:
+        self.node_uuid = uuid.uuid4().hex
+        self._deliver = deliver
+        self._rows: dict[tuple[int, Key], Row] = {}
+        self._boot_epoch = 0
+        self._queue_no = 0
+        self._is_closed = False
+
+    def load(self) -> Contents:
+        """Return all rows."""
+        contents = Contents()
+        for row in self._rows.values():
+            contents.add(row)
+        return contents
+
+    def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
+        """Change the rows now and tell about it later."""
+        if self._is_closed:
+            raise StoreError("metadata store is closed")
+        for row in deletes:
+            self._rows.pop((row.TABLE, row.key), None)
+        for row in puts:
+            self._rows[row.TABLE, row.key] = row
+        self._deliver(lambda: then(None))
+
+    def next_boot_epoch(self) -> int:
+        """Count starts of this object."""
+        self._boot_epoch += 1
+        return self._boot_epoch
+
+    def next_queue_no(self) -> int:
+        """Count queues."""
+        self._queue_no += 1
+        return self._queue_no
+
+    def close(self) -> None:
+        """Refuse further writes."""
+        self._is_closed = True

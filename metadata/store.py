@@ -1,0 +1,197 @@
+"""Metadata on one node: rows in LMDB, written by one thread in groups.
+
+Records (all integers big-endian)::
+
+    key    table:u8 blake2b-160(msgpack(row key))      rows
+           0:u8 name                                   the store's own: format, node, boot, queue
+    value  crc32:u32 msgpack(fields)
+
+A row's key can be longer than LMDB's 511 bytes (a binding has three names of 255 bytes and its
+arguments), so its digest stands for it; the row itself carries all its fields. Field tables are kept
+in AMQP's own encoding, so that no type letter is lost.
+
+``write`` encodes on the caller's side and leaves the bytes to the writer thread, which takes
+everything that is waiting into one synced transaction: a burst of declares costs one fdatasync. The
+outcomes of a group are delivered by one call, in order. The map starts small and is doubled when it
+is full; the group is then written again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgpack
+
+from leveret.core.errors import StoreError
+from leveret.metadata.environment import (
+    BOOT_KEY,
+    NODE_KEY,
+    QUEUE_KEY,
+    Change,
+    Environment,
+    packed,
+    unpacked,
+)
+from leveret.metadata.tables import ROWS, Contents, Row
+
+if TYPE_CHECKING:
+    from leveret.metadata.interface import Deliver, Then
+
+MAP_BYTES: Final = 16 * 1024 * 1024
+QUEUE_NOS: Final = 8_192  # reserved at a time
+
+_Write: TypeAlias = "tuple[list[Change], Then]"
+
+
+class MetadataStore:
+    """Rows in an LMDB environment.
+
+    Args:
+        directory: made when it is missing (mode 0700), with an empty store in it.
+        deliver: called by the writer thread with what to run in the owner's thread.
+        map_bytes: size of the map to start with.
+
+    Raises:
+        StoreError: not a metadata store, one of a later version, damaged, or open already.
+    """
+
+    def __init__(self, directory: Path, deliver: Deliver, map_bytes: int = MAP_BYTES) -> None:
+        self._directory = directory
+        self._deliver = deliver
+        self._environment = Environment(directory, map_bytes)
+        self._condition = threading.Condition()
+        self._waiting: deque[_Write] = deque()
+        self._is_closing = False
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="leveret-metadata", daemon=True)
+        try:
+            self.node_uuid: str = self._environment.own(NODE_KEY)
+            self._boot_epoch: int = self._environment.own(BOOT_KEY)
+            self._queue_no: int = self._environment.own(QUEUE_KEY)
+        except BaseException:
+            self._environment.close()
+            raise
+        self._queue_nos_end = self._queue_no  # on disk
+        self._thread.start()
+
+    def load(self) -> Contents:
+        """Return all rows.
+
+        Raises:
+            StoreError: a record is damaged.
+        """
+        contents = Contents()
+        for table, value in self._environment.rows():
+            contents.add(_row(table, value))
+        return contents
+
+    def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
+        """Put and delete rows in one transaction; see ``Metadata.write``.
+
+        Raises:
+            StoreError: the store is closed, or its thread has died.
+        """
+        changes: list[Change] = [(_key(row), None) for row in deletes]
+        changes += [(_key(row), packed(row.to_fields())) for row in puts]
+        self._enqueue(changes, then)
+
+    def next_boot_epoch(self) -> int:
+        """Count this start; it is on disk when this returns."""
+        self._boot_epoch += 1
+        end = self._queue_no + QUEUE_NOS
+        self._environment.commit([(BOOT_KEY, packed(self._boot_epoch)), (QUEUE_KEY, packed(end))])
+        self._queue_nos_end = end
+        return self._boot_epoch
+
+    def next_queue_no(self) -> int:
+        """Return the next number.
+
+        The end of a block is on disk before any number of the block is given out, so that no number
+        comes again after a crash, not even one whose row was never written. Once in ``QUEUE_NOS``
+        calls this waits for the disk; doing it ahead in the thread would need two writers of one
+        counter to agree.
+
+        Raises:
+            StoreError: a block is needed and the disk refuses.
+        """
+        if self._queue_no >= self._queue_nos_end:
+            end = self._queue_no + QUEUE_NOS
+            self._environment.commit([(QUEUE_KEY, packed(end))])
+            self._queue_nos_end = end
+        self._queue_no += 1
+        return self._queue_no
+
+    def close(self) -> None:
+        """Commit what is waiting, end the thread, close the environment; harmless when repeated."""
+        with self._condition:
+            self._is_closing = True
+            self._condition.notify()
+        self._thread.join()
+        self._environment.close()
+
+    def _enqueue(self, changes: list[Change], then: Then) -> None:
+        with self._condition:
+            if self._failure is not None:
+                raise StoreError(f"metadata writer has died: {self._failure}")
+            if self._is_closing:
+                raise StoreError(f"metadata store in {self._directory} is closed")
+            self._waiting.append((changes, then))
+            self._condition.notify()
+
+    # The writer thread.
+
+    def _run(self) -> None:
+        try:
+            while group := self._take():
+                self._commit(group)
+        except BaseException as failure:
+            with self._condition:
+                self._failure = failure
+            raise
+
+    def _take(self) -> list[_Write]:
+        with self._condition:
+            while not self._waiting and not self._is_closing:
+                self._condition.wait()
+            group = list(self._waiting)
+            self._waiting.clear()
+            return group
+
+    def _commit(self, group: list[_Write]) -> None:
+        outcome: StoreError | None = None
+        try:
+            self._environment.commit([change for changes, _ in group for change in changes])
+        except StoreError as error:
+            outcome = error
+
+        self._deliver(lambda: self._tell(deque(group), outcome))
+
+    def _tell(self, group: deque[_Write], outcome: StoreError | None) -> None:
+        try:
+            while group:
+                group.popleft()[1](outcome)
+        except BaseException:
+            if group:  # one that fails keeps nothing from the others
+                self._deliver(lambda: self._tell(group, outcome))
+            raise
+
+
+def _key(row: Row) -> bytes:
+    name = msgpack.packb(row.key, unicode_errors="surrogateescape")
+    return bytes((row.TABLE,)) + blake2b(name, digest_size=20).digest()
+
+
+def _row(table: int, value: bytes) -> Row:
+    kind = ROWS.get(table)
+    if kind is None:
+        raise StoreError(f"metadata record of table {table}, which this version does not know")
+    fields = unpacked(value)
+    try:
+        return kind.from_fields(fields)
+    except (TypeError, AttributeError) as error:
+        raise StoreError(f"metadata record does not fit {kind.__name__}: {error}") from error

@@ -1,0 +1,295 @@
+"""Rows: what the broker keeps over a restart, one class per table.
+
+A row is told from others of its table by ``key``; writing one with a key that is there replaces it.
+``fields`` and ``from_fields`` are its stored form (see ``leveret.metadata.store``): plain values that
+msgpack takes, in the order of the class's fields. New fields go to the end and have a default, so
+that rows of an older format can be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+
+from leveret.amqp.tables import Table, decode_table, encode_table
+
+Key: TypeAlias = tuple[str | bytes, ...]
+R = TypeVar("R", bound="Row")
+
+
+@dataclass(slots=True)
+class Row:
+    """One thing to keep.
+
+    Attributes:
+        TABLE: number of the table in the store; never used again for another.
+    """
+
+    TABLE: ClassVar[int] = 0
+
+    @property
+    def key(self) -> Key:
+        """What it is found by within its table."""
+        raise NotImplementedError
+
+    def to_fields(self) -> list[Any]:
+        """Return the stored form; field tables go in as their wire bytes."""
+        return [
+            encode_table(value) if each.name == "arguments" else value
+            for each, value in ((each, getattr(self, each.name)) for each in fields(self))
+        ]
+
+    @classmethod
+    def from_fields(cls: type[R], values: list[Any]) -> R:
+        """Return the row of a stored form; fields it does not have yet get their defaults.
+
+        Raises:
+            TypeError: more fields than this version knows.
+        """
+        names = [each.name for each in fields(cls)]
+        if "arguments" in names[: len(values)]:
+            at = names.index("arguments")
+            values[at] = decode_table(values[at], 0)[0]
+        return cls(*values)
+
+
+@dataclass(slots=True)
+class VhostRow(Row):
+    """A virtual host."""
+
+    TABLE: ClassVar[int] = 1
+
+    name: str
+    description: str = ""
+    tags: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        """Its name."""
+        return (self.name,)
+
+
+@dataclass(slots=True)
+class UserRow(Row):
+    """A user.
+
+    Attributes:
+        password_hash: salt and digest; empty = never logs in with a password.
+        hashing_algorithm: one of ``leveret.metadata.passwords.ALGORITHMS``.
+        tags: ``administrator``, ``impersonator``, ...
+        limits: ``max-connections``, ``max-channels``.
+    """
+
+    TABLE: ClassVar[int] = 2
+
+    name: str
+    password_hash: bytes = b""
+    hashing_algorithm: str = "rabbit_password_hashing_sha256"
+    tags: list[str] = field(default_factory=list)
+    limits: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Its name."""
+        return (self.name,)
+
+
+@dataclass(slots=True)
+class PermissionRow(Row):
+    """What a user may do in a vhost: three regular expressions."""
+
+    TABLE: ClassVar[int] = 3
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+    @property
+    def key(self) -> Key:
+        """User and vhost."""
+        return (self.user, self.vhost)
+
+
+@dataclass(slots=True)
+class TopicPermissionRow(Row):
+    """Which routing keys a user may use with an exchange."""
+
+    TABLE: ClassVar[int] = 4
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+    @property
+    def key(self) -> Key:
+        """User, vhost and exchange."""
+        return (self.user, self.vhost, self.exchange)
+
+
+@dataclass(slots=True)
+class ExchangeRow(Row):
+    """An exchange."""
+
+    TABLE: ClassVar[int] = 5
+
+    vhost: str
+    name: str
+    type: str
+    durable: bool = True
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Table = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """Vhost and name."""
+        return (self.vhost, self.name)
+
+
+@dataclass(slots=True)
+class QueueRow(Row):
+    """A queue.
+
+    Attributes:
+        queue_no: its number in the message store, never given twice (``next_queue_no``).
+        user: who declared it.
+    """
+
+    TABLE: ClassVar[int] = 6
+
+    vhost: str
+    name: str
+    durable: bool = True
+    auto_delete: bool = False
+    arguments: Table = field(default_factory=dict)
+    queue_no: int = 0
+    user: str = ""
+
+    @property
+    def key(self) -> Key:
+        """Vhost and name."""
+        return (self.vhost, self.name)
+
+
+@dataclass(slots=True)
+class BindingRow(Row):
+    """A binding; ``kind`` is what ``destination`` names, ``"queue"`` or ``"exchange"``."""
+
+    TABLE: ClassVar[int] = 7
+
+    vhost: str
+    source: str
+    kind: str
+    destination: str
+    routing_key: bytes = b""
+    arguments: Table = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """All of it: arguments are part of a binding's identity, their order is not."""
+        arguments = encode_table(dict(sorted(self.arguments.items())))
+        return (
+            self.vhost, self.source, self.kind, self.destination, self.routing_key, arguments,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class PolicyRow(Row):
+    """A policy, or an operator policy."""
+
+    TABLE: ClassVar[int] = 8
+
+    vhost: str
+    name: str
+    pattern: str
+    definition: dict[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+    is_operator: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Vhost, name, and which of the two it is."""
+        return (self.vhost, self.name, "operator" if self.is_operator else "user")
+
+
+@dataclass(slots=True)
+class ParameterRow(Row):
+    """A runtime parameter of a vhost; ``vhost-limits`` is one."""
+
+    TABLE: ClassVar[int] = 9
+
+    vhost: str
+    component: str
+    name: str
+    value: Any
+
+    @property
+    def key(self) -> Key:
+        """Vhost, component and name."""
+        return (self.vhost, self.component, self.name)
+
+
+@dataclass(slots=True)
+class GlobalParameterRow(Row):
+    """A parameter of the whole broker."""
+
+    TABLE: ClassVar[int] = 10
+
+    name: str
+    value: Any
+
+    @property
+    def key(self) -> Key:
+        """Its name."""
+        return (self.name,)
+
+
+ROWS: Final[dict[int, type[Row]]] = {
+    row.TABLE: row
+    for row in (
+        VhostRow, UserRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow, BindingRow,
+        PolicyRow, ParameterRow, GlobalParameterRow,
+    )
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Contents:
+    """All rows there are, each table by itself."""
+
+    vhosts: list[VhostRow] = field(default_factory=list)
+    users: list[UserRow] = field(default_factory=list)
+    permissions: list[PermissionRow] = field(default_factory=list)
+    topic_permissions: list[TopicPermissionRow] = field(default_factory=list)
+    exchanges: list[ExchangeRow] = field(default_factory=list)
+    queues: list[QueueRow] = field(default_factory=list)
+    bindings: list[BindingRow] = field(default_factory=list)
+    policies: list[PolicyRow] = field(default_factory=list)
+    parameters: list[ParameterRow] = field(default_factory=list)
+    global_parameters: list[GlobalParameterRow] = field(default_factory=list)
+
+    def table(self, row: type[Row]) -> list[Any]:
+        """Return the list that holds rows of this class."""
+        rows: list[Any] = getattr(self, _LISTS[row])
+        return rows
+
+    def add(self, row: Row) -> None:
+        """Put a row to its like."""
+        self.table(type(row)).append(row)
+
+    def rows(self) -> list[Row]:
+        """Return all rows, in an order in which they can be made anew."""
+        return [row for each in _LISTS for row in self.table(each)]
+
+    def __bool__(self) -> bool:
+        return any(self.table(each) for each in _LISTS)
+
+
+_LISTS: Final[dict[type[Row], str]] = {
+    row: each.name for row, each in zip(ROWS.values(), fields(Contents), strict=True)
+}

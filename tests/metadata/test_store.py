@@ -1,0 +1,404 @@
+"""The metadata store: rows survive, groups are one commit, damage is said clearly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import lmdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from leveret.core.errors import StoreError
+from leveret.metadata import environment
+from leveret.metadata.environment import packed
+from leveret.metadata.interface import Metadata
+from leveret.metadata.memory import MemoryStore
+from leveret.metadata.store import QUEUE_NOS, MetadataStore
+from leveret.metadata.tables import (
+    BindingRow,
+    Contents,
+    ExchangeRow,
+    GlobalParameterRow,
+    ParameterRow,
+    PermissionRow,
+    PolicyRow,
+    QueueRow,
+    Row,
+    TopicPermissionRow,
+    UserRow,
+    VhostRow,
+)
+
+ROWS: list[Row] = [
+    VhostRow("/", "the default", ["a", "b"]),
+    UserRow("guest", b"\x00salt", "rabbit_password_hashing_sha256", ["administrator"], {"n": 1}),
+    PermissionRow("guest", "/", ".*", "", "^a"),
+    TopicPermissionRow("guest", "/", "amq.topic", ".*", "^{vhost}"),
+    ExchangeRow("/", "x", "topic", True, False, True, {"alternate-exchange": ("S", b"ae")}),
+    QueueRow("/", "q\udcff", True, False, {"x-message-ttl": ("s", 5)}, 7, "guest"),
+    BindingRow("/", "x" * 255, "queue", "q" * 255, b"\xff" * 255, {"a": ("A", [("V", None)])}),
+    PolicyRow("/", "p", "^q", {"max-length": 1, "nested": {"k": [1.5, None]}}, 3, "queues"),
+    PolicyRow("/", "p", "^q", {"max-length": 2}, 0, "queues", True),
+    ParameterRow("/", "vhost-limits", "limits", {"max-queues": 5}),
+    GlobalParameterRow("cluster_name", "here"),
+]
+
+
+class Owner:
+    """The thread that owns the store, and the outcomes brought to it."""
+
+    def __init__(self) -> None:
+        self.calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.outcomes: list[object] = []
+
+    def deliver(self, call: Callable[[], None]) -> None:
+        self.calls.put(call)
+
+    def note(self, name: object) -> Callable[[StoreError | None], None]:
+        return lambda error: self.outcomes.append(name if error is None else error)
+
+    def run(self, count: int) -> list[object]:
+        """Run deliveries until there are so many outcomes."""
+        while len(self.outcomes) < count:
+            self.calls.get(timeout=10)()
+        return self.outcomes
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+@pytest.fixture
+def opened(tmp_path: Path, owner: Owner) -> Iterator[Callable[..., MetadataStore]]:
+    stores: list[MetadataStore] = []
+
+    def opened(name: str = "metadata", map_bytes: int = 1 << 20) -> MetadataStore:
+        stores.append(MetadataStore(tmp_path / name, owner.deliver, map_bytes))
+        return stores[-1]
+
+    yield opened
+    for store in stores:
+        store.close()
+
+
+def written(
+    store: Metadata, owner: Owner, puts: list[Row], deletes: list[Row] | None = None
+) -> None:
+    store.write(puts, deletes or [], owner.note("ok"))
+    assert owner.run(len(owner.outcomes) + 1)[-1] == "ok"
+
+
+def rows_of(contents: Contents) -> list[str]:
+    return sorted(map(repr, contents.rows()))
+
+
+def test_rows_of_all_tables_come_back_after_a_restart(opened, owner: Owner) -> None:
+    store = opened()
+    written(store, owner, ROWS)
+    store.close()
+
+    assert rows_of(opened().load()) == sorted(map(repr, ROWS))
+
+
+def test_a_row_with_the_same_key_replaces_the_other(opened, owner: Owner) -> None:
+    store = opened()
+    written(store, owner, [QueueRow("/", "q", True, False, {}, 1)])
+    written(store, owner, [QueueRow("/", "q", True, True, {}, 2)])
+
+    assert [each.queue_no for each in store.load().queues] == [2]
+
+
+def test_deleting_needs_the_key_only_and_comes_before_the_puts(opened, owner: Owner) -> None:
+    store = opened()
+    written(store, owner, [VhostRow("a"), VhostRow("b")])
+
+    written(
+        store,
+        owner,
+        [VhostRow("b", "new")],
+        [VhostRow("a", "whatever"), VhostRow("b"), VhostRow("c")],
+    )
+
+    assert [(each.name, each.description) for each in store.load().vhosts] == [("b", "new")]
+
+
+def test_the_order_of_a_bindings_arguments_is_not_part_of_its_key() -> None:
+    one = BindingRow("/", "x", "queue", "q", b"", {"a": ("I", 1), "b": ("I", 2)})
+    two = BindingRow("/", "x", "queue", "q", b"", {"b": ("I", 2), "a": ("I", 1)})
+    three = BindingRow("/", "x", "queue", "q", b"", {"b": ("l", 2), "a": ("I", 1)})
+
+    assert one.key == two.key
+    assert one.key != three.key
+
+
+def test_outcomes_come_in_the_order_of_the_writes_and_all_waiting_ones_together(
+    opened, owner: Owner
+) -> None:
+    store = opened()
+    with store._environment._lock:  # the first commit waits here, the rest behind it
+        for number in range(100):
+            store.write([VhostRow(str(number))], [], owner.note(number))
+
+    assert owner.run(100) == list(range(100))
+    assert owner.calls.qsize() == 0
+    transactions = store._environment._lmdb.info()["last_txnid"]
+    assert transactions <= 1 + 2 + 1  # made, then one or two groups (thread may take one early)
+
+
+def test_an_outcome_that_raises_keeps_nothing_from_the_others(opened, owner: Owner) -> None:
+    def fail(_: StoreError | None) -> None:
+        raise ZeroDivisionError
+
+    store = opened()
+    with store._environment._lock:
+        store.write([VhostRow("a")], [], fail)
+        store.write([VhostRow("b")], [], owner.note("b"))
+        store.write([VhostRow("c")], [], owner.note("c"))
+
+    with pytest.raises(ZeroDivisionError):
+        owner.calls.get(timeout=10)()
+    assert owner.run(2) == ["b", "c"]
+
+
+def test_the_map_grows(opened, owner: Owner) -> None:
+    store = opened(map_bytes=64 * 1024)
+
+    for number in range(20):
+        written(store, owner, [GlobalParameterRow(str(number), "v" * 50_000)])
+
+    assert len(store.load().global_parameters) == 20
+    store.close()
+    assert len(opened(map_bytes=64 * 1024).load().global_parameters) == 20
+
+
+def test_a_write_that_the_disk_refuses_is_reported_and_leaves_nothing(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(changes: object) -> None:
+        raise lmdb.DiskError("No space left on device")
+
+    store = opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(store._environment, "_write", full)
+        store.write([VhostRow("a")], [], owner.note("a"))
+        outcome = owner.run(1)[0]
+
+    assert isinstance(outcome, StoreError)
+    assert "No space left on device" in str(outcome)
+    written(store, owner, [VhostRow("b")])
+    assert [each.name for each in store.load().vhosts] == ["b"]
+
+
+def test_close_commits_what_is_waiting_and_leaves_no_thread(opened, owner: Owner) -> None:
+    before = threading.active_count()
+    store = opened()
+    for number in range(50):
+        store.write([VhostRow(str(number))], [], owner.note(number))
+
+    store.close()
+    store.close()
+
+    assert threading.active_count() == before
+    assert owner.run(50) == list(range(50))
+    with pytest.raises(StoreError, match="is closed"):
+        store.write([], [], owner.note("late"))
+    assert len(opened().load().vhosts) == 50
+
+
+def test_a_writer_that_died_is_noticed(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked: SimpleQueue[object] = SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", hooked.put)
+
+    def gone(_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    store = opened()
+    store._deliver = gone
+    store.write([], [], owner.note("never"))
+    hooked.get(timeout=10)
+
+    with pytest.raises(StoreError, match="metadata writer has died: Event loop is closed"):
+        store.write([], [], owner.note("late"))
+
+
+def test_the_same_directory_is_not_opened_twice_in_one_process(
+    opened, tmp_path: Path, owner: Owner
+) -> None:
+    store = opened()
+    (tmp_path / "link").symlink_to(tmp_path / "metadata")
+
+    for name in ("metadata", "link"):
+        with pytest.raises(StoreError, match="is open in this process already"):
+            opened(name)
+
+    store.close()
+    opened("link").close()
+
+
+def test_the_directory_is_for_its_owner_only(opened, tmp_path: Path) -> None:
+    opened()
+
+    assert (tmp_path / "metadata").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "metadata" / "data.mdb").stat().st_mode & 0o777 == 0o600
+
+
+def test_identity_is_kept_and_the_boot_epoch_grows(opened) -> None:
+    store = opened()
+    node, first = store.node_uuid, store.next_boot_epoch()
+    store.close()
+    store = opened()
+
+    assert store.node_uuid == node
+    assert len(node) == 32
+    assert store.next_boot_epoch() == first + 1
+    assert opened("another").node_uuid != node
+
+
+def test_queue_numbers_never_come_again_even_without_a_row(opened) -> None:
+    seen: list[int] = []
+    for _ in range(3):
+        store = opened()
+        store.next_boot_epoch()
+        seen += [store.next_queue_no() for _ in range(QUEUE_NOS // 2 + 1)]
+        seen += [store.next_queue_no() for _ in range(QUEUE_NOS // 2 + 1)]
+        store.close()
+
+    assert seen == sorted(set(seen))
+    assert seen[0] == 1
+
+
+def test_queue_numbers_are_safe_without_a_boot_epoch_too(opened) -> None:
+    store = opened()
+    first = store.next_queue_no()
+    store.close()
+
+    assert opened().next_queue_no() > first
+
+
+def put_raw(directory: Path, key: bytes, value: bytes) -> None:
+    with lmdb.open(str(directory), lib_version=0) as raw, raw.begin(write=True) as transaction:
+        transaction.put(key, value)
+
+
+def test_a_newer_format_is_refused(opened, tmp_path: Path) -> None:
+    opened().close()
+    put_raw(tmp_path / "metadata", environment.FORMAT_KEY, packed(2))
+
+    with pytest.raises(StoreError, match="has format 2, this version of Leveret reads up to 1"):
+        opened()
+
+
+def test_another_programs_environment_is_refused(opened, tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    put_raw(tmp_path / "metadata", b"key", b"value")
+
+    with pytest.raises(StoreError, match="holds no metadata of Leveret"):
+        opened()
+
+
+def test_a_file_that_is_no_lmdb_file_is_refused_and_can_be_tried_again(
+    opened, tmp_path: Path
+) -> None:
+    (tmp_path / "metadata").mkdir()
+    (tmp_path / "metadata" / "data.mdb").write_bytes(b"not at all" * 1000)
+
+    for _ in range(2):
+        with pytest.raises(StoreError, match="cannot be opened"):
+            opened()
+
+
+def test_a_file_that_was_cut_off_is_refused(opened, owner: Owner, tmp_path: Path) -> None:
+    store = opened()
+    written(store, owner, [GlobalParameterRow("big", "v" * 100_000)])
+    store.close()
+    data = tmp_path / "metadata" / "data.mdb"
+    whole = data.read_bytes()
+    data.write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(StoreError, match="is cut off"):
+        opened()
+
+
+def test_a_damaged_record_is_refused(opened, owner: Owner, tmp_path: Path) -> None:
+    store = opened()
+    written(store, owner, [GlobalParameterRow("name", "findable value")])
+    store.close()
+    data = tmp_path / "metadata" / "data.mdb"
+    whole = data.read_bytes()
+    assert whole.count(b"findable value") >= 1
+    data.write_bytes(whole.replace(b"findable value", b"findable valuf"))
+
+    with pytest.raises(StoreError, match="metadata record is damaged"):
+        opened().load()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        (b"\x63some", packed(["a"]), "table 99, which this version does not know"),
+        (b"\x01some", packed(["a", "", [], "from the future"]), "does not fit VhostRow"),
+    ],
+)
+def test_a_record_from_the_future_is_refused(
+    opened, tmp_path: Path, key: bytes, value: bytes, text: str
+) -> None:
+    opened().close()
+    put_raw(tmp_path / "metadata", key, value)
+
+    with pytest.raises(StoreError, match=text):
+        opened().load()
+
+
+def test_fields_that_an_older_version_did_not_have_get_their_defaults(
+    opened, tmp_path: Path
+) -> None:
+    opened().close()
+    put_raw(tmp_path / "metadata", b"\x01old", packed(["v"]))
+
+    assert opened().load().vhosts == [VhostRow("v")]
+
+
+names = st.sampled_from(["a", "b", "c", "d"])
+changes = st.lists(
+    st.tuples(
+        st.lists(st.builds(VhostRow, names, st.text(max_size=3)), max_size=3),
+        st.lists(st.builds(VhostRow, names), max_size=3),
+    ),
+    max_size=8,
+)
+
+
+@given(changes)
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_lmdb_and_memory_keep_the_same(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[list[Row], list[Row]]]
+) -> None:
+    owner = Owner()
+    memory: Metadata = MemoryStore(owner.deliver)
+    disk: Metadata = MetadataStore(tmp_path_factory.mktemp("m"), owner.deliver)
+    for puts, deletes in steps:
+        for store in (memory, disk):
+            store.write(puts, deletes, owner.note("ok"))
+    owner.run(2 * len(steps))
+
+    assert rows_of(memory.load()) == rows_of(disk.load())
+    disk.close()
+
+
+def test_the_memory_store_has_the_same_edges(owner: Owner) -> None:
+    store = MemoryStore(owner.deliver)
+
+    assert [store.next_queue_no(), store.next_queue_no()] == [1, 2]
+    assert [store.next_boot_epoch(), store.next_boot_epoch()] == [1, 2]
+    store.close()
+    with pytest.raises(StoreError, match="is closed"):
+        store.write([], [], owner.note("late"))
