@@ -35,6 +35,7 @@ DEAD: Final = 32
 PLAIN: Final = 0
 PRIORITY: Final = 1  # the class has ``prioritise``
 COROUTINES: Final = 2  # the class says ``async_handlers``
+UNACKED: Final = 4  # its start is not acknowledged
 
 Mail = tuple[Any, "Ref | None"]
 
@@ -46,7 +47,7 @@ class Cell:
         actor: the instance; None when dead.
         doom: reason of the exit signal that will end it; when dead, the reason it ended for.
         inbox: waiting mails ``(message, sender)``; made with the first one.
-        kind: how its turns go: PLAIN, PRIORITY or COROUTINES.
+        kind: flags that set it apart from a PLAIN one: PRIORITY, COROUTINES, UNACKED.
         label: for people: a text or a callable that returns one.
         levels: mails sorted by priority, for PRIORITY cells that have some.
         links: refs it is linked with.

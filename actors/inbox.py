@@ -9,10 +9,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from leveret.actors.cell import Mail
+
+
+_PLAIN_MAILS_MAX: Final = 1_000
+PLAIN_MAILS: set[type] = {str, int, tuple}  # classes without ``absorb``, so far as seen
+
+
+def absorbs(last: Any, message: Any) -> bool:
+    """Let the last waiting mail take ``message`` in, if its class has ``absorb`` and it wants to."""
+    kind = last.__class__
+    if hasattr(kind, "absorb"):
+        return bool(last.absorb(message))
+    if len(PLAIN_MAILS) < _PLAIN_MAILS_MAX:
+        PLAIN_MAILS.add(kind)
+    return False
 
 
 class Levels:
@@ -35,7 +49,7 @@ class Levels:
                 self._falling = sorted(self._queues, reverse=True)
             elif queue:
                 last = queue[-1][0]
-                if hasattr(last, "absorb") and last.absorb(mail[0]):
+                if last.__class__ not in PLAIN_MAILS and absorbs(last, mail[0]):
                     continue
             queue.append(mail)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.cell import ACTIVE, COROUTINES, DEAD, DOOMED, IDLE, SUSPENDED, Cell
+from leveret.actors.cell import ACTIVE, COROUTINES, DEAD, DOOMED, IDLE, SUSPENDED, UNACKED, Cell
 from leveret.actors.scheduler import Scheduler, reason_of
 from leveret.actors.signals import NOPROC, NOREPLY, CallExit
 from leveret.core.errors import ActorError
@@ -37,7 +37,18 @@ class InlineCalls(Scheduler):
             CallExit: the callee is dead, has not acknowledged its start, or fails.
             ActorError: the callee is on the call stack, or does not answer at once.
         """
-        reply = self.invoke_inline(to, "handle_call", request, None)
+        cell = to.cell
+        if cell.state or cell.inbox or cell.kind:
+            self._make_ready(to, cell)
+        cell.state |= ACTIVE
+        try:
+            reply = cell.actor.handle_call(request, None)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the callee
+            raise self._callee_failed(to, cell, error) from None
+        if cell.state == ACTIVE and not cell.inbox:
+            cell.state = IDLE
+        else:
+            self._leave(cell)
         if reply is NOREPLY:
             raise ActorError(f"{to!r} answered an inline call with NOREPLY")
         return reply
@@ -45,7 +56,7 @@ class InlineCalls(Scheduler):
     def invoke_inline(self, to: Ref, method_name: str, *args: Any) -> Any:
         """Return what the callee's method of that name returns; else as ``call_inline``."""
         cell = to.cell
-        if cell.state or cell.inbox or cell.starting is not None or cell.kind:
+        if cell.state or cell.inbox or cell.kind:
             self._make_ready(to, cell)
         cell.state |= ACTIVE
         try:
@@ -62,9 +73,9 @@ class InlineCalls(Scheduler):
         """Handle what must be handled before the request."""
         if cell.state & ACTIVE:
             raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
-        if cell.kind == COROUTINES:
+        if cell.kind & COROUTINES:
             raise ActorError(f"{to!r} has coroutine handlers and cannot be called inline")
-        if cell.state & DEAD or cell.starting is not None:
+        if cell.state & DEAD or cell.kind & UNACKED:
             raise CallExit(to, NOPROC)
         suspended = cell.state & SUSPENDED
         cell.state &= ~SUSPENDED

@@ -28,6 +28,7 @@ from leveret.actors.cell import (
     DEAD_CELL,
     DOOMED,
     PRIORITY,
+    UNACKED,
     Cell,
 )
 from leveret.actors.few import items_of, with_item, without_item
@@ -140,10 +141,11 @@ class Lifecycle(InlineCalls):
         cell.ref = Ref(self.node, next(self._numbers), cell)
         cell.runtime = self
         cell.label = label
+        cell.kind = UNACKED
         if actor_class.async_handlers:
-            cell.kind = COROUTINES
-        elif hasattr(actor_class, "prioritise"):
-            cell.kind = PRIORITY
+            cell.kind |= COROUTINES
+        if hasattr(actor_class, "prioritise"):
+            cell.kind |= PRIORITY
         cell.actor = actor = actor_class()
         actor.ref = cell.ref
         actor.runtime = self  # type: ignore[assignment]  # Runtime is the one class below us
@@ -163,6 +165,7 @@ class Lifecycle(InlineCalls):
             self._leave(cell)
         else:
             then, cell.starting = cell.starting, None
+            cell.kind &= ~UNACKED
             self._leave(cell)
             self._tell(cell.parent, then, Started(cell.ref, value))
 
@@ -179,6 +182,7 @@ class Lifecycle(InlineCalls):
         then, cell.starting = cell.starting, None
         if then is None:
             raise ActorError(f"{cell.describe()} has acknowledged its start already")
+        cell.kind &= ~UNACKED
         self._tell(cell.parent, then, Started(cell.ref, value))
 
     def _tell(

@@ -27,12 +27,13 @@ from leveret.actors.cell import (
     DEAD_CELL,
     DOOMED,
     IDLE,
+    PRIORITY,
     QUEUED,
     SUSPENDED,
     Cell,
     Mail,
 )
-from leveret.actors.inbox import Levels
+from leveret.actors.inbox import PLAIN_MAILS, Levels, absorbs
 from leveret.actors.signals import (
     KILL,
     KILLED,
@@ -97,7 +98,7 @@ class Scheduler:
         inbox = cell.inbox
         if inbox:
             last = inbox[-1][0]
-            if hasattr(last, "absorb") and last.absorb(message):
+            if last.__class__ not in PLAIN_MAILS and absorbs(last, message):
                 return
         elif inbox is None:
             if cell.state & DEAD:
@@ -310,7 +311,7 @@ class Scheduler:
             while left and (mail := self._next_mail(cell)) is not None:
                 left -= 1
                 result = handle(*mail)
-                if result is not None and cell.kind == COROUTINES:
+                if result is not None and cell.kind & COROUTINES:
                     self.run_task(cell, result)
                 if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD):
                     break
@@ -322,7 +323,7 @@ class Scheduler:
 
     def _next_mail(self, cell: Cell) -> Mail | None:
         inbox = cell.inbox
-        if hasattr(cell.actor, "prioritise"):
+        if cell.kind & PRIORITY:
             if cell.levels is None:
                 cell.levels = Levels()
             if inbox:
