@@ -55,7 +55,13 @@ Encoders (module functions)
 from __future__ import annotations
 
 import os
+import warnings
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.core.errors import ConfigError
 
 PUBLISH: Final = 0
 ACK: Final = 1
@@ -68,3 +74,40 @@ PERSISTENT: Final = 1
 EXAMINE: Final = 2
 
 Run: TypeAlias = tuple[Any, ...]
+
+
+def _choose(wanted: str) -> tuple[str, Any]:
+    """Import the kernel that is wanted, or the compiled one when it is there and up to date."""
+    if wanted not in {"", "c", "py"}:
+        raise ConfigError(f"LEVERET_KERNEL is {wanted!r}, not c or py")
+    if wanted != "py":
+        try:
+            return "c", _compiled()
+        except ImportError:
+            if wanted == "c":
+                raise
+    return "py", import_module("leveret.amqp._kernel_py")
+
+
+def _compiled() -> Any:
+    """Import the compiled kernel.
+
+    Raises:
+        ImportError: it is not there, or was made from another source than the one beside it.
+    """
+    module = import_module("leveret.amqp._kernel_c")
+    source = Path(__file__).with_name("_kernel_c.pyx")
+    if source.exists() and sha256(source.read_bytes()).hexdigest() != module.SOURCE_HASH:
+        stale = "leveret.amqp._kernel_c is older than its source: install Leveret again"
+        warnings.warn(stale, RuntimeWarning, stacklevel=2)
+        raise ImportError(stale)
+    return module
+
+
+if TYPE_CHECKING:
+    from leveret.amqp._kernel_py import Scanner, content, deliveries
+
+    KERNEL_NAME: str
+else:
+    KERNEL_NAME, _kernel = _choose(os.environ.get("LEVERET_KERNEL", ""))
+    Scanner, deliveries, content = _kernel.Scanner, _kernel.deliveries, _kernel.content
