@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -55,6 +56,70 @@ def test_the_extension_was_made_from_the_sources_beside_it() -> None:
     assert source_hash == kernel.SOURCE_HASH, (
         "leveret/amqp/_kernel_c is stale: run pip install -e . again"
     )
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """Return a folder that holds the package as far as the kernel needs it."""
+    package = tmp_path / "leveret"
+    root = Path(kernel.__file__).parent.resolve().parent
+    for name in ("amqp", "core"):
+        shutil.copytree(root / name, package / name, ignore=shutil.ignore_patterns("*.c"))
+    (package / "__init__.py").touch()
+    return tmp_path
+
+
+def chosen(folder: Path, wanted: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from leveret.amqp import kernel; print(kernel.KERNEL_NAME)"],
+        cwd=folder,
+        env={
+            **os.environ,
+            "LEVERET_KERNEL": wanted,
+            "PYTHONPATH": str(folder),
+            "PYTHONSAFEPATH": "1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("wanted", ["", "c"])
+def test_the_extension_is_taken_in_silence_when_it_is_there(installed: Path, wanted: str) -> None:
+    done = chosen(installed, wanted)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "c\n", "")
+
+
+@pytest.mark.parametrize("name", ["_kernel_c.pyx", "_kernel_c_octets.pxi"])
+def test_a_stale_extension_is_ignored_with_a_warning(installed: Path, name: str) -> None:
+    with (installed / "leveret/amqp" / name).open("a") as source:
+        source.write("# changed\n")
+
+    done = chosen(installed, "")
+
+    assert (done.returncode, done.stdout) == (0, "py\n")
+    assert "RuntimeWarning: leveret.amqp._kernel_c is older than its source" in done.stderr
+
+
+def test_a_stale_extension_that_was_asked_for_is_an_error(installed: Path) -> None:
+    (installed / "leveret/amqp/_kernel_c.pyx").write_text("")
+
+    done = chosen(installed, "c")
+
+    assert done.returncode != 0
+    assert "ImportError" in done.stderr
+
+
+def test_without_its_sources_beside_it_the_extension_is_believed(installed: Path) -> None:
+    for source in (installed / "leveret/amqp").glob("_kernel_c*.p[xy][xi]"):
+        source.unlink()
+
+    done = chosen(installed, "")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "c\n", "")
 
 
 def test_equal_messages_share_their_objects_also_from_scan_to_scan() -> None:
