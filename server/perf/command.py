@@ -1,0 +1,40 @@
+"""``leveret perf``: exit 0 when everything was right, 1 on any violation, 69 without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from leveret.server.perf import args
+from leveret.server.perf.client import BrokerError
+from leveret.server.perf.report import Reporter
+from leveret.server.perf.run import Run
+from leveret.server.perf.scenario import Scenario
+
+EX_VIOLATION: Final = 1
+EX_UNAVAILABLE: Final = 69
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one scenario."""
+    scenario = args.parse(arguments)
+    gc.set_threshold(50_000, 20, 100)
+    try:
+        return asyncio.run(_run(scenario))
+    except KeyboardInterrupt:
+        return 130
+
+
+async def _run(scenario: Scenario) -> int:
+    reporter = Reporter(scenario.id, scenario.json_file == "-")
+    run = Run(scenario, reporter)
+    try:
+        result = await run()
+    except BrokerError as error:
+        print(f"leveret perf: {error}", file=sys.stderr)
+        return EX_VIOLATION if run.tally.sent else EX_UNAVAILABLE
+    reporter.end(result, scenario.json_file)
+    return 0 if result["ok"] else EX_VIOLATION
