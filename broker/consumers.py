@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.mail import Consume
 
 if TYPE_CHECKING:
+    from leveret.actors.links import MonitorRef
     from leveret.actors.ref import Ref
     from leveret.broker.outlet import ChannelLimiter
     from leveret.core.message import Message
@@ -127,19 +128,25 @@ class Peer:
     Attributes:
         consumers: by tag.
         loose: unacked seqs of basic.get and of cancelled consumers.
+        monitor: by which the queue learns of the channel's end.
     """
 
-    __slots__ = ("consumers", "loose")
+    __slots__ = ("consumers", "loose", "monitor")
 
     def __init__(self) -> None:
         self.consumers: dict[bytes, Consumer] = {}
         self.loose: set[int] | None = None
+        self.monitor: MonitorRef | None = None
 
     def owe(self, seqs: Iterable[int]) -> None:
         """Note unacked messages that belong to no consumer."""
         if self.loose is None:
             self.loose = set()
         self.loose.update(seqs)
+
+    def is_idle(self) -> bool:
+        """Whether nothing of the channel is left here."""
+        return not self.consumers and not self.loose
 
     def unacked(self) -> list[int]:
         """Return everything the channel has not settled, sorted."""

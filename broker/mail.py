@@ -17,6 +17,7 @@ Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
 ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel for this consumer
 QueueDeleted        amqqueue -> channel    explicit end of a queue (SETTLED 4: pending are confirmed)
+QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
 ==================  =====================  =======================================================
 
 Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
@@ -272,8 +273,11 @@ class Get:
 
 @dataclass(slots=True)
 class Leave:
-    """The channel ends (RabbitMQ's notify_down): as its DOWN, but answered None when its consumers are
-    gone, its unacked messages requeued and, where that ends an auto-delete queue, the queue deleted."""
+    """The channel ends (RabbitMQ's notify_down): as its DOWN, but answered.
+
+    The answer None comes when its consumers are gone, its unacked messages requeued and, where that
+    ends an auto-delete queue, the queue deleted.
+    """
 
     channel: Ref
 

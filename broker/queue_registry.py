@@ -5,8 +5,8 @@ behind it was restarted, the new amqqueue announces itself with ``up`` and tells
 the channels with consumers, so that they subscribe again.
 
 States: ``starting`` until the first ``up``; ``running``; ``crashed`` when its supervisor gave up;
-``stopped`` when its vhost was stopped; ``deleted``. ``crashed`` is read off the supervisor's address,
-so that no kill can leave it unnoticed. Between a crash and the restart, which the supervisor does at
+``stopped`` when its vhost was stopped; ``deleted``. A dead supervisor alone means ``crashed``, so that
+no kill can leave it unnoticed. Between a crash and the restart, which the supervisor does at
 once, the state is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 """
 
@@ -59,7 +59,7 @@ _FIELDS: Final = {
 
 def view_of(arguments: Arguments) -> ArgumentsView:
     """Return the view of checked arguments; the common empty one when none of them matters."""
-    values = {}
+    values: dict[str, Any] = {}
     for name, attribute in _FIELDS.items():
         if name in arguments:
             value = arguments[name][1]
@@ -128,7 +128,7 @@ class QueueEntry:
         self.ref: Ref | None = None
         self.backing: Ref | None = None
         self.supervisor: Ref | None = None
-        self._settled: Literal["stopped", "deleted"] | None = None
+        self._settled: Literal["crashed", "stopped", "deleted"] | None = None
         self._waiters: list[Callable[[QueueEntry], None]] | None = None
         self._watchers: dict[Ref, None] | None = None
 
@@ -187,7 +187,9 @@ class QueueEntry:
         self._call_waiters()
 
     def ended(self) -> None:
-        """Take note that the supervisor has ended, whatever of; who waits will see the state."""
+        """Take note that the supervisor ends; unless that was meant, the queue has crashed."""
+        if self._settled is None:
+            self._settled = "crashed"
         self._call_waiters()
 
     # Called by others.

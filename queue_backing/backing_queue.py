@@ -134,6 +134,9 @@ class BackingQueue(Protocol):
     def drain_confirmed(self) -> list[tuple[int, int]]:
         """Return and forget the ``(first_seq, count)`` that became safe since the last time."""
 
+    def has_confirmed(self) -> bool:
+        """Whether ``drain_confirmed`` would return anything."""
+
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take up to ``limit`` messages from the head, up to ``bytes_max`` bytes but at least one.
 
@@ -152,8 +155,14 @@ class BackingQueue(Protocol):
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         """Remove messages from the head while the predicate holds, at most ``limit``."""
 
-    def fetchwhile(self, predicate: Predicate, limit: int) -> tuple[Fetched, Entry | None]:
-        """As ``dropwhile``, but hand them out as unacked; also return the head that stays."""
+    def fetchwhile(
+        self, predicate: Predicate, limit: int, bytes_max: int
+    ) -> tuple[Fetched, Entry | None]:
+        """As ``dropwhile``, but hand them out as unacked, within the bytes ``fetch`` keeps to.
+
+        Returns:
+            The messages, and the first entry that stays.
+        """
 
     def ackfold(
         self,

@@ -129,6 +129,10 @@ class MemoryQueue:
         """Nothing becomes safe later."""
         return []
 
+    def has_confirmed(self) -> bool:
+        """Never."""
+        return False
+
     def _number(self, count: int) -> int:
         first = self._next_seq
         self._next_seq = first + count
@@ -182,7 +186,7 @@ class MemoryQueue:
     ) -> tuple[list[Entry], int]:
         """Take in chunks that are guessed from the mean size, and put back what is too much."""
         pop = ready.popleft
-        mean_bytes = self.ready_bytes // len(ready) + 1
+        mean_bytes = max(0, self.ready_bytes) // len(ready) + 1
         taken: list[Entry] = []
         size_bytes = 0
         while len(taken) < count:
@@ -207,25 +211,33 @@ class MemoryQueue:
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         """Remove messages from the head while the predicate holds."""
-        entries, head = self._take_while(predicate, limit)
+        entries, head, size_bytes = self._take_while(predicate, limit, self.ready_bytes)
         if entries:
-            self._hand_out(entries, _size_bytes(map(message_of, entries)), ack_required=False)
+            self._hand_out(entries, size_bytes, ack_required=False)
         return Dropped(len(entries), head)
 
-    def fetchwhile(self, predicate: Predicate, limit: int) -> tuple[Fetched, Entry | None]:
+    def fetchwhile(
+        self, predicate: Predicate, limit: int, bytes_max: int
+    ) -> tuple[Fetched, Entry | None]:
         """Hand out messages from the head while the predicate holds."""
-        entries, head = self._take_while(predicate, limit)
-        size_bytes = _size_bytes(map(message_of, entries))
+        entries, head, size_bytes = self._take_while(predicate, limit, bytes_max)
         return self._hand_out(entries, size_bytes, ack_required=True), head
 
-    def _take_while(self, predicate: Predicate, limit: int) -> tuple[list[Entry], Entry | None]:
+    def _take_while(
+        self, predicate: Predicate, limit: int, bytes_max: int
+    ) -> tuple[list[Entry], Entry | None, int]:
         ready = self._ready
         entries: list[Entry] = []
+        size_bytes = 0
         while ready:
-            if len(entries) == limit or not predicate(ready[0]):
-                return entries, ready[0]
+            head = ready[0]
+            reached = size_bytes + len(head[MESSAGE][BODY])
+            is_full = len(entries) == limit or (entries and reached > bytes_max)
+            if is_full or not predicate(head):
+                return entries, head, size_bytes
             entries.append(ready.popleft())
-        return entries, None
+            size_bytes = reached
+        return entries, None, size_bytes
 
     # Back.
 

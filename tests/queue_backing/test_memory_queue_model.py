@@ -127,11 +127,13 @@ class MemoryQueueMachine(RuleBasedStateMachine):
         assert dropped.count == count
         assert (dropped.head and dropped.head[SEQ]) == min(self.model.ready, default=None)
 
-    @rule(now=st.integers(0, 6), limit=some)
-    def fetchwhile(self, now: int, limit: int) -> None:
-        expected = self.model.take(self._expired(now, limit), UNBOUNDED, keep=True)
+    @rule(now=st.integers(0, 6), limit=some, bytes_max=st.sampled_from([0, 3, 20, UNBOUNDED]))
+    def fetchwhile(self, now: int, limit: int, bytes_max: int) -> None:
+        expected = self.model.take(self._expired(now, limit), bytes_max, keep=True)
 
-        fetched, head = self.real.fetchwhile(lambda entry: 0 < entry[EXPIRY_MS] <= now, limit)
+        fetched, head = self.real.fetchwhile(
+            lambda entry: 0 < entry[EXPIRY_MS] <= now, limit, bytes_max
+        )
 
         assert fetched.seqs == [seq for seq, _, _ in expected]
         assert (head and head[SEQ]) == min(self.model.ready, default=None)

@@ -1,0 +1,52 @@
+"""The supervisor of one queue: its pair is one failure unit (SETTLED 2).
+
+``one_for_all`` 5/10: the backing actor (permanent) is started first, then the amqqueue (intrinsic:
+its normal end, when the queue is deleted, ends the supervisor). If either crashes both are started
+again; beyond five times in ten seconds the queue stays down, ``crashed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.amqqueue import AmqQueue
+from leveret.queue_backing.backing_actor import BackingActor
+from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from leveret.broker.queue_registry import QueueEntry
+    from leveret.queue_backing.backing_queue import BackingQueue
+
+RESTARTS_MAX: Final = 5
+WINDOW_S: Final = 10.0
+STOP_S: Final = 600.0
+
+
+class QueueSup(Supervisor):
+    """Runs the pair of one queue; started with its registry entry, and what makes its backing."""
+
+    __slots__ = ("_entry",)
+
+    def init(
+        self, entry: QueueEntry, make_backing: Callable[[], BackingQueue] = MemoryQueue
+    ) -> SupervisorSpec:
+        """Leave the address in the entry and say what to run."""
+        self._entry = entry
+        entry.supervisor = self.ref
+        return SupervisorSpec(
+            "one_for_all",
+            RESTARTS_MAX,
+            WINDOW_S,
+            children=(
+                ChildSpec("backing", BackingActor, (make_backing, entry), shutdown=STOP_S),
+                ChildSpec("amqqueue", AmqQueue, (entry,), restart="intrinsic", shutdown=STOP_S),
+            ),
+        )
+
+    def terminate(self, reason: object) -> None:
+        """Tell the entry, and by it who waits for the queue."""
+        super().terminate(reason)
+        self._entry.ended()
