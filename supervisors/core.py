@@ -34,6 +34,8 @@ from leveret.supervisors.intensity import add_restart
 from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOWN, Report
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 RESTART: Final = "restart"
@@ -111,6 +113,15 @@ class Kernel:
 
     def stop_all(self) -> Operation:
         """Stop every child, the newest first."""
+        raise NotImplementedError
+
+    def label_of(self, ref: Any) -> str | None:
+        """Return the name of the child with this address, if there is one."""
+        child = self._find(ref)
+        return None if child is None else child.spec.label_of(child.args)
+
+    def members(self) -> Iterator[Child]:
+        """Iterate over the children, the oldest first, for who prints the tree."""
         raise NotImplementedError
 
     def _find(self, ref: Any) -> Child | None:

@@ -10,7 +10,7 @@ erlang/otp#8230); those kept a bogus entry and crashed at shutdown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from leveret.supervisors.core import Kernel, is_expected_stop, is_shutdown_tuple
@@ -123,6 +123,16 @@ class DynamicKernel(Kernel):
         """Return the template for its own id or for the address of a child."""
         is_known = key == self.template.id or self._find(key) is not None
         return ("ok", self.template) if is_known else ("error", "not_found")
+
+    def members(self) -> Iterator[Child]:
+        """Iterate over the children, the oldest first; ``Child`` objects made for the occasion."""
+        counts = self.restart_counts or {}
+        for ref, args in self.children.items():
+            child = Child(self.template, args, ref)
+            child.restarts = counts.get(ref, 0)
+            yield child
+        if self.waiting is not None:
+            yield from self.waiting.values()
 
     # Kernel's hooks.
 

@@ -15,7 +15,7 @@ from leveret.supervisors.reports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterator
 
     from leveret.supervisors.effects import Addresses
     from leveret.supervisors.spec import ChildSpec, SupervisorSpec
@@ -111,6 +111,10 @@ class GroupKernel(Kernel):
         """Return a child's spec with all defaults filled in."""
         child = self.children.get(child_id)
         return ("error", "not_found") if child is None else ("ok", child.spec)
+
+    def members(self) -> Iterator[Child]:
+        """Iterate over the children, the oldest first."""
+        return iter(self.children.values())
 
     # Kernel's hooks.
 

@@ -1,4 +1,8 @@
-"""The kernel answers 397 scenarios token by token as Erlang's and RabbitMQ's supervisors did."""
+"""397 scenarios end token by token as on Erlang's and RabbitMQ's supervisors.
+
+Once the kernel is played with scripted children, once supervisors and children are real actors on
+virtual time.
+"""
 
 from __future__ import annotations
 
@@ -14,3 +18,17 @@ def test_the_kernel_gives_the_recorded_trace(
     trace = player(scenario, make_fake, start_of).play()
 
     assert trace == scenario["trace"]
+
+
+def test_real_actors_give_the_recorded_trace(
+    scenario: dict[str, Any], player: Any, stage: Any, plan: Any
+) -> None:
+    def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        return stage.actor_class, (stage, row["id"], plan(row["starts"], row["on_shutdown"]))
+
+    trace = player(scenario, stage.boot_with, start_of).play()
+
+    assert trace == scenario["trace"]
+    stage.close()
+    assert stage.runtime.actor_count == 0
+    assert stage.clock.pending_count == 0

@@ -1,0 +1,102 @@
+"""An operation of the kernel that waits for something, and the children it is stopping."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from leveret.actors.signals import KILL, SHUTDOWN, Down, Exit
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Iterator
+
+    from leveret.actors.cell import Mail
+    from leveret.actors.ref import Ref
+    from leveret.actors.timers import Timer
+    from leveret.supervisors.effects import Operation
+
+
+class Suspension:
+    """What a supervisor keeps while an operation is suspended; most never have one.
+
+    Attributes:
+        operation: the kernel's generator.
+        done: gets the operation's value when it is over.
+        is_starting: a child has not acknowledged its start.
+        stopping: children whose end is waited for; None when it waits for no stop.
+        untold: those of them that have not got ``signal`` yet.
+        is_single: the answer is one reason, not a list.
+        signal: what they are told, ``shutdown`` or ``kill``.
+        reasons: what those ended of that are dead.
+        timer: until the rest is killed.
+    """
+
+    __slots__ = (
+        "done",
+        "is_single",
+        "is_starting",
+        "operation",
+        "reasons",
+        "signal",
+        "stopping",
+        "timer",
+        "untold",
+    )
+
+    def __init__(self) -> None:
+        self.operation: Operation | None = None
+        self.done: Callable[[Any], None] | None = None
+        self.is_starting = False
+        self.stopping: dict[Ref, None] | None = None
+        self.untold: Iterator[Ref] | None = None
+        self.is_single = True
+        self.signal = SHUTDOWN
+        self.reasons: list[Any] = []
+        self.timer: Timer | None = None
+
+    def wait_for(self, refs: list[Ref], signal: str, is_single: bool) -> None:
+        """Wait for the end of these, who are to get ``signal``."""
+        self.stopping = dict.fromkeys(refs)
+        self.untold = iter(refs)
+        self.signal = signal
+        self.is_single = is_single
+        self.reasons = []
+
+    def takes(self, message: object) -> bool:
+        """Take in the end of a child that is being stopped."""
+        if type(message) is Exit:
+            ref = message.sender
+        elif type(message) is Down:
+            ref = message.ref
+        else:
+            return False
+        if not self.stopping or ref not in self.stopping:
+            return False
+        del self.stopping[ref]
+        self.reasons.append(message.reason)
+        return True
+
+    def take_earlier(self, backlog: deque[Mail]) -> None:
+        """Take in the ends that had arrived before the stop."""
+        left = [mail for mail in backlog if not self.takes(mail[0])]
+        backlog.clear()
+        backlog.extend(left)
+
+    def kill_the_rest(self) -> None:
+        """Let those get a kill that still live."""
+        self.untold = iter(tuple(self.stopping or ()))
+        self.signal = KILL
+
+    def next_to_tell(self, count: int) -> list[Ref]:
+        """Return up to ``count`` children that have to get the signal now."""
+        stopping = self.stopping or ()
+        return [ref for ref in islice(self.untold or (), count) if ref in stopping]
+
+    def take_answer(self) -> Any:
+        """Return what the stop is answered with, once all are dead."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = self.stopping = self.untold = None
+        reasons, self.reasons = self.reasons, []
+        return reasons[0] if self.is_single else reasons
