@@ -3,7 +3,8 @@
 The rule is RabbitMQ's, message by message: take the first consumer of the highest priority that has
 one; if it cannot take a message (its connection's outlet is closed, its prefetch or its channel's is
 used up) set it aside as *blocked* and take the next; otherwise it gets the message and goes to the
-end of its priority's *ring*. A blocked consumer that can take messages again joins the end.
+end of its priority's *ring*. Blocked consumers that can take messages again join the end, in the
+order in which they were set aside.
 
 Batches give the same result without a step per message. While everyone in a ring of ``k`` has room,
 ``rounds`` full rounds leave the ring as it was and consumer ``i`` gets the messages ``i``, ``i + k``,
@@ -127,14 +128,16 @@ class Peer:
 
     Attributes:
         consumers: by tag.
+        blocked: those of them that are set aside, in that order.
         loose: unacked seqs of basic.get and of cancelled consumers.
         monitor: by which the queue learns of the channel's end.
     """
 
-    __slots__ = ("consumers", "loose", "monitor")
+    __slots__ = ("blocked", "consumers", "loose", "monitor")
 
     def __init__(self) -> None:
         self.consumers: dict[bytes, Consumer] = {}
+        self.blocked: dict[Consumer, None] | None = None
         self.loose: set[int] | None = None
         self.monitor: MonitorRef | None = None
 
@@ -208,6 +211,8 @@ class Consumers:
             return False
         if consumer.unacked:
             peer.owe(consumer.unacked)
+        if consumer.blocked:
+            del self._blocked_beside(consumer)[consumer]
         self._leave(consumer)
         return True
 
@@ -246,10 +251,19 @@ class Consumers:
 
     # Blocking.
 
+    def _blocked_beside(self, consumer: Consumer) -> dict[Consumer, None]:
+        blocked = self.peers[consumer.spec.channel].blocked
+        assert blocked is not None
+        return blocked
+
     def _block(self, consumer: Consumer) -> None:
         """Set aside a consumer that has left its ring."""
         consumer.blocked = True
         self.active -= 1
+        peer = self.peers[consumer.spec.channel]
+        if peer.blocked is None:
+            peer.blocked = {}
+        peer.blocked[consumer] = None
         self._ask_to_resume(consumer)
 
     def _ask_to_resume(self, consumer: Consumer) -> None:
@@ -270,6 +284,7 @@ class Consumers:
         if not consumer.blocked:
             return False
         if consumer.room():
+            del self._blocked_beside(consumer)[consumer]
             self._join(consumer)
             return True
         self._ask_to_resume(consumer)
@@ -278,9 +293,9 @@ class Consumers:
     def resume(self, channel: Ref) -> bool:
         """Do so for all consumers of a channel; return whether any joined."""
         peer = self.peers.get(channel)
-        if peer is None:
+        if peer is None or not peer.blocked:
             return False
-        return sum(self.unblock(consumer) for consumer in peer.consumers.values()) > 0
+        return sum(self.unblock(consumer) for consumer in list(peer.blocked)) > 0
 
     def settle(self, channel: Ref, tag: bytes | None, seqs: list[int]) -> bool:
         """Take off what a channel has settled; return whether a consumer got unblocked by it."""

@@ -1,0 +1,376 @@
+"""Consumers: dealing batches gives what dealing message by message gives."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from leveret.broker.consumers import Consumers
+from leveret.broker.mail import Consume
+from leveret.broker.outlet import ChannelLimiter, Outlet
+
+QUEUE = "queue"
+
+
+def consume(
+    channel: str,
+    tag: bytes,
+    no_ack: bool = False,
+    priority: int = 0,
+    prefetch: int = 0,
+    limiter: ChannelLimiter | None = None,
+    outlet: Outlet | None = None,
+    exclusive: bool = False,
+) -> Consume:
+    return Consume(
+        channel=channel,
+        owner="reader",
+        tag=tag,
+        no_ack=no_ack,
+        exclusive=exclusive,
+        priority=priority,
+        prefetch=prefetch,
+        limiter=limiter or ChannelLimiter(),
+        outlet=outlet or Outlet(),
+        arguments={},
+        user="guest",
+    )
+
+
+def dealt(consumers: Consumers, wanted: int) -> str:
+    """Deal as many messages as there is room for; return who got each, as one letter."""
+    room = consumers.room_for(wanted)
+    owners = [""] * room
+    for share in consumers.deal(room):
+        for position in share.of_seqs(list(range(room))):
+            owners[position] = share.consumer.spec.tag.decode()
+    if room < wanted:
+        consumers.block_all()
+    return "".join(owners)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "expected"),
+    [
+        ({"a": 0, "b": 0, "c": 0}, 7, "abcabca"),
+        ({"a": 1, "b": 3, "c": 2}, 9, "abcbcb"),
+        ({"a": 2}, 5, "aa"),
+        ({"a": 2, "b": 0}, 6, "ababbb"),
+        ({"a": 0, "b": 0}, 1, "a"),
+    ],
+)
+def test_messages_go_round(shape: dict[str, int], wanted: int, expected: str) -> None:
+    consumers = Consumers(QUEUE)
+    for tag, prefetch in shape.items():
+        consumers.add(consume(tag, tag.encode(), prefetch=prefetch))
+
+    assert dealt(consumers, wanted) == expected
+
+
+def test_the_round_goes_on_where_it_was() -> None:
+    consumers = Consumers(QUEUE)
+    for tag in (b"a", b"b", b"c"):
+        consumers.add(consume("ch", tag))
+
+    assert [dealt(consumers, 2) for _ in range(4)] == ["ab", "ca", "bc", "ab"]
+
+
+def test_lower_priorities_get_what_the_higher_cannot_take() -> None:
+    consumers = Consumers(QUEUE)
+    consumers.add(consume("low", b"l"))
+    consumers.add(consume("high", b"h", priority=10, prefetch=2))
+
+    assert dealt(consumers, 4) == "hhll"
+
+    consumers.settle("high", b"h", [])
+    assert dealt(consumers, 1) == "l", "nothing was settled, so it stays blocked"
+
+
+def test_the_limit_of_a_channel_is_shared_by_its_consumers() -> None:
+    consumers = Consumers(QUEUE)
+    limiter = ChannelLimiter()
+    limiter.limit = 3
+    consumers.add(consume("ch", b"a", limiter=limiter))
+    consumers.add(consume("ch", b"b", limiter=limiter))
+
+    assert dealt(consumers, 10) == "aba"
+    assert limiter.in_flight == 3
+    assert limiter.take_waiting() == {QUEUE}
+
+    limiter.in_flight -= 2
+    assert consumers.resume("ch")
+    assert dealt(consumers, 10) == "ba", "the ring went on behind the one who got the last"
+
+
+def test_no_ack_ignores_both_limits() -> None:
+    consumers = Consumers(QUEUE)
+    limiter = ChannelLimiter()
+    limiter.limit = 1
+    consumers.add(consume("ch", b"a", no_ack=True, prefetch=1, limiter=limiter))
+
+    assert dealt(consumers, 5) == "aaaaa"
+    assert limiter.in_flight == 0
+
+
+def test_a_closed_outlet_is_waited_for() -> None:
+    consumers = Consumers(QUEUE)
+    outlet = Outlet()
+    outlet.is_open = False
+    consumers.add(consume("ch", b"a", no_ack=True, outlet=outlet))
+
+    assert dealt(consumers, 5) == ""
+    assert consumers.active == 0
+    assert not consumers.resume("ch"), "still closed"
+    assert outlet.take_waiting() == {QUEUE}
+
+    outlet.is_open = True
+    assert consumers.resume("ch")
+    assert dealt(consumers, 2) == "aa"
+
+
+def test_an_ack_does_not_unblock_what_waits_for_something_else() -> None:
+    consumers = Consumers(QUEUE)
+    outlet = Outlet()
+    consumer = consumers.add(consume("ch", b"a", prefetch=1, outlet=outlet))
+    assert dealt(consumers, 2) == "a"
+    consumer.owe([0])
+    outlet.is_open = False
+
+    assert not consumers.settle("ch", b"a", [0])
+    assert outlet.take_waiting() == {QUEUE}, "now it is the outlet that will say when"
+
+
+def test_a_cancelled_consumer_leaves_its_unacked_with_the_channel() -> None:
+    consumers = Consumers(QUEUE)
+    consumers.add(consume("ch", b"a")).owe([3, 1])
+    consumers.add(consume("ch", b"b")).owe([2])
+
+    assert consumers.remove("ch", b"a")
+    assert not consumers.remove("ch", b"a")
+    consumers.settle("ch", b"a", [3])
+
+    assert consumers.remove_channel("ch") == (1, [1, 2])
+    assert consumers.remove_channel("ch") == (0, [])
+    assert (consumers.count, consumers.active) == (0, 0)
+
+
+def test_a_tag_used_again_has_its_whole_prefetch() -> None:
+    consumers = Consumers(QUEUE)
+    first = consumers.add(consume("ch", b"a", prefetch=1))
+    assert dealt(consumers, 1) == "a"
+    first.owe([0])
+    consumers.remove("ch", b"a")
+
+    second = consumers.add(consume("ch", b"a", prefetch=1))
+    assert dealt(consumers, 2) == "a"
+    second.owe([1])
+    consumers.settle("ch", b"a", [0])
+
+    assert second.in_flight == 1, "the ack of the old delivery is not its own"
+    assert consumers.peers["ch"].loose == set()
+
+
+def test_exclusive_ends_with_its_consumer() -> None:
+    consumers = Consumers(QUEUE)
+    consumers.add(consume("ch", b"a", exclusive=True))
+    assert consumers.exclusive
+
+    consumers.remove("ch", b"a")
+    assert not consumers.exclusive
+
+
+def test_the_redelivered_of_a_share_are_its_part_of_the_first_ones() -> None:
+    consumers = Consumers(QUEUE)
+    consumers.add(consume("ch", b"a"))
+    consumers.add(consume("ch", b"b", prefetch=2))
+
+    shares = {share.consumer.spec.tag: share for share in consumers.deal(consumers.room_for(7))}
+
+    assert shares[b"a"].of_seqs(list(range(7))) == [0, 2, 4, 5, 6]
+    assert [shares[b"a"].count_below(n) for n in range(8)] == [0, 1, 1, 2, 2, 3, 4, 5]
+    assert [shares[b"b"].count_below(n) for n in range(5)] == [0, 0, 1, 1, 2]
+
+
+@dataclass
+class Slow:
+    """A consumer of the model."""
+
+    tag: bytes
+    channel: str
+    priority: int
+    prefetch: int
+    no_ack: bool
+    unacked: list[int] = field(default_factory=list)
+
+
+class SlowConsumers:
+    """The rule, message by message, as RabbitMQ's queue process walks its priority queue."""
+
+    def __init__(self) -> None:
+        self.rings: dict[int, deque[Slow]] = {}
+        self.all: dict[bytes, Slow] = {}
+        self.blocked: list[Slow] = []
+        self.limit: dict[str, int] = {}
+        self.in_flight: dict[str, int] = {}
+        self.is_open: dict[str, bool] = {}
+
+    def can_take(self, consumer: Slow) -> bool:
+        if not self.is_open[consumer.channel]:
+            return False
+        if consumer.no_ack:
+            return True
+        limit = self.limit[consumer.channel]
+        if limit and self.in_flight[consumer.channel] >= limit:
+            return False
+        return not consumer.prefetch or len(consumer.unacked) < consumer.prefetch
+
+    def deliver(self, seq: int) -> bytes | None:
+        for priority in sorted(self.rings, reverse=True):
+            ring = self.rings[priority]
+            while ring:
+                consumer = ring.popleft()
+                if not self.can_take(consumer):
+                    self.blocked.append(consumer)
+                    continue
+                if not consumer.no_ack:
+                    consumer.unacked.append(seq)
+                    self.in_flight[consumer.channel] += 1
+                ring.append(consumer)
+                return consumer.tag
+        return None
+
+    def join(self, consumer: Slow) -> None:
+        self.rings.setdefault(consumer.priority, deque()).append(consumer)
+
+    def try_unblock(self, consumer: Slow) -> None:
+        if consumer in self.blocked and self.can_take(consumer):
+            self.blocked.remove(consumer)
+            self.join(consumer)
+
+
+CHANNELS = ("x", "y")
+
+
+class ConsumersMachine(RuleBasedStateMachine):
+    @initialize()
+    def start(self) -> None:
+        self.real = Consumers(QUEUE)
+        self.model = SlowConsumers()
+        self.outlets = {name: Outlet() for name in CHANNELS}
+        self.limiters = {name: ChannelLimiter() for name in CHANNELS}
+        for name in CHANNELS:
+            self.model.limit[name] = self.model.in_flight[name] = 0
+            self.model.is_open[name] = True
+        self.next_tag = 0
+        self.next_seq = 0
+
+    @rule(
+        channel=st.sampled_from(CHANNELS),
+        priority=st.sampled_from([0, 0, 5]),
+        prefetch=st.integers(0, 4),
+        no_ack=st.booleans(),
+    )
+    def add(self, channel: str, priority: int, prefetch: int, no_ack: bool) -> None:
+        tag = b"%d" % self.next_tag
+        self.next_tag += 1
+        self.real.add(
+            consume(
+                channel,
+                tag,
+                no_ack,
+                priority,
+                prefetch,
+                self.limiters[channel],
+                self.outlets[channel],
+            )
+        )
+        consumer = Slow(tag, channel, priority, 0 if no_ack else prefetch, no_ack)
+        self.model.all[tag] = consumer
+        self.model.join(consumer)
+
+    @rule(wanted=st.integers(1, 25))
+    def deal(self, wanted: int) -> None:
+        room = self.real.room_for(wanted)
+        owners: list[bytes | None] = [None] * room
+        seqs = list(range(self.next_seq, self.next_seq + room))
+        for share in self.real.deal(room):
+            own = share.of_seqs(seqs)
+            if not share.consumer.no_ack:
+                share.consumer.owe(own)
+            for seq in own:
+                owners[seq - self.next_seq] = share.consumer.spec.tag
+        if room < wanted:
+            self.real.block_all()
+
+        expected = [self.model.deliver(seq) for seq in range(self.next_seq, self.next_seq + wanted)]
+
+        assert owners == [tag for tag in expected if tag is not None]
+        self.next_seq += room
+
+    @rule(data=st.data(), fraction=st.integers(1, 3))
+    def ack(self, data: st.DataObject, fraction: int) -> None:
+        owing = [consumer for consumer in self.model.all.values() if consumer.unacked]
+        if not owing:
+            return
+        consumer = data.draw(st.sampled_from(owing))
+        seqs = consumer.unacked[::fraction]
+        consumer.unacked = [seq for seq in consumer.unacked if seq not in seqs]
+        self.model.in_flight[consumer.channel] -= len(seqs)
+        self.model.try_unblock(consumer)
+
+        self.limiters[consumer.channel].in_flight -= len(seqs)
+        self.real.settle(consumer.channel, consumer.tag, seqs)
+        self._resume_waiting()
+
+    @rule(channel=st.sampled_from(CHANNELS), limit=st.integers(0, 4))
+    def qos(self, channel: str, limit: int) -> None:
+        self.model.limit[channel] = self.limiters[channel].limit = limit
+        self._resume_waiting()
+
+    @rule(channel=st.sampled_from(CHANNELS))
+    def toggle_outlet(self, channel: str) -> None:
+        is_open = not self.model.is_open[channel]
+        self.model.is_open[channel] = self.outlets[channel].is_open = is_open
+        self._resume_waiting()
+
+    def _resume_waiting(self) -> None:
+        """As the channel does: whoever was refused is told when there is room."""
+        for channel in CHANNELS:
+            outlet, limiter = self.outlets[channel], self.limiters[channel]
+            waits = outlet.is_open and outlet.take_waiting()
+            waits = (limiter.room() and limiter.take_waiting()) or waits
+            if waits:
+                self.real.resume(channel)
+                for consumer in list(self.model.blocked):
+                    if consumer.channel == channel:
+                        self.model.try_unblock(consumer)
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        if not self.model.all:
+            return
+        consumer = self.model.all.pop(data.draw(st.sampled_from(sorted(self.model.all))))
+        if consumer in self.model.blocked:
+            self.model.blocked.remove(consumer)
+        else:
+            self.model.rings[consumer.priority].remove(consumer)
+
+        assert self.real.remove(consumer.channel, consumer.tag)
+
+    @invariant()
+    def figures_agree(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        assert self.real.count == len(self.model.all)
+        assert self.real.active == sum(map(len, self.model.rings.values()))
+        for name in CHANNELS:
+            assert self.limiters[name].in_flight == self.model.in_flight[name]
+
+
+ConsumersMachine.TestCase.settings = settings(max_examples=200, deadline=None)
+TestConsumersAgainstTheRule = ConsumersMachine.TestCase
