@@ -39,7 +39,8 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
         trap_exits: exit signals arrive as ``Exit`` mails instead of ending the actor. Set it in
             the class or in ``init``.
         async_handlers: handlers may be coroutine functions; each such mail costs a Task, and mail
-            waits while it runs. Not for queue paths.
+            waits while it runs. Not for queue paths. When the actor ends, the coroutine is
+            cancelled; ``self`` is empty by then.
     """
 
     __slots__ = ("ref", "runtime")

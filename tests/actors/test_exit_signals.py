@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_a_chain_of_ten_thousand_links_dies_without_recursion(
     runtime: Runtime, mortal_class: Any, reason_of: Reasons
 ) -> None:
     refs = [runtime.spawn(mortal_class, []) for _ in range(10_000)]
-    for one, two in zip(refs, refs[1:], strict=False):
+    for one, two in itertools.pairwise(refs):
         runtime.link(one, two)
     reasons = reason_of(refs[-1])
 

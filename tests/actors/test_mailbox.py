@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.actors.scheduler import DRAIN_MAILS, TURN_MAILS
+from leveret.actors.signals import Crash
+from leveret.core.errors import ActorError
+from leveret.testing.virtual_clock import VirtualClock
+
+
+class Batch:
+    def __init__(self, *items: Any, level: int = 0) -> None:
+        self.items = list(items)
+        self.level = level
+
+    def absorb(self, later: object) -> bool:
+        if type(later) is not Batch or later.level != self.level:
+            return False
+        self.items += later.items
+        return True
+
+
+class Sorter(OtpActor):
+    def init(self, seen: list[Any]) -> None:
+        self.seen = seen
+
+    def prioritise(self, message: Any) -> int:
+        return message.level if type(message) is Batch else message[0]
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        self.seen.append(message.items if type(message) is Batch else message)
+
+
+def test_the_last_waiting_mail_may_absorb_the_next(runtime: Runtime, log_class: Any) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(log_class, seen)
+
+    for message in (Batch(1), Batch(2), "between", Batch(3), Batch(4), Batch(5, level=1)):
+        runtime.send(ref, message)
+    runtime.run_until_idle()
+
+    assert [getattr(mail, "items", mail) for mail in seen] == [[1, 2], "between", [3, 4], [5]]
+
+
+def test_a_mail_that_is_being_handled_absorbs_nothing(runtime: Runtime) -> None:
+    seen: list[Any] = []
+
+    class Echo(OtpActor):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            if message.items == [1]:
+                self.post(self.ref, Batch(2))
+            seen.append(list(message.items))
+
+    runtime.send(runtime.spawn(Echo), Batch(1))
+    runtime.run_until_idle()
+
+    assert seen == [[1], [2]]
+
+
+def test_higher_levels_go_first_and_merge_only_within_their_level(runtime: Runtime) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(Sorter, seen)
+
+    for message in ((1, "a"), Batch(1), (9, "b"), Batch(2), (1, "c"), Batch(3, level=9)):
+        runtime.send(ref, message)
+    runtime.run_until_idle()
+
+    assert seen == [(9, "b"), [3], (1, "a"), (1, "c"), [1, 2]]
+
+
+def test_prioritise_that_fails_ends_the_actor(runtime: Runtime) -> None:
+    ref = runtime.spawn(Sorter, [])
+    reasons: list[Any] = []
+    runtime.watch(ref, reasons.append)
+
+    runtime.send(ref, 17)
+    runtime.run_until_idle()
+
+    assert [reason.kind for reason in reasons] == [TypeError]
+
+
+@given(
+    sends=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=60),
+    drain_every=st.integers(1, 20),
+)
+def test_order_holds_per_pair_and_level_whatever_is_sent(
+    sends: list[tuple[int, int, bool]], drain_every: int
+) -> None:
+    runtime = Runtime(clock=VirtualClock())
+    by_level: dict[Any, list[int]] = defaultdict(list)
+    plain: dict[Any, list[int]] = defaultdict(list)
+
+    class Levels(OtpActor):
+        def prioritise(self, message: Any) -> int:
+            return message.level if type(message) is Batch else message[1]
+
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            for who, level, number in message.items if type(message) is Batch else [message]:
+                by_level[who, level].append(number)
+
+    class Plain(OtpActor):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            for who, _, number in message.items if type(message) is Batch else [message]:
+                plain[who].append(number)
+
+    levels, receiver = runtime.spawn(Levels), runtime.spawn(Plain)
+    for number, (who, level, is_batch) in enumerate(sends):
+        item = (who, level, number)
+        for to in (levels, receiver):
+            runtime.send(to, Batch(item, level=level) if is_batch else item)
+        if number % drain_every == 0:
+            runtime.run_until_idle()
+    runtime.run_until_idle()
+
+    assert sum(map(len, plain.values())) == sum(map(len, by_level.values())) == len(sends)
+    for numbers in (*plain.values(), *by_level.values()):
+        assert numbers == sorted(numbers)
+
+
+def test_a_turn_is_bounded_so_that_others_get_theirs(runtime: Runtime) -> None:
+    order: list[str] = []
+
+    class Counts(OtpActor):
+        def init(self, name: str) -> None:
+            self.name = name
+
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            order.append(self.name)
+
+    busy, other = runtime.spawn(Counts, "busy"), runtime.spawn(Counts, "other")
+    for _ in range(TURN_MAILS + 50):
+        runtime.send(busy, "mail")
+    runtime.send(other, "mail")
+    runtime.run_until_idle()
+
+    assert order == ["busy"] * TURN_MAILS + ["other"] + ["busy"] * 50
+
+
+def test_a_drain_is_bounded_and_what_is_left_gets_another(runtime: Runtime) -> None:
+    class Forever(OtpActor):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            self.post(self.ref, message)
+
+    runtime.send(runtime.spawn(Forever), "on and on")
+
+    runtime.drain()
+
+    assert DRAIN_MAILS <= runtime.mails < DRAIN_MAILS + TURN_MAILS
+    assert not runtime.is_idle
+
+
+async def test_one_call_soon_serves_any_number_of_mails() -> None:
+    import asyncio
+
+    seen: list[Any] = []
+    runtime = Runtime()
+
+    class Ring(OtpActor):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            seen.append(message)
+            if message:
+                self.post(self.ref, message - 1)
+
+    refs = [runtime.spawn(Ring) for _ in range(10)]
+    for ref in refs:
+        runtime.send(ref, 5)
+    assert seen == []
+    await asyncio.sleep(0)
+
+    assert len(seen) == 60
+    assert runtime.drains == 1
+    await runtime.shutdown()
+
+
+def test_after_drain_runs_once_after_all_mail_and_survives_its_own_failures(
+    runtime: Runtime, caplog: Any
+) -> None:
+    order: list[str] = []
+
+    class Writer(OtpActor):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            order.append(message)
+            if message == "first":
+                self.runtime.after_drain(lambda: 1 / 0)
+                self.runtime.after_drain(lambda: order.append("flush"))
+                self.post(self.ref, "second")
+
+    runtime.send(runtime.spawn(Writer), "first")
+    runtime.run_until_idle()
+    runtime.run_until_idle()
+
+    assert order == ["first", "second", "flush"]
+    assert "callback after a drain failed" in caplog.text
+
+
+def test_what_a_callback_after_the_drain_sends_or_registers_is_for_the_next(
+    runtime: Runtime, log_class: Any
+) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(log_class, seen)
+
+    def callback() -> None:
+        runtime.send(ref, "from the callback")
+        runtime.after_drain(lambda: seen.append("next"))
+
+    runtime.after_drain(callback)
+    runtime.drain()
+    assert seen == []
+    runtime.drain()
+
+    assert seen == ["from the callback", "next"]
+    assert runtime.is_idle
+
+
+def test_a_suspended_actors_mail_waits_but_exit_signals_act(
+    runtime: Runtime, mortal_class: Any
+) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(mortal_class, seen)
+
+    runtime.send(ref, "queued before")
+    runtime.suspend(ref)
+    runtime.send(ref, "sent meanwhile")
+    runtime.run_until_idle()
+    assert seen == []
+    runtime.resume(ref)
+    runtime.run_until_idle()
+    assert seen == ["queued before", "sent meanwhile"]
+
+    runtime.suspend(ref)
+    runtime.exit(ref, "boom")
+    runtime.run_until_idle()
+    assert not ref.is_alive
+    runtime.suspend(ref)
+    runtime.resume(ref)
+
+
+def test_run_as_is_a_turn_of_the_actor(runtime: Runtime, mortal_class: Any) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(mortal_class, seen)
+    reasons: list[object] = []
+    runtime.watch(ref, reasons.append)
+
+    runtime.run_as(ref, seen.append, "data")
+    assert seen == ["data"]
+    assert ref.is_alive
+    runtime.run_as(ref, int, "x")
+
+    assert reasons == [Crash(ValueError("invalid literal for int() with base 10: 'x'"))]
+    runtime.run_as(ref, seen.append, "too late")
+    assert seen == ["data"]
+    assert runtime.dead_letters == 1
+
+
+def test_run_as_within_the_actors_own_turn_is_part_of_it(
+    runtime: Runtime, mortal_class: Any
+) -> None:
+    ref = runtime.spawn(mortal_class, [])
+    reasons: list[object] = []
+    runtime.watch(ref, reasons.append)
+
+    runtime.send(ref, lambda actor: runtime.run_as(ref, int, "x"))
+    runtime.run_until_idle()
+
+    assert [type(reason) for reason in reasons] == [Crash]
+    assert runtime.dead_letters == 0
+
+
+def test_mail_sent_in_run_as_is_handled_later(runtime: Runtime, log_class: Any) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(log_class, seen)
+
+    runtime.run_as(ref, runtime.send, ref, "mail")
+
+    assert seen == []
+    runtime.run_until_idle()
+    assert seen == ["mail"]
+
+
+def test_actor_code_must_not_drain_the_runtime(runtime: Runtime, mortal_class: Any) -> None:
+    ref = runtime.spawn(mortal_class, [])
+    reasons: list[Any] = []
+    runtime.watch(ref, reasons.append)
+
+    runtime.send(ref, lambda actor: runtime.drain())
+    runtime.run_until_idle()
+
+    assert [reason.kind for reason in reasons] == [ActorError]
+
+
+def test_sweep_gives_back_empty_mailboxes_only(runtime: Runtime, log_class: Any) -> None:
+    seen: list[Any] = []
+    idle, busy, fresh = (runtime.spawn(log_class, seen) for _ in range(3))
+    runtime.send(idle, "one")
+    runtime.run_until_idle()
+    runtime.send(busy, "two")
+
+    assert runtime.sweep() == 1
+
+    assert idle.cell.inbox is fresh.cell.inbox is None
+    runtime.send(idle, "three")
+    runtime.run_until_idle()
+    assert seen == ["one", "two", "three"]
+
+
+def test_an_unknown_message_ends_the_actor(runtime: Runtime) -> None:
+    ref = runtime.spawn(OtpActor)
+    reasons: list[Any] = []
+    runtime.watch(ref, reasons.append)
+
+    runtime.send(ref, "what is this")
+    runtime.run_until_idle()
+
+    assert reasons[0].kind is TypeError
+    assert "does not know 'what is this'" in reasons[0].text
+
+
+def test_a_runtime_needs_a_loop_or_a_clock() -> None:
+    with pytest.raises(ActorError, match="clock"):
+        Runtime()
