@@ -11,12 +11,13 @@ import itertools
 import time
 from collections import deque
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from leveret.amqp import methods, spec
 from leveret.server.perf.client import FRAME, Connection, acks
 from leveret.server.perf.latency import Histogram
 from leveret.server.perf.scenario import Scenario
-from leveret.server.perf.verify import CHECK, DISGUISE, HEAD, ConsumerCheck, Violations, filler
+from leveret.server.perf.verify import CHECK, HEAD, ConsumerCheck, Violations, filler
 
 BATCH_BYTES: Final = 65_536
 SLACK_S: Final = 0.01  # how far a slow consumer may make up for time it had nothing to do
@@ -245,8 +246,8 @@ class Producer:
         if self._scenario.vary:
             size += number % 97
             start += self._header(size, b"%b-%d" % (self._scenario.id.encode(), number))
-        check = CHECK.pack(number & 0xFFFF ^ DISGUISE)
         head = HEAD.pack(lane, number, at_ns)
+        check = CHECK.pack(crc32(head) & 0xFFFF)
         if size <= self._connection.frame_max - 8:
             parts += (start, head, filler(size), check, b"\xce")
         else:

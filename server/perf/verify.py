@@ -5,8 +5,8 @@ its messages from 0. The body says which::
 
     lane:u16 number:u32 sent_ns:u64 filler check:u16      16 bytes at least
 
-``sent_ns`` is the time the message was due. ``filler`` is a fixed text, ``check`` is the number's low
-half in disguise, so a body cut, mixed up or overwritten does not pass.
+``sent_ns`` is the time the message was due. ``filler`` is a fixed text and ``check`` a checksum of the
+first fields, so a body cut, mixed up or overwritten does not pass.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from typing import Final
+from zlib import crc32
 
 BODY_BYTES_MIN: Final = 16
 LANES_MAX: Final = 65_536
 HEAD: Final = struct.Struct(">HIQ")
 CHECK: Final = struct.Struct(">H")
-DISGUISE: Final = 0xA53C
 VIOLATIONS_KEPT: Final = 20
 
 _PATTERN: Final = bytes((7 * i * i + 13 * i) % 251 for i in range(997))
@@ -37,8 +37,8 @@ def filler(body_bytes: int) -> bytes:
 
 def body(lane: int, number: int, sent_ns: int, body_bytes: int) -> bytes:
     """Return the body of one message."""
-    check = CHECK.pack(number & 0xFFFF ^ DISGUISE)
-    return b"%b%b%b" % (HEAD.pack(lane, number, sent_ns), filler(body_bytes), check)
+    head = HEAD.pack(lane, number, sent_ns)
+    return b"%b%b%b" % (head, filler(body_bytes), CHECK.pack(crc32(head) & 0xFFFF))
 
 
 class Violations:
@@ -132,9 +132,9 @@ class ConsumerCheck:
         if size < BODY_BYTES_MIN:
             return self._bad(f"a body of {size} bytes")
         lane, number, sent_ns = HEAD.unpack_from(received)
-        if CHECK.unpack_from(received, size - 2)[
-            0
-        ] != number & 0xFFFF ^ DISGUISE or not received.startswith(filler(size), 14):
+        if CHECK.unpack_from(received, size - 2)[0] != crc32(
+            received[:14]
+        ) & 0xFFFF or not received.startswith(filler(size), 14):
             return self._bad(f"body of lane {lane} message {number} is not what was sent")
         self.received += 1
         if is_redelivered:
