@@ -1,0 +1,84 @@
+"""Programs of their own process: started in a folder of their own, always ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from nodes import clean_environment
+
+TIMEOUT_S = 30.0
+
+
+def run(command: Sequence[str], folder: Path, *, text: str | None = None) -> str:
+    """Run to the end and return what it printed; a failure shows all of it."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=clean_environment(),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+    )
+    return done.stdout
+
+
+def python(script: Path, *arguments: str, folder: Path) -> str:
+    return run([sys.executable, str(script), *arguments], folder)
+
+
+class Background:
+    """A program that goes on until it is told to stop; its output goes to a file.
+
+    Use it as a context: leaving sends SIGTERM to the whole process group and, in the end, SIGKILL.
+    """
+
+    def __init__(self, command: Sequence[str], folder: Path, log: str = "log") -> None:
+        self.log = folder / log
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=clean_environment(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, text: str, count: int = 1, timeout_s: float = TIMEOUT_S) -> str:
+        """Wait until the program has printed ``text`` so often; return all it printed."""
+        deadline = time.monotonic() + timeout_s
+        while self.output.count(text) < count:
+            assert self.process.poll() is None, f"it ended:\n{self.output}"
+            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output}"
+            time.sleep(0.02)
+        return self.output
+
+    def signal_group(self, number: signal.Signals) -> None:
+        os.killpg(self.process.pid, number)
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.signal_group(signal.SIGKILL)
+        self.process.wait()
