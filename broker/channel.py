@@ -1,0 +1,416 @@
+"""The channel actor: methods in order, publishes, deliveries, confirms, and how it ends.
+
+The reader hands a channel its runs (``Runs``), queues send it what ``broker/mail.py`` lists. A channel
+is strictly sequential towards its client: while a method waits for somebody (a script runs), the runs
+behind it are held, and the connection stops reading if there are any. Deliveries and confirms go on.
+
+Life: *running*, then either *closing* (a soft error or the client's channel.close: consumers are gone
+and unacked messages back in their queues before channel.close or close-ok is written), or *failed* (a
+hard error was handed to the reader, which ends the connection). In both, what the client still sends
+is discarded; after an error only channel.close and close-ok are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.signals import Down
+from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
+from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.methods import (
+    BasicCancel,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpenOk,
+    Method,
+    decode,
+    encode,
+    method_frame,
+)
+from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
+from leveret.broker.channel_methods import HANDLERS, unimplemented
+from leveret.broker.delivery import Deliveries
+from leveret.broker.mail import (
+    Confirm,
+    ConsumerGone,
+    CreditGrant,
+    Deliver,
+    Leave,
+    QueueDeleted,
+    QueueUp,
+)
+from leveret.broker.outlet import Outlet
+from leveret.broker.publish import Publisher
+from leveret.broker.resubscribe import resubscribe
+from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.session import Session
+
+if TYPE_CHECKING:
+    from leveret.broker.queue_registry import QueueEntry
+
+_SETTLEMENT_CHECK_S: Final = 60.0
+
+
+class Runs:
+    """What the reader got for one channel from one read of the socket."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+
+    def absorb(self, later: object) -> bool:
+        """Take a later batch in."""
+        if type(later) is not Runs:
+            return False
+        self.runs += later.runs
+        return True
+
+
+class ConnectionFailed:
+    """A channel met a hard error; the reader closes the connection with it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: HardError) -> None:
+        self.error = error
+
+
+class ChannelStays:
+    """A closing channel answered a channel.close that crossed its own; it waits for close-ok still."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class _CheckSettlement:
+    """Timer: look whether a delivery has waited for its settlement for too long."""
+
+
+class Channel(GenServer):
+    """One AMQP channel.
+
+    Attributes:
+        number: the channel number on the wire.
+        session: what the channels of the connection share.
+        last_queue: the queue declared last, for methods that leave the name empty.
+    """
+
+    number: int
+    session: Session
+
+    def init(self, session: Session, number: int, outlet: Outlet) -> None:
+        """Start running; channel.open-ok is written by the first turn."""
+        self.session = session
+        self.number = number
+        self.last_queue = ""
+        self.deliveries = Deliveries(self, outlet)
+        self.publisher = Publisher(self)
+        self._watched: dict[Ref, Any] = {}
+        self._held: deque[Run] = deque()
+        self._busy = False
+        self._blocks_inlet = False
+        self._state = "running"
+        self._current = 0
+        self._check_timer: Any = None
+        self._oldest_s = 0.0
+        self._oldest_tag: int | None = None
+        self.send_method(ChannelOpenOk())
+
+    # -- what comes in -------------------------------------------------------------------------
+
+    def handle_cast(self, message: object) -> None:
+        """Take runs from the reader and mail from queues."""
+        _MAILS[type(message)](self, message)
+
+    def handle_info(self, message: object) -> None:
+        """Take DOWN of queues and the settlement timer."""
+        if type(message) is Down:
+            self._queue_down(message.ref, deleted=False)
+        elif type(message) is _CheckSettlement:
+            self._check_settlement()
+
+    def handle_call(self, request: object, frm: object) -> object:
+        """Answer ``"info"`` with the figures of the channel."""
+        return {
+            "number": self.number,
+            "consumers": len(self.deliveries.consumers),
+            "unacked": len(self.deliveries.unacked),
+            "confirm": self.publisher.confirms is not None,
+            "state": self._state,
+        }
+
+    def on_runs(self, mail: Runs) -> None:
+        """Handle runs in order; hold them while a method waits."""
+        if self._busy:
+            self._hold(mail.runs)
+            return
+        self._handle(mail.runs)
+        self.publisher.send_confirms()
+
+    def _handle(self, runs: list[Run]) -> None:
+        for position, run in enumerate(runs):
+            try:
+                self._run(run)
+            except SoftError as error:
+                self.fail(error)
+            except HardError as error:
+                self._fail_hard(error)
+            if self._busy:
+                self._hold(runs[position + 1 :])
+                return
+
+    def _run(self, run: Run) -> None:
+        kind = run[0]
+        if self._state != "running":
+            if kind == METHOD:
+                self._method_while_ending(run[2], run[3])
+        elif kind == PUBLISH:
+            self._current = BASIC_PUBLISH
+            self.publisher.publish(run[2], run[3], run[4])
+        elif kind == ACK:
+            self.deliveries.acked(run[2])
+        elif kind == METHOD:
+            self._method(run[2], run[3])
+        elif kind == OVERSIZE:
+            self._current = BASIC_PUBLISH
+            self.publisher.oversize(run[2], run[3])
+
+    def _method(self, ids: int, arguments: bytes) -> None:
+        self._current = ids
+        method = decode(ids, arguments)
+        if ids == CHANNEL_CLOSE:
+            self._client_closes()
+            return
+        handler = HANDLERS.get(ids)
+        if handler is None:
+            raise unimplemented()
+        steps = handler(self, method)
+        if steps is not None:
+            self.run_script(steps, self._method_done)
+
+    def _method_while_ending(self, ids: int, arguments: bytes) -> None:
+        """After an error: answer channel.close, end on close-ok, discard all else."""
+        if self._state != "closing":
+            return
+        if ids == CHANNEL_CLOSE:
+            decode(ids, arguments)
+            self.send_method(ChannelCloseOk())
+            self.post(self.session.reader, ChannelStays(self.number))
+        elif ids == CHANNEL_CLOSE_OK:
+            self.stop()
+
+    # -- scripts -------------------------------------------------------------------------------
+
+    def run_script(self, steps: Steps, done: Callable[[Any], None]) -> None:
+        """Run the steps of a method; runs that come meanwhile are held."""
+        self._busy = True
+        Script(self, steps, done, self._script_failed).resume()
+
+    def _method_done(self, answer: Any) -> None:
+        self._busy = False
+        if answer is not None:
+            self.send_method(answer)
+        self._go_on()
+
+    def _script_failed(self, problem: Exception) -> None:
+        self._busy = False
+        if isinstance(problem, SoftError):
+            self.fail(problem)
+        elif isinstance(problem, HardError):
+            self._fail_hard(problem)
+        else:
+            raise problem
+        self._go_on()
+
+    def _hold(self, runs: list[Run]) -> None:
+        self._held.extend(runs)
+        if self._held and not self._blocks_inlet:
+            self._blocks_inlet = True
+            self.session.inlet.block()
+
+    def _go_on(self) -> None:
+        """Handle what was held, until a method waits again."""
+        if self._busy or not self._held:
+            self._release_inlet()
+            return
+        held = list(self._held)
+        self._held.clear()
+        self._handle(held)
+        self.publisher.send_confirms()
+        if not self._held:
+            self._release_inlet()
+
+    def _release_inlet(self) -> None:
+        if self._blocks_inlet and not self._held:
+            self._blocks_inlet = False
+            self.session.inlet.unblock()
+
+    # -- what goes out -------------------------------------------------------------------------
+
+    def send_method(self, method: Method) -> None:
+        """Write a method to the client."""
+        self.session.writer.write(method_frame(self.number, encode(method)))
+
+    # -- mail of queues ------------------------------------------------------------------------
+
+    def watch(self, queue: Ref) -> None:
+        """Monitor a queue, once."""
+        if queue not in self._watched:
+            self._watched[queue] = self.monitor(queue)
+
+    def on_deliver(self, mail: Deliver) -> None:
+        """Write deliveries out."""
+        self.deliveries.deliver(mail)
+
+    def on_confirm(self, mail: Confirm) -> None:
+        """Pass a queue's word on publishes on to the client."""
+        confirms = self.publisher.confirms
+        if confirms is not None:
+            confirms.answer(mail.queue, mail.ranges, mail.ok)
+            self.publisher.send_confirms()
+
+    def on_credit(self, mail: CreditGrant) -> None:
+        """Take a queue's grant."""
+        self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
+
+    def on_consumer_gone(self, mail: ConsumerGone) -> None:
+        """Tell the client that its queue is deleted, if it wants to know."""
+        consumer = self.deliveries.consumers.pop(mail.consumer, None)
+        if consumer is not None:
+            self.unwatch_queue(consumer.entry)
+            if self.session.cancel_notify and self._state == "running":
+                tag = mail.consumer.decode("utf-8", "surrogateescape")
+                self.send_method(BasicCancel(tag, True))
+
+    def on_queue_deleted(self, mail: QueueDeleted) -> None:
+        """A deleted queue confirms what it still owed."""
+        self._queue_down(mail.queue, deleted=True)
+
+    def on_queue_up(self, mail: QueueUp) -> None:
+        """A queue was restarted: subscribe the consumers again."""
+        resubscribe(self, mail.entry)
+
+    def unwatch_queue(self, entry: QueueEntry) -> None:
+        """A consumer is gone; without others on that queue its restarts do not matter any more."""
+        consumers = self.deliveries.consumers.values()
+        if not any(consumer.entry is entry for consumer in consumers):
+            entry.unwatch(self.ref)
+
+    def _queue_down(self, queue: Ref, deleted: bool) -> None:
+        monitor = self._watched.pop(queue, None)
+        if monitor is not None:
+            self.demonitor(monitor)
+        self.publisher.queue_gone(queue, deleted)
+        self.deliveries.queue_gone(queue)
+
+    # -- settlement time-out -------------------------------------------------------------------
+
+    def expect_settlement(self) -> None:
+        """Make sure that somebody looks at the oldest unacked delivery once in a while."""
+        if self._check_timer is None and self.session.settings.consumer_timeout_ms:
+            self._oldest_tag = None
+            self._arm_check()
+
+    def _arm_check(self) -> None:
+        period_s = min(_SETTLEMENT_CHECK_S, self.session.settings.consumer_timeout_ms / 2000)
+        self._check_timer = self.start_timer(period_s, _CheckSettlement())
+
+    def _check_settlement(self) -> None:
+        """Close the channel when its oldest delivery has been unacked for the time-out.
+
+        A delivery's age counts from the check that first found it the oldest.
+        """
+        self._check_timer = None
+        oldest = self.deliveries.unacked.oldest_tag()
+        if oldest is None or self._state != "running":
+            return
+        now_s = self.runtime.clock.monotonic_s()
+        if oldest != self._oldest_tag:
+            self._oldest_tag, self._oldest_s = oldest, now_s
+        timeout_ms = self.session.settings.consumer_timeout_ms
+        if (now_s - self._oldest_s) * 1000 < timeout_ms or self._busy:
+            self._arm_check()
+            return
+        self.fail(
+            PreconditionFailed(
+                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used:"
+                f" {timeout_ms} ms. This timeout value can be configured, see consumers doc guide"
+                " to learn more",
+                0,
+            )
+        )
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def fail(self, error: SoftError) -> None:
+        """Close the channel with a soft error."""
+        if self._state != "running":
+            return
+        self._state = "ending"
+        method = self._current if error.method is None else error.method
+
+        def closed(_: object) -> None:
+            self._state = "closing"
+            text = error.text.decode("utf-8", "surrogateescape")
+            self.send_method(ChannelClose(error.code, text, method >> 16, method & 0xFFFF))
+            self._method_done(None)
+
+        self.run_script(self._leave(), closed)
+
+    def _client_closes(self) -> None:
+        self._state = "ending"
+
+        def closed(_: object) -> None:
+            self.send_method(ChannelCloseOk())
+            self.stop()
+
+        self.run_script(self._leave(), closed)
+
+    def _leave(self) -> Steps:
+        """Take consumers and unacked messages back from all queues, before anything is answered."""
+        deliveries = self.deliveries
+        self.publisher.send_confirms()
+        self.publisher.close()
+        deliveries.outlet.is_open = False
+        queues = {source.queue: None for source, _ in deliveries.unacked.take_all()}
+        for consumer in deliveries.consumers.values():
+            consumer.entry.unwatch(self.ref)
+            if consumer.entry.ref is not None:
+                queues[consumer.entry.ref] = None
+        deliveries.consumers.clear()
+        for queue in queues:
+            yield Ask(queue, Leave(self.ref))  # a dead queue has nothing to take back
+
+    def _fail_hard(self, error: HardError) -> None:
+        if error.method is None:
+            error.method = self._current
+        self._state = "failed"
+        self._held.clear()
+        self.post(self.session.reader, ConnectionFailed(error))
+
+    def terminate(self, reason: object) -> None:
+        """Give the connection back what this channel blocked."""
+        self.publisher.close()
+        if self._blocks_inlet:
+            self._held.clear()
+            self._release_inlet()
+        for consumer in self.deliveries.consumers.values():
+            consumer.entry.unwatch(self.ref)
+
+
+_MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
+    Runs: Channel.on_runs,
+    Deliver: Channel.on_deliver,
+    Confirm: Channel.on_confirm,
+    CreditGrant: Channel.on_credit,
+    ConsumerGone: Channel.on_consumer_gone,
+    QueueDeleted: Channel.on_queue_deleted,
+    QueueUp: Channel.on_queue_up,
+}

@@ -1,0 +1,170 @@
+"""Publisher confirms: which publishes wait for which queues, and how the answers are worded.
+
+Publishes are numbered from 1 at confirm.select. A *run* is a stretch of numbers that was routed to the
+same queues; it is safe when each of them has said so, and refused when one refuses. Queues answer in
+stretches too, normally whole runs; an answer for a part splits the run.
+
+Wording follows RabbitMQ (``rabbit_channel:coalesce_and_send``): of the numbers that came together, all
+below the smallest one still waiting go out as one frame with multiple=true, the rest singly.
+
+Sans-IO: the channel feeds it and sends what ``take_frames`` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from leveret.actors.ref import Ref
+from leveret.amqp.methods import BasicAck, BasicNack
+
+
+class _Run:
+    """A stretch of publish numbers with the number of queues that still owe an answer."""
+
+    __slots__ = ("count", "owing", "refused")
+
+    def __init__(self, count: int, owing: int, refused: bool = False) -> None:
+        self.count = count
+        self.owing = owing
+        self.refused = refused
+
+
+class Confirms:
+    """The confirm state of one channel.
+
+    Attributes:
+        next_seqno: the number the next publish gets.
+    """
+
+    __slots__ = ("_acked", "_nacked", "_owed", "_runs", "next_seqno")
+
+    def __init__(self) -> None:
+        self.next_seqno = 1
+        self._runs: dict[int, _Run] = {}  # first number -> run, ascending
+        self._owed: dict[Ref, set[int]] = {}  # queue -> first numbers of the runs it owes
+        self._acked: list[tuple[int, int]] = []
+        self._nacked: list[tuple[int, int]] = []
+
+    def number(self, count: int) -> int:
+        """Give out ``count`` numbers and return the first."""
+        first = self.next_seqno
+        self.next_seqno = first + count
+        return first
+
+    def wait(self, first: int, count: int, queues: Iterable[Ref]) -> None:
+        """Remember a run and the queues that have to confirm it."""
+        owing = 0
+        for queue in queues:
+            owing += 1
+            owed = self._owed.get(queue)
+            if owed is None:
+                owed = self._owed[queue] = set()
+            owed.add(first)
+        self._runs[first] = _Run(count, owing)
+
+    def settle_now(self, first: int, count: int, ok: bool = True) -> None:
+        """Answer numbers that wait for nobody (unroutable, or refused at once)."""
+        (self._acked if ok else self._nacked).append((first, count))
+
+    def answer(self, queue: Ref, ranges: list[tuple[int, int]], ok: bool) -> None:
+        """Take a queue's word for some stretches; unknown ones are ignored (answered already)."""
+        owed = self._owed.get(queue)
+        if owed is None:
+            return
+        for first, count in ranges:
+            run = self._runs.get(first)
+            if run is None or run.count != count or first not in owed:
+                self._answer_part(queue, owed, first, count, ok)
+            else:
+                owed.discard(first)
+                self._answered(first, run, ok)
+
+    def gone(self, queue: Ref, ok: bool) -> bool:
+        """Settle everything the queue still owes: confirmed when it was deleted, else refused.
+
+        Returns:
+            Whether it owed anything.
+        """
+        owed = self._owed.pop(queue, None)
+        for first in sorted(owed or ()):
+            self._answered(first, self._runs[first], ok)
+        return bool(owed)
+
+    def owes(self, queue: Ref) -> bool:
+        """Whether the queue owes an answer."""
+        return bool(self._owed.get(queue))
+
+    def forget_idle(self, queue: Ref) -> None:
+        """Drop the entry of a queue that owes nothing (its monitor is gone)."""
+        if not self._owed.get(queue):
+            self._owed.pop(queue, None)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many publishes are not answered yet."""
+        return sum(run.count for run in self._runs.values())
+
+    def take_frames(self) -> list[BasicAck | BasicNack]:
+        """Return the methods that answer what was settled since the last call, in order."""
+        acked, nacked = self._acked, self._nacked
+        if not acked and not nacked:
+            return []
+        self._acked, self._nacked = [], []
+        smallest = next(iter(self._runs), self.next_seqno)
+        frames: list[BasicAck | BasicNack] = []
+        if acked:
+            cutoff = min(smallest, min((first for first, _ in nacked), default=smallest))
+            frames += (BasicAck(tag, multiple) for tag, multiple in _worded(acked, cutoff))
+        if nacked:
+            # The acks of this batch are sent before, so only what waits holds a nack back.
+            frames += (
+                BasicNack(tag, multiple, True) for tag, multiple in _worded(nacked, smallest)
+            )
+        return frames
+
+    def _answered(self, first: int, run: _Run, ok: bool) -> None:
+        run.owing -= 1
+        run.refused |= not ok
+        if run.owing == 0:
+            del self._runs[first]
+            (self._nacked if run.refused else self._acked).append((first, run.count))
+
+    def _answer_part(self, queue: Ref, owed: set[int], first: int, count: int, ok: bool) -> None:
+        """Answer a stretch that is not a run: cut the runs at its edges, then answer the pieces."""
+        self._cut(first)
+        self._cut(first + count)
+        for start in sorted(s for s in owed if first <= s < first + count):
+            owed.discard(start)
+            self._answered(start, self._runs[start], ok)
+
+    def _cut(self, at: int) -> None:
+        """Make a run begin at ``at`` if one spans it."""
+        for start, run in self._runs.items():
+            if start < at < start + run.count:
+                break
+        else:
+            return
+        self._runs[at] = _Run(start + run.count - at, run.owing, run.refused)
+        run.count = at - start
+        self._runs = dict(sorted(self._runs.items()))
+        for owed in self._owed.values():
+            if start in owed:
+                owed.add(at)
+
+
+def _worded(ranges: list[tuple[int, int]], cutoff: int) -> Iterator[tuple[int, bool]]:
+    """Yield (tag, multiple) for the ranges, given the smallest number still waiting."""
+    ranges.sort()
+    last_below = 0
+    singles_below = 0
+    rest: list[int] = []
+    for first, count in ranges:
+        below = min(count, max(0, cutoff - first))
+        if below:
+            last_below = first + below - 1
+            singles_below += below
+        rest.extend(range(first + below, first + count))
+    if last_below:
+        yield last_below, singles_below > 1
+    for tag in rest:
+        yield tag, False

@@ -1,0 +1,61 @@
+"""asyncio's view of a connection: every event becomes a turn of the reader actor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.broker.node import Node
+    from leveret.broker.reader import Reader
+
+
+class ConnectionProtocol(asyncio.Protocol):
+    """Passes the transport's events to a reader.
+
+    Reading is paused until the reader has been started and has attached itself.
+    """
+
+    __slots__ = ("_node", "_reader", "_received")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._reader: Reader | None = None
+        self._received: Callable[[bytes], None] | None = None
+
+    def attach(self, reader: Reader, transport: asyncio.Transport) -> None:
+        """Begin: events go to this reader from now on."""
+        self._reader = reader
+        self._received = reader.received
+        transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Have a reader started; a node that is full or stopping closes the socket at once."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self._node.protocols[self] = transport
+        if not self._node.accept(transport, self):
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on."""
+        if self._reader is not None and self._received is not None:
+            self._node.runtime.run_as(self._reader.ref, self._received, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        del self._node.protocols[self]
+        reader, self._reader, self._received = self._reader, None, None
+        if reader is not None:
+            self._node.runtime.run_as(reader.ref, reader.socket_lost)
+
+    def pause_writing(self) -> None:
+        """The peer does not read as fast as we write."""
+        if self._reader is not None:
+            self._node.runtime.run_as(self._reader.ref, self._reader.writing_paused)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        if self._reader is not None:
+            self._node.runtime.run_as(self._reader.ref, self._reader.writing_resumed)

@@ -1,0 +1,220 @@
+"""The consuming half of a channel: its consumers, what they have not settled, and how it is settled.
+
+Deliveries come from queues as one mail per consumer and turn, get consecutive delivery tags and go out
+as one block of frames. Settlements go back to the incarnation of the queue that delivered; after a
+restart of the queue the old one is gone and its tags settle silently, as for a deleted queue.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.ref import Ref
+from leveret.amqp.kernel import content, deliveries
+from leveret.amqp.methods import BasicAck, BasicNack
+from leveret.amqp.spec import BASIC_ACK
+from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
+from leveret.broker.outlet import ChannelLimiter, Outlet
+from leveret.broker.unacked import Settled, Source, Unacked, unknown_tag
+from leveret.core.message import Message
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
+    from leveret.broker.channel import Channel
+    from leveret.broker.queue_registry import QueueEntry
+
+_GET_OK: Final = struct.Struct(">HHQB")
+
+
+class Consumer:
+    """One basic.consume of this channel.
+
+    Attributes:
+        entry: the queue's registry entry, the same across restarts of the queue.
+        source: where its deliveries are settled; None for no-ack. A new one after each restart.
+    """
+
+    __slots__ = (
+        "arguments",
+        "entry",
+        "exclusive",
+        "no_ack",
+        "prefetch",
+        "priority",
+        "source",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        tag: bytes,
+        entry: QueueEntry,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        priority: int,
+        arguments: Table,
+    ) -> None:
+        self.tag = tag
+        self.entry = entry
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        self.priority = priority
+        self.arguments = arguments
+        self.source: Source | None = None
+
+
+class Deliveries:
+    """The consuming half of a channel.
+
+    Attributes:
+        consumers: by tag, in the order they were started.
+        unacked: deliveries that wait for a settlement.
+        prefetch: what basic.qos global=false said last; consumers take it when they start.
+        limiter: the channel-wide prefetch (basic.qos global=true).
+        outlet: what the connection can take; queues look at it before they deliver.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_number",
+        "_session",
+        "_sources",
+        "consumers",
+        "limiter",
+        "outlet",
+        "prefetch",
+        "unacked",
+    )
+
+    def __init__(self, channel: Channel, outlet: Outlet) -> None:
+        self._channel = channel
+        self._session = channel.session
+        self._number = channel.number
+        self._sources: dict[Ref, Source] = {}  # for basic.get, by queue
+        self.consumers: dict[bytes, Consumer] = {}
+        self.unacked = Unacked()
+        self.prefetch = 0
+        self.limiter = ChannelLimiter()
+        self.outlet = outlet
+
+    def deliver(self, mail: Deliver) -> None:
+        """Write a batch out and remember what has to be settled."""
+        consumer = self.consumers.get(mail.consumer)
+        seqs = mail.seqs
+        if consumer is None:
+            if seqs is not None:
+                self._post(mail.queue, Requeue(self._channel.ref, mail.consumer, seqs))
+            return
+        if seqs is None:
+            first = self.unacked.skip(len(mail.messages))
+        else:
+            source = consumer.source
+            if source is None or source.queue is not mail.queue:
+                source = consumer.source = Source(mail.queue, consumer.tag)
+            first = self.unacked.add(source, seqs)
+            self._channel.expect_settlement()
+        session = self._session
+        session.writer.write(
+            deliveries(
+                self._number,
+                mail.consumer,
+                first,
+                mail.redelivered,
+                session.frame_max,
+                mail.messages,
+            )
+        )
+
+    def got(
+        self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
+    ) -> None:
+        """Write basic.get-ok."""
+        if seq is None:
+            tag = self.unacked.skip(1)
+        else:
+            source = self._sources.get(queue)
+            if source is None:
+                source = self._sources[queue] = Source(queue, None)
+            tag = self.unacked.add(source, [seq])
+            self._channel.expect_settlement()
+        origin, head, body = message
+        method = _GET_OK.pack(60, 71, tag, redelivered) + origin + ready.to_bytes(4, "big")
+        self._session.writer.write(
+            content(self._number, method, self._session.frame_max, head, body)
+        )
+
+    def acked(self, tags: list[int]) -> None:
+        """Settle single acks, in order.
+
+        Raises:
+            PreconditionFailed: one tag is unknown; those before it are settled.
+        """
+        settled, unknown = self.unacked.take(tags)
+        self._ack(settled)
+        if unknown >= 0:
+            error = unknown_tag(unknown)
+            error.method = BASIC_ACK
+            raise error
+
+    def ack(self, method: BasicAck) -> None:
+        """Settle basic.ack with multiple."""
+        self._ack(self._take(method.delivery_tag, method.multiple))
+
+    def nack(self, method: BasicNack) -> None:
+        """Settle basic.nack."""
+        self.refuse(self._take(method.delivery_tag, method.multiple), method.requeue)
+
+    def reject(self, tag: int, requeue: bool) -> None:
+        """Settle basic.reject."""
+        self.refuse(self.unacked.take_single(tag), requeue)
+
+    def refuse(self, settled: Settled, requeue: bool) -> None:
+        """Give deliveries back to their queues, or up."""
+        kind = Requeue if requeue else Reject
+        for source, seqs in settled:
+            self._post(source.queue, kind(self._channel.ref, source.consumer, seqs))
+        self._made_room(settled)
+
+    def queue_gone(self, queue: Ref) -> None:
+        """A queue's incarnation ended: its deliveries stay settleable, to no effect."""
+        self._sources.pop(queue, None)
+
+    def _take(self, tag: int, multiple: bool) -> Settled:
+        return self.unacked.take_to(tag) if multiple else self.unacked.take_single(tag)
+
+    def _ack(self, settled: Settled) -> None:
+        channel = self._channel.ref
+        for source, seqs in settled:
+            self._post(source.queue, Ack(channel, source.consumer, seqs))
+        self._made_room(settled)
+
+    def set_limit(self, limit: int) -> None:
+        """Start, change or (0) end the channel-wide limit; what is unacked now counts."""
+        limiter = self.limiter
+        if limit and not limiter.limit:
+            limiter.in_flight = self.unacked.count_of_consumers()
+        limiter.limit = limit
+        self.resume_limited()
+
+    def _made_room(self, settled: Settled) -> None:
+        """Count settled deliveries of consumers off the channel-wide limit."""
+        limiter = self.limiter
+        if not limiter.limit:
+            return
+        for source, seqs in settled:
+            if source.consumer is not None:
+                limiter.in_flight -= len(seqs)
+        limiter.in_flight = max(0, limiter.in_flight)
+        self.resume_limited()
+
+    def resume_limited(self) -> None:
+        """Tell the queues that the channel-wide limit held back."""
+        if self.limiter.waiting and self.limiter.room():
+            for queue in self.limiter.take_waiting():
+                self._post(queue, Resume(self._channel.ref))
+
+    def _post(self, queue: Ref, mail: object) -> None:
+        self._channel.runtime.send(queue, mail)

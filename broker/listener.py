@@ -1,0 +1,88 @@
+"""The listener: accepts on the node's sockets and has a reader started for each connection.
+
+The bound sockets belong to the node and outlive the actor, which works on duplicates: after a restart
+of the listener the port is the same, and who connects meanwhile waits in the kernel's backlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from leveret.actors.actor import LATER
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.signals import CallFailed, Down
+from leveret.broker.connection_protocol import ConnectionProtocol
+from leveret.broker.node import Accepted
+from leveret.core.limits import BACKLOG
+from leveret.supervisors.requests import StartChild
+
+if TYPE_CHECKING:
+    from leveret.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+
+class Listener(GenServer):
+    """Accepts connections.
+
+    It watches the readers: one that is killed cannot close its socket itself.
+    """
+
+    def init(self, node: Node, name: str) -> object:
+        """Open the servers; the start is acknowledged when they accept."""
+        self.node = node
+        self.name = name
+        self.servers: list[asyncio.Server] = []
+        self.transports: dict[Ref, asyncio.Transport] = {}
+        self.runtime.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
+        return LATER
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listening in self.node.sockets:
+            server = await loop.create_server(
+                lambda: ConnectionProtocol(self.node),
+                sock=listening.dup(),
+                backlog=BACKLOG,
+            )
+            self.servers.append(server)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self.runtime.run_as(self.ref, self._acknowledge, task.exception())
+
+    def _acknowledge(self, error: BaseException | None) -> None:
+        if error is not None:
+            raise error
+        self.runtime.register(self.name, self.ref)
+        self.started()
+
+    def handle_cast(self, message: Any) -> None:
+        """Have a reader started for an accepted socket."""
+        assert type(message) is Accepted
+        transport = message.transport
+
+        def started(answer: Any) -> None:
+            if isinstance(answer, CallFailed) or answer[0] != "ok":
+                log.error("reader not started reason=%s", answer)
+                transport.abort()
+            elif answer[1] is not None:
+                self.transports[answer[1]] = transport
+                self.monitor(answer[1])
+
+        request = StartChild((self.node, transport, message.protocol))
+        self.call(self.node.reader_sup, request, started, None)
+
+    def handle_info(self, message: Any) -> None:
+        """Close the socket of a reader that could not do it."""
+        if type(message) is Down:
+            transport = self.transports.pop(message.ref, None)
+            if transport is not None and not transport.is_closing():
+                transport.abort()
+
+    def terminate(self, reason: object) -> None:
+        """Stop accepting."""
+        for server in self.servers:
+            server.close()

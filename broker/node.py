@@ -1,0 +1,265 @@
+"""The node: what all connections and vhosts share, and the services they ask for.
+
+A plain object. Its actors are in the tree (``broker/tree.py``) and are found by registered name, so a
+restarted one is found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.actors.signals import CallFailed
+from leveret.amqp.errors import InternalError, NotAllowed, PreconditionFailed
+from leveret.broker import metadata_server
+from leveret.broker.access import Access, User
+from leveret.broker.metadata_server import Write
+from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.script import Ask, Steps, Until
+from leveret.broker.settings import BrokerSettings
+from leveret.broker.vhosts import VHost
+from leveret.routing.exchange import Exchange
+
+if TYPE_CHECKING:
+    from leveret.broker.connection_protocol import ConnectionProtocol
+    from leveret.broker.reader import Reader
+    from leveret.metadata.interface import Metadata
+    from leveret.metadata.tables import Contents, Row
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS: Final = "connections"
+READERS: Final = "readers"
+LISTENER: Final = "listener"
+VHOSTS: Final = "vhosts"
+
+_STORE_RETRY_S: Final = 0.02
+
+
+class Accepted:
+    """A socket was accepted; the listener has a reader started for it."""
+
+    __slots__ = ("protocol", "transport")
+
+    def __init__(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> None:
+        self.transport = transport
+        self.protocol = protocol
+
+
+class Node:
+    """One broker node.
+
+    Attributes:
+        runtime: where its actors run.
+        settings: what it was told.
+        store: the metadata store; the node closes it.
+        access: users and permissions.
+        vhosts: by name.
+        readers: open connections, by their reader.
+        stopping: new sockets are refused, ends are expected.
+        sockets: bound and listening; the listener works on duplicates of them.
+        protocols: what asyncio holds of open sockets; empty when all are closed.
+    """
+
+    def __init__(self, runtime: Runtime, settings: BrokerSettings, store: Metadata) -> None:
+        self.runtime = runtime
+        self.settings = settings
+        self.store = store
+        self.access = Access(settings.loopback_users)
+        self.vhosts: dict[str, VHost] = {}
+        self.readers: dict[Ref, Reader] = {}
+        self.stopping = False
+        self.sockets: list[socket.socket] = []
+        self.protocols: dict[ConnectionProtocol, asyncio.Transport] = {}
+        self.started_at_s = runtime.clock.wall_s()
+        self._user_connections: dict[str, int] = {}
+
+    # -- actors found by name ------------------------------------------------------------------
+
+    def _named(self, name: str) -> Ref:
+        ref = self.runtime.whereis(name)
+        if ref is None:
+            raise InternalError()
+        return ref
+
+    @property
+    def connections(self) -> Ref:
+        """The supervisor of the connections' channels."""
+        return self._named(CONNECTIONS)
+
+    @property
+    def reader_sup(self) -> Ref:
+        """The supervisor of the readers."""
+        return self._named(READERS)
+
+    # -- connections ---------------------------------------------------------------------------
+
+    def accept(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
+        """Take a new socket, unless the node is stopping or full."""
+        listener = self.runtime.whereis(LISTENER)
+        limit = self.settings.connections_max
+        if listener is None or self.stopping or (limit and len(self.readers) >= limit):
+            return False
+        self.runtime.send(listener, Accepted(transport, protocol))
+        return True
+
+    def connection_opened(self, reader: Reader) -> None:
+        """Count a connection in."""
+        self.readers[reader.ref] = reader
+
+    def connection_closed(self, reader: Ref) -> None:
+        """Count a connection out; harmless when it never was open."""
+        self.readers.pop(reader, None)
+
+    def open_vhost(self, user: User, name: str) -> VHost:
+        """Return the vhost a connection asks for.
+
+        Raises:
+            NotAllowed: it is missing, the user has no permission there, or a limit is reached.
+            InternalError: it is down.
+        """
+        vhost = self.vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        self._check_connection_limits(user, vhost)
+        self.access.check_vhost(user, name)
+        if not vhost.is_up:
+            raise InternalError(
+                f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
+            )
+        return vhost
+
+    def _check_connection_limits(self, user: User, vhost: VHost) -> None:
+        limit = vhost.limits.get("max-connections", -1)
+        if 0 <= limit <= self._open_connections(vhost=vhost):
+            raise NotAllowed(
+                f"access to vhost '{vhost.name}' refused for user '{user.name}':"
+                f" connection limit ({limit}) is reached"
+            )
+        limit = user.limits.get("max-connections", -1)
+        if 0 <= limit <= self._open_connections(user=user.name):
+            raise NotAllowed(
+                f"connection refused for user '{user.name}':"
+                f" user connection limit ({limit}) is reached"
+            )
+
+    def _open_connections(self, vhost: VHost | None = None, user: str | None = None) -> int:
+        sessions = [reader.session for reader in self.readers.values()]
+        return sum(
+            session is not None
+            and (vhost is None or session.vhost is vhost)
+            and (user is None or session.user.name == user)
+            for session in sessions
+        )
+
+    def check_channel_limit(self, user: User) -> None:
+        """Raise NotAllowed when a user has as many channels as it may have."""
+        limit = user.limits.get("max-channels", -1)
+        if limit < 0:
+            return
+        opened = sum(
+            len(reader.slots)
+            for reader in self.readers.values()
+            if reader.session is not None and reader.session.user.name == user.name
+        )
+        if opened >= limit:
+            raise NotAllowed(
+                f"number of channels opened for user '{user.name}' has reached the maximum"
+                f" allowed user limit of ({limit})",
+                0,
+            )
+
+    def check_queue_limit(self, vhost: VHost, name: str) -> None:
+        """Raise PreconditionFailed when a vhost has as many queues as it may have."""
+        limit = vhost.limits.get("max-queues", -1)
+        if 0 <= limit <= len(vhost.topology.queues):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}'"
+                f" ({limit}) is reached"
+            )
+
+    # -- metadata ------------------------------------------------------------------------------
+
+    def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
+        """Wait until rows are on disk; ask again when the store's actor was restarted.
+
+        Raises:
+            InternalError: the disk refused them.
+        """
+        clock = self.runtime.clock
+        while True:
+            server = self.runtime.whereis(metadata_server.NAME)
+            if server is not None:
+                answer = yield Ask(server, Write(puts, deletes))
+                if answer is None:
+                    return
+                if not isinstance(answer, CallFailed):
+                    log.error("metadata not written error=%s", answer)
+                    raise InternalError()
+            yield Until(lambda resume: clock.call_later(_STORE_RETRY_S, resume))
+
+    def write_later(self, puts: Sequence[Row], deletes: Sequence[Row]) -> None:
+        """Have rows written; nobody waits, but every later commit comes behind it."""
+        self.store.write(puts, deletes, _log_failure)
+
+    def load(self, contents: Contents) -> None:
+        """Make vhosts, exchanges, queues' entries and bindings from the stored rows."""
+        self.access.load(contents)
+        for row in contents.vhosts:
+            self.vhosts[row.name] = VHost(self, row.name)
+        for parameter in contents.parameters:
+            if parameter.component == "vhost-limits" and parameter.vhost in self.vhosts:
+                self.vhosts[parameter.vhost].limits = dict(parameter.value)
+        for exchange in contents.exchanges:
+            vhost = self.vhosts.get(exchange.vhost)
+            if vhost is not None and exchange.name not in vhost.topology.exchanges:
+                vhost.topology.add_exchange(
+                    Exchange(
+                        exchange.name,
+                        exchange.type,
+                        durable=True,
+                        auto_delete=exchange.auto_delete,
+                        internal=exchange.internal,
+                        arguments=exchange.arguments,
+                    )
+                )
+        for queue in contents.queues:
+            vhost = self.vhosts.get(queue.vhost)
+            if vhost is not None:
+                vhost.register(
+                    QueueEntry(
+                        queue.vhost,
+                        queue.name,
+                        durable=True,
+                        auto_delete=queue.auto_delete,
+                        arguments=queue.arguments,
+                        on_deleted=vhost.queue_deleted,
+                    )
+                )
+        for each in contents.bindings:
+            vhost = self.vhosts.get(each.vhost)
+            if vhost is not None:
+                vhost.topology.bind(
+                    each.source, each.kind, each.destination, each.routing_key, each.arguments
+                )
+
+    def stat(self) -> dict[str, Any]:
+        """Return the counts that status prints first."""
+        return {
+            "connections": len(self.readers),
+            "channels": sum(len(reader.slots) for reader in self.readers.values()),
+            "queues": sum(len(vhost.topology.queues) for vhost in self.vhosts.values()),
+            "vhosts": len(self.vhosts),
+            "actors": self.runtime.actor_count,
+            "uptime_s": self.runtime.clock.wall_s() - self.started_at_s,
+        }
+
+
+def _log_failure(error: Exception | None) -> None:
+    if error is not None:
+        log.error("metadata not written error=%s", error)

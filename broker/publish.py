@@ -1,0 +1,230 @@
+"""A publish from channel to queues: route, properties, mandatory, confirms and credit.
+
+A run (same exchange, key, flags and delivery mode) is handled as a whole: one route, one mail per
+target queue, one stretch of confirm numbers. Only where a property must be looked at (the kernel's
+``EXAMINE``) or the route depends on headers is each message taken by itself; neighbours that come out
+alike still go to the queue as one mail.
+
+Credit is counted per channel and queue (SETTLED 5): a channel may be ahead of a queue by
+``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
+more, or is gone.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeAlias
+
+from leveret.actors.ref import Ref
+from leveret.amqp import properties
+from leveret.amqp.errors import PreconditionFailed
+from leveret.amqp.kernel import EXAMINE, PERSISTENT, content
+from leveret.amqp.methods import encode, method_frame
+from leveret.broker.confirms import Confirms
+from leveret.broker.mail import Publish
+from leveret.broker.message_rules import checked_keys, checked_properties, without_bcc
+from leveret.broker.routes import Route
+from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
+from leveret.core.message import Message
+
+if TYPE_CHECKING:
+    from leveret.broker.channel import Channel
+    from leveret.broker.queue_registry import QueueEntry
+
+# basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
+_RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
+
+# Target queues, persistent, expiration in ms.
+_Key: TypeAlias = "tuple[list[QueueEntry], bool, int | None]"
+
+
+class _Credit:
+    """What the channel may still send to one queue before it must wait."""
+
+    __slots__ = ("blocked", "messages", "size_bytes")
+
+    def __init__(self) -> None:
+        self.messages = CREDIT_MESSAGES[0]
+        self.size_bytes = CREDIT_BYTES[0]
+        self.blocked = False
+
+
+class Publisher:
+    """The publishing half of a channel.
+
+    Attributes:
+        confirms: the confirm state; None before confirm.select.
+    """
+
+    __slots__ = ("_channel", "_credits", "_number", "_ref", "_session", "confirms")
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._session = channel.session
+        self._number = channel.number
+        self._ref: Ref = channel.ref
+        self._credits: dict[Ref, _Credit] = {}
+        self.confirms: Confirms | None = None
+
+    def publish(self, method: bytes, mode: int, messages: list[Message]) -> None:
+        """Publish a run of messages.
+
+        Raises:
+            SoftError: 403, 404 or 406; the messages before the offender have been published.
+            HardError: 540 for immediate, 502 for a malformed headers table.
+        """
+        route = self._session.routes.find(method)
+        if mode & EXAMINE or route.needs_headers:
+            self._publish_examined(route, messages)
+        else:
+            self._send(route, route.queues, messages, mode == PERSISTENT, None)
+
+    def _publish_examined(self, route: Route, messages: list[Message]) -> None:
+        """Take messages one by one; neighbours with equal targets and modes are sent together."""
+        batch: list[Message] = []
+        batch_key: _Key | None = None
+        last_head: bytes | None = None
+        new_head = b""
+        try:
+            for message in messages:
+                head = message[1]
+                if head is not last_head:
+                    new_head, key = self._look(route, head)
+                    last_head = head
+                    if key != batch_key:
+                        self._flush(route, batch, batch_key)
+                        batch, batch_key = [], key
+                batch.append(message if new_head is head else (message[0], new_head, message[2]))
+        finally:
+            self._flush(route, batch, batch_key)
+
+    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key]:
+        """Return the head to store, and what its message must share with its neighbours."""
+        seen = properties.examine(head)
+        headers = seen.headers  # decoded here: a malformed table must not reach a consumer
+        expiration_ms = checked_properties(seen, self._session.user)
+        keys, has_bcc = checked_keys(route.routing_key, seen)
+        if len(keys) > 1 or route.needs_headers:
+            queues = self._session.routes.again(route, keys, headers)
+        else:
+            queues = route.queues
+        stored = without_bcc(head) if has_bcc else head
+        return stored, (queues, seen.persistent, expiration_ms)
+
+    def _flush(self, route: Route, batch: list[Message], key: _Key | None) -> None:
+        if batch and key is not None:
+            queues, persistent, expiration_ms = key
+            self._send(route, queues, batch, persistent, expiration_ms)
+
+    def _send(
+        self,
+        route: Route,
+        queues: list[QueueEntry],
+        messages: list[Message],
+        persistent: bool,
+        expiration_ms: int | None,
+    ) -> None:
+        """Send messages that share everything to their queues, and number them."""
+        count = len(messages)
+        confirms = self.confirms
+        first = confirms.number(count) if confirms is not None else 0
+        if not queues:
+            if route.mandatory:
+                self._return(messages)
+            if confirms is not None:
+                confirms.settle_now(first, count)
+            return
+        size_bytes = sum([len(message[2]) for message in messages])
+        expirations = None if expiration_ms is None else [expiration_ms] * count
+        channel = self._channel
+        send = channel.runtime.send
+        reached: list[Ref] = []
+        for entry in queues:
+            ref = entry.ref
+            if ref is None:
+                continue
+            reached.append(ref)
+            if ref not in self._credits:
+                channel.watch(ref)
+                self._credits[ref] = _Credit()
+            self._spend(ref, count, size_bytes)
+            send(ref, Publish(messages, persistent, self._ref, size_bytes, first, expirations))
+        if confirms is not None:
+            if len(reached) == len(queues):
+                confirms.wait(first, count, reached)
+            else:  # a queue that is down cannot promise anything
+                confirms.settle_now(first, count, ok=False)
+
+    def _return(self, messages: list[Message]) -> None:
+        """Send mandatory messages that reached no queue back; always before their confirm."""
+        session = self._session
+        session.writer.write(
+            b"".join(
+                [
+                    content(self._number, _RETURN_NO_ROUTE + origin, session.frame_max, head, body)
+                    for origin, head, body in messages
+                ]
+            )
+        )
+
+    def oversize(self, method: bytes, size_bytes: int) -> None:
+        """Refuse a body that was announced too large.
+
+        Raises:
+            PreconditionFailed: always.
+        """
+        limit = self._session.settings.message_bytes_max
+        raise PreconditionFailed(
+            f"message size {size_bytes} is larger than configured max size {limit}"
+        )
+
+    def _spend(self, queue: Ref, count: int, size_bytes: int) -> None:
+        credit = self._credits[queue]
+        credit.messages -= count
+        credit.size_bytes -= size_bytes
+        if not credit.blocked and (credit.messages <= 0 or credit.size_bytes <= 0):
+            credit.blocked = True
+            self._session.inlet.block()
+
+    def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
+        """Take a queue's grant; reading goes on when it was the last one that blocked."""
+        credit = self._credits.get(queue)
+        if credit is None:
+            return
+        credit.messages += messages
+        credit.size_bytes += size_bytes
+        if credit.blocked and credit.messages > 0 and credit.size_bytes > 0:
+            credit.blocked = False
+            self._session.inlet.unblock()
+
+    def queue_gone(self, queue: Ref, deleted: bool) -> None:
+        """Forget a queue: its credit no longer blocks, what it owes is confirmed or refused.
+
+        Args:
+            queue: the incarnation that ended.
+            deleted: it was deleted on purpose (confirm); otherwise it died (refuse).
+        """
+        credit = self._credits.pop(queue, None)
+        if credit is not None and credit.blocked:
+            self._session.inlet.unblock()
+        if self.confirms is not None and self.confirms.gone(queue, deleted):
+            self.send_confirms()
+
+    def send_confirms(self) -> None:
+        """Write what was settled since the last time."""
+        if self.confirms is None:
+            return
+        frames = self.confirms.take_frames()
+        if frames:
+            number = self._number
+            self._session.writer.write(
+                b"".join([method_frame(number, encode(frame)) for frame in frames])
+            )
+
+    def close(self) -> None:
+        """The channel ends: take back what blocks the connection, promise nothing any more."""
+        for credit in self._credits.values():
+            if credit.blocked:
+                self._session.inlet.unblock()
+        self._credits.clear()
+        self.confirms = None

@@ -1,0 +1,104 @@
+"""Control methods as scripts: a generator asks other actors and goes on with their answers.
+
+The control path (declare, bind, consume, close, ...) needs answers of queues and of the metadata store,
+in order, while its actor goes on receiving mail. Such a handler is written as a generator that yields
+what it waits for; ``Script`` runs it on continuations, one answer at a time:
+
+* ``Ask(to, request)`` gives the reply of a GenServer; when the server dies or does not answer,
+  ``CallFailed`` is the value (not raised: who asks knows what it means).
+* ``Until(register)`` calls ``register(resume)`` and goes on with what ``resume`` is called with.
+
+An exception inside the generator goes to ``failed``, which each owner gives. The message path never
+uses scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeAlias
+
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+
+
+class Ask:
+    """Wait for the reply of ``to``; ``timeout_s`` None waits for as long as it lives."""
+
+    __slots__ = ("request", "timeout_s", "to")
+
+    def __init__(self, to: Ref, request: object, timeout_s: float | None = None) -> None:
+        self.to = to
+        self.request = request
+        self.timeout_s = timeout_s
+
+
+class Until:
+    """Wait until the function given to ``register`` is called; its argument is the value."""
+
+    __slots__ = ("register",)
+
+    def __init__(self, register: Callable[[Callable[[Any], None]], object]) -> None:
+        self.register = register
+
+
+Steps: TypeAlias = Generator[Ask | Until, Any, Any]
+
+
+class Script:
+    """One running generator of an actor.
+
+    Args:
+        owner: the GenServer whose turns the steps run in.
+        steps: the generator.
+        done: called with the generator's return value.
+        failed: called with the exception that ended it.
+    """
+
+    __slots__ = ("_done", "_failed", "_owner", "_stepping", "_steps", "_waiting")
+
+    def __init__(
+        self,
+        owner: GenServer,
+        steps: Steps,
+        done: Callable[[Any], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self._owner = owner
+        self._steps = steps
+        self._done = done
+        self._failed = failed
+        self._stepping = False
+        self._waiting: list[Any] = []
+
+    def resume(self, value: Any = None) -> None:
+        """Go on with ``value`` until the script waits again or ends.
+
+        An answer may come before the wait for it has returned; it is taken up by the loop, so the
+        stack does not grow with the number of steps.
+        """
+        self._waiting.append(value)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._waiting:
+                effect = self._steps.send(self._waiting.pop())
+                self._begin(effect)
+        except StopIteration as end:
+            self._stepping = False
+            self._done(end.value)
+        except Exception as problem:  # noqa: BLE001  # handed to the owner, which decides
+            self._stepping = False
+            self._failed(problem)
+        else:
+            self._stepping = False
+
+    def _begin(self, effect: Ask | Until) -> None:
+        if isinstance(effect, Ask):
+            self._owner.call(effect.to, effect.request, self.resume, effect.timeout_s)
+        else:
+            effect.register(self._resume_from_outside)
+
+    def _resume_from_outside(self, value: Any = None) -> None:
+        """Go on as a turn of the owner, whoever calls."""
+        self._owner.runtime.run_as(self._owner.ref, self.resume, value)

@@ -1,0 +1,143 @@
+"""Deliveries a channel has handed out and the client has not settled.
+
+``tag -> (source, seq)``: tags ascend by one per delivery of the channel (those of no-ack deliveries are
+used up and never stored), ``source`` is where a settlement goes, ``seq`` the queue's name for it. All
+work is done per batch, at the speed of dict and zip.
+
+Sans-IO. Errors are RabbitMQ's: an unknown, settled or no-ack tag is 406.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+from leveret.actors.ref import Ref
+from leveret.amqp.errors import PreconditionFailed
+
+
+class Source:
+    """Who gets the settlement of a delivery.
+
+    Attributes:
+        queue: the incarnation of the amqqueue that sent it.
+        consumer: the consumer's tag; None for basic.get.
+    """
+
+    __slots__ = ("consumer", "queue")
+
+    def __init__(self, queue: Ref, consumer: bytes | None) -> None:
+        self.queue = queue
+        self.consumer = consumer
+
+
+Settled = list[tuple[Source, list[int]]]
+
+
+class Unacked:
+    """The unsettled deliveries of one channel.
+
+    Attributes:
+        next_tag: the delivery tag the next delivery gets.
+    """
+
+    __slots__ = ("_lowest", "_records", "next_tag")
+
+    def __init__(self) -> None:
+        self.next_tag = 1
+        self._records: dict[int, tuple[Source, int]] = {}
+        self._lowest = 1  # no record has a smaller tag
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def skip(self, count: int) -> int:
+        """Use up tags of no-ack deliveries; return the first."""
+        first = self.next_tag
+        self.next_tag = first + count
+        if not self._records:
+            self._lowest = self.next_tag
+        return first
+
+    def add(self, source: Source, seqs: list[int]) -> int:
+        """Remember deliveries of one source; return the tag of the first."""
+        first = self.next_tag
+        self.next_tag = first + len(seqs)
+        records = zip(repeat(source), seqs, strict=False)
+        self._records.update(zip(range(first, self.next_tag), records, strict=True))
+        return first
+
+    def take(self, tags: list[int]) -> tuple[Settled, int]:
+        """Take out single tags, in the order given, up to the first unknown one.
+
+        Returns:
+            The settled deliveries by source, and the unknown tag that stopped it (-1: none).
+        """
+        pop = self._records.pop
+        records = [pop(tag, None) for tag in tags]
+        if None not in records:
+            return _by_source(records), -1  # type: ignore[arg-type]
+        cut = records.index(None)
+        for tag, record in zip(tags[cut:], records[cut:], strict=True):
+            if record is not None:
+                self._records[tag] = record
+        self._records = dict(sorted(self._records.items()))
+        return _by_source(records[:cut]), tags[cut]  # type: ignore[arg-type]
+
+    def take_to(self, tag: int) -> Settled:
+        """Take out all tags up to ``tag``; 0 means all there are.
+
+        Raises:
+            PreconditionFailed: ``tag`` itself is unknown, whatever lies below it.
+        """
+        if tag == 0:
+            return self.take_all()
+        if tag not in self._records:
+            raise unknown_tag(tag)
+        pop = self._records.pop
+        records = [pop(each, None) for each in range(self._lowest, tag + 1)]
+        self._lowest = tag + 1
+        return _by_source([record for record in records if record is not None])
+
+    def take_single(self, tag: int) -> Settled:
+        """Take out one tag.
+
+        Raises:
+            PreconditionFailed: unknown delivery tag.
+        """
+        record = self._records.pop(tag, None)
+        if record is None:
+            raise unknown_tag(tag)
+        return [(record[0], [record[1]])]
+
+    def take_all(self) -> Settled:
+        """Take out everything, oldest first."""
+        records, self._records = self._records, {}
+        self._lowest = self.next_tag
+        return _by_source(list(records.values()))
+
+    def count_of_consumers(self) -> int:
+        """Return how many came from consumers (not basic.get)."""
+        return sum(source.consumer is not None for source, _ in self._records.values())
+
+    def oldest_tag(self) -> int | None:
+        """Return the smallest tag that is not settled."""
+        return next(iter(self._records), None)
+
+
+def unknown_tag(tag: int) -> PreconditionFailed:
+    """Return RabbitMQ's error for a tag that cannot be settled."""
+    return PreconditionFailed(f"unknown delivery tag {tag}")
+
+
+def _by_source(records: list[tuple[Source, int]]) -> Settled:
+    """Group by source, each in the order given; almost always there is one."""
+    if not records:
+        return []
+    first = records[0][0]
+    seqs = [seq for source, seq in records if source is first]
+    if len(seqs) == len(records):
+        return [(first, seqs)]
+    grouped: dict[Source, list[int]] = {}
+    for source, seq in records:
+        grouped.setdefault(source, []).append(seq)
+    return list(grouped.items())

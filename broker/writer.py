@@ -1,0 +1,75 @@
+"""The way out of a connection: frames of all its channels, one write per connection and drain.
+
+The transport never blocks, so the writer is an object of the connection, not an actor. What is written
+during one drain of the run queue is joined and given to the transport when the drain ends; a chunk
+that is large already goes at once, so that the transport can say ``pause_writing`` in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from leveret.actors.runtime import Runtime
+
+FLUSH_BYTES: Final = 256 * 1024
+
+
+class Writer:
+    """Collects bytes for one transport.
+
+    Attributes:
+        wrote: something was written since the heartbeat last looked (it resets this).
+    """
+
+    __slots__ = ("_chunks", "_pending_bytes", "_runtime", "_transport", "wrote")
+
+    def __init__(self, runtime: Runtime, transport: asyncio.Transport) -> None:
+        self._runtime = runtime
+        self._transport: asyncio.Transport | None = transport
+        self._chunks: list[bytes] = []
+        self._pending_bytes = 0
+        self.wrote = False
+
+    def write(self, data: bytes) -> None:
+        """Put whole frames in line; dropped when the connection is closed already."""
+        if self._transport is None:
+            return
+        chunks = self._chunks
+        if not chunks:
+            self._runtime.after_drain(self.flush)
+        chunks.append(data)
+        self._pending_bytes += len(data)
+        if self._pending_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand what waits to the transport."""
+        chunks = self._chunks
+        if not chunks or self._transport is None:
+            return
+        self._chunks = []
+        self._pending_bytes = 0
+        self.wrote = True
+        self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that the peer's socket has not taken yet."""
+        if self._transport is None:
+            return 0
+        return self._pending_bytes + self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        """Send what waits, then close the socket."""
+        if self._transport is not None:
+            self.flush()
+            self._transport.close()
+            self._transport = None
+
+    def abort(self) -> None:
+        """Drop what waits and close the socket at once."""
+        if self._transport is not None:
+            self._transport.abort()
+            self._transport = None
+            self._chunks = []

@@ -1,0 +1,222 @@
+"""The broker as one object: for ``leveret serve`` and for services that embed it.
+
+::
+
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=path)) as broker:
+        connect_to(broker.url)
+
+It runs in the caller's event loop, beside whatever else runs there, changes nothing of the process
+(no signals, no logging, no gc settings) and leaves no thread, socket or file open. ``child_spec``
+makes it a child of a service's own supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any, Final, Self
+
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.actors.service import Service, ServiceSpec
+from leveret.actors.signals import SHUTDOWN, Started, StartResult
+from leveret.broker import bootstrap
+from leveret.broker.node import Node
+from leveret.broker.settings import BrokerSettings
+from leveret.broker.tree import BrokerSup
+from leveret.core.clock import Clock
+from leveret.core.errors import LeveretError
+from leveret.metadata.store import MetadataStore
+from leveret.server.config import Address, Config
+from leveret.server.control import ControlServer
+from leveret.server.node_admin import NodeAdmin
+from leveret.server.process import DataDirectory, address_of, bind
+from leveret.supervisors.spec import ChildSpec
+
+log = logging.getLogger(__name__)
+
+STOP_S: Final = 8.0  # then whoever is left is killed
+FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
+
+
+class BrokerFailedError(LeveretError):
+    """The broker's supervision tree could not be started, or ended by itself."""
+
+
+class Broker:
+    """One broker node in this process.
+
+    Args:
+        config: what it is told; the defaults of ``Config`` otherwise.
+        clock: for all its timers; the loop's time by default.
+
+    Attributes:
+        addresses: where it listens, with the real ports.
+        node: its inside, for those who test or extend it.
+        runtime: the actor runtime it runs on.
+    """
+
+    def __init__(self, config: Config | None = None, clock: Clock | None = None) -> None:
+        self.config = config or Config()
+        self.addresses: list[Address] = []
+        self._clock = clock
+        self._directory: DataDirectory | None = None
+        self._store: MetadataStore | None = None
+        self._control: ControlServer | None = None
+        self._root: Ref | None = None
+        self._ended: asyncio.Future[object] | None = None
+        self.node: Node
+        self.runtime: Runtime
+
+    @property
+    def url(self) -> str:
+        """An AMQP URL of the first listener, with the default user."""
+        config = self.config
+        return f"amqp://{config.default_user}:{config.default_pass}@{self.addresses[0]}"
+
+    async def start(self) -> None:
+        """Start everything; when this returns clients can connect.
+
+        Raises:
+            StoreError: the data directory or its metadata cannot be used.
+            AddressUnavailableError: an address cannot be bound.
+            BrokerFailedError: the supervision tree did not start.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._directory = DataDirectory(self.config.data_dir)
+        sockets = bind(self.config.listen)
+        self.addresses = [address_of(each) for each in sockets]
+        self.runtime = Runtime(self._clock, loop)
+        try:
+            self._store = MetadataStore(
+                self._directory.path / "metadata", loop.call_soon_threadsafe
+            )
+            self.node = Node(self.runtime, self._settings(), self._store)
+        finally:
+            if self._store is None:
+                _close(sockets)
+        self.node.sockets = sockets
+        await bootstrap.load(self.node)
+        await self._start_tree(loop)
+        await bootstrap.start_vhosts(self.node)
+        self._control = ControlServer(self._directory.path, NodeAdmin(self))
+        await self._control.start()
+
+    async def _start_tree(self, loop: asyncio.AbstractEventLoop) -> None:
+        started: asyncio.Future[StartResult] = loop.create_future()
+        self._ended = loop.create_future()
+        root = self.runtime.start_link(None, BrokerSup, (self.node,), started.set_result, "leveret")
+        result = await started
+        if not isinstance(result, Started):
+            raise BrokerFailedError(f"the broker did not start: {result}")
+        self._root = root
+        self.runtime.watch(root, self._root_ended)
+
+    def _root_ended(self, reason: object) -> None:
+        assert self._ended is not None
+        if not self._ended.done():
+            self._ended.set_result(reason)
+        if not self.node.stopping:
+            log.critical("broker ended reason=%s", reason)
+
+    async def wait_ended(self) -> None:
+        """Wait until the broker's tree has ended by itself.
+
+        Raises:
+            BrokerFailedError: it has.
+        """
+        assert self._ended is not None
+        reason = await asyncio.shield(self._ended)
+        raise BrokerFailedError(f"the broker's supervision tree has ended: {reason}")
+
+    async def stop(self) -> None:
+        """Close all connections with 320, stop everything, leave nothing open."""
+        if self._control is not None:
+            await self._control.close()
+            self._control = None
+        if self._store is not None:
+            await self._stop_tree()
+            self._store.close()
+            self._store = None
+        if self._directory is not None:
+            self._directory.close()
+            self._directory = None
+
+    async def _stop_tree(self) -> None:
+        node = self.node
+        node.stopping = True
+        if self._root is not None:
+            assert self._ended is not None
+            self.runtime.exit(self._root, SHUTDOWN)
+            await asyncio.wait([self._ended], timeout=STOP_S)
+        _close(node.sockets)
+        await self.runtime.shutdown()
+        deadline_s = asyncio.get_running_loop().time() + FLUSH_S
+        while node.protocols and asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(0.005)
+        for transport in list(node.protocols.values()):
+            transport.abort()
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    def _settings(self) -> BrokerSettings:
+        config = self.config
+        assert self._directory is not None
+        return BrokerSettings(
+            handshake_s=config.handshake_s,
+            frame_max_bytes=config.frame_max,
+            channel_max=config.channel_max,
+            heartbeat_s=config.heartbeat_s,
+            message_bytes_max=config.message_bytes_max,
+            consumer_timeout_ms=config.consumer_timeout_ms or 0,
+            connections_max=config.connections_max or 0,
+            connection_channels_max=config.connection_channels_max or 0,
+            product=config.product,
+            product_version=config.product_version,
+            cluster_name=config.cluster_name or f"leveret@{self._directory.node_id}",
+            default_user=config.default_user,
+            default_password=config.default_pass,
+            default_user_tags=config.default_user_tags,
+            default_permissions=config.default_permissions,
+            default_vhost=config.default_vhost,
+            loopback_users=frozenset(config.loopback_users),
+        )
+
+
+def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:
+    """Return the child spec of a broker under a service's own supervisor.
+
+    Its start is acknowledged when clients can connect, and its end stops the broker.
+
+    Args:
+        config: as for ``Broker``.
+        options: further fields of ``ChildSpec``; ``id`` is ``broker`` by default.
+    """
+    service = ServiceSpec(_serve, (config,), waits_for_ready=True, stop_timeout_s=STOP_S + 4)
+    given: dict[str, Any] = {"id": "broker", "shutdown": STOP_S + 5, **options}
+    return ChildSpec(actor_class=Service, args=(service,), **given)
+
+
+async def _serve(service: Service, config: Config | None) -> None:
+    async with Broker(config) as broker:
+        service.ready(broker)
+        await broker.wait_ended()
+
+
+def _close(sockets: list[socket.socket]) -> None:
+    for each in sockets:
+        each.close()

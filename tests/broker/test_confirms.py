@@ -1,0 +1,152 @@
+"""Which publishes wait for which queues, and how the answers are worded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.amqp.methods import BasicAck
+from leveret.broker.confirms import Confirms
+
+
+def frames(confirms: Confirms) -> list[tuple[str, int, bool]]:
+    return [
+        ("ack" if isinstance(each, BasicAck) else "nack", each.delivery_tag, each.multiple)
+        for each in confirms.take_frames()
+    ]
+
+
+def test_a_single_answer_is_not_multiple() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(1), 1, ["q"])
+
+    confirms.answer("q", [(1, 1)], ok=True)
+
+    assert frames(confirms) == [("ack", 1, False)]
+
+
+def test_all_below_the_smallest_waiting_number_go_as_one_frame_and_the_rest_singly() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(3), 3, ["a"])
+    confirms.wait(confirms.number(1), 1, ["b"])
+    confirms.wait(confirms.number(2), 2, ["a"])
+
+    confirms.answer("a", [(1, 3), (5, 2)], ok=True)
+
+    assert frames(confirms) == [("ack", 3, True), ("ack", 5, False), ("ack", 6, False)]
+
+
+def test_a_run_for_two_queues_is_safe_when_both_have_said_so() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(2), 2, ["a", "b"])
+
+    confirms.answer("a", [(1, 2)], ok=True)
+    assert frames(confirms) == []
+
+    confirms.answer("b", [(1, 2)], ok=True)
+    assert frames(confirms) == [("ack", 2, True)]
+
+
+def test_one_refusal_refuses_the_run() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(1), 1, ["a", "b"])
+
+    confirms.answer("a", [(1, 1)], ok=False)
+    confirms.answer("b", [(1, 1)], ok=True)
+
+    assert frames(confirms) == [("nack", 1, False)]
+
+
+def test_an_ack_does_not_run_over_a_nack_below_it() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(1), 1, ["a"])
+    confirms.wait(confirms.number(1), 1, ["b"])
+    confirms.wait(confirms.number(1), 1, ["b"])
+
+    confirms.answer("a", [(1, 1)], ok=False)
+    confirms.answer("b", [(2, 1), (3, 1)], ok=True)
+
+    assert frames(confirms) == [("ack", 2, False), ("ack", 3, False), ("nack", 1, False)]
+
+
+@pytest.mark.parametrize(("deleted", "word"), [(True, "ack"), (False, "nack")])
+def test_what_an_ended_queue_owes_is_confirmed_only_if_it_was_deleted(
+    deleted: bool, word: str
+) -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(2), 2, ["q"])
+
+    assert confirms.gone("q", deleted)
+
+    assert frames(confirms) == [(word, 2, True)]
+    assert confirms.waiting_count == 0
+
+
+def test_part_of_a_run_may_be_answered_alone() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(5), 5, ["q"])
+
+    confirms.answer("q", [(2, 2)], ok=True)
+    assert frames(confirms) == [("ack", 2, False), ("ack", 3, False)]
+
+    confirms.answer("q", [(1, 1), (4, 2)], ok=True)
+    assert frames(confirms) == [("ack", 5, True)]
+
+
+def test_answers_of_strangers_and_repeated_answers_change_nothing() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(1), 1, ["q"])
+
+    confirms.answer("other", [(1, 1)], ok=True)
+    assert frames(confirms) == []
+
+    confirms.answer("q", [(1, 1)], ok=True)
+    confirms.answer("q", [(1, 1)], ok=True)
+    assert frames(confirms) == [("ack", 1, False)]
+
+
+@given(st.data())
+def test_every_number_is_answered_exactly_once_and_with_the_right_word(data: Any) -> None:
+    queues = ["a", "b", "c"]
+    confirms = Confirms()
+    owed: dict[str, list[int]] = {queue: [] for queue in queues}
+    refused: set[int] = set()
+    told: dict[int, str] = {}
+
+    def take() -> None:
+        for word, tag, multiple in frames(confirms):
+            first = 1 if multiple else tag
+            for number in range(first, tag + 1):
+                if multiple and number in told:
+                    continue
+                assert number not in told
+                told[number] = word
+
+    for _ in range(data.draw(st.integers(1, 12))):
+        count = data.draw(st.integers(1, 4))
+        targets = data.draw(st.lists(st.sampled_from(queues), unique=True))
+        first = confirms.number(count)
+        if targets:
+            confirms.wait(first, count, targets)
+        else:
+            confirms.settle_now(first, count)
+        for queue in targets:
+            owed[queue] += range(first, first + count)
+        queue = data.draw(st.sampled_from(queues))
+        some = data.draw(st.integers(0, 5))
+        ok = data.draw(st.booleans())
+        numbers, owed[queue] = owed[queue][:some], owed[queue][some:]
+        confirms.answer(queue, [(number, 1) for number in numbers], ok)
+        if not ok:
+            refused.update(numbers)
+        take()
+    for queue in queues:
+        confirms.gone(queue, ok=True)
+    take()
+
+    assert sorted(told) == list(range(1, confirms.next_seqno))
+    assert {number for number, word in told.items() if word == "nack"} == refused
+    assert confirms.waiting_count == 0

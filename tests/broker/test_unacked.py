@@ -1,0 +1,100 @@
+"""Deliveries that wait for a settlement, against a plain dict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.amqp.errors import PreconditionFailed
+from leveret.broker.unacked import Source, Unacked
+
+A = Source("queue a", b"ctag")
+B = Source("queue b", None)
+
+
+def test_tags_ascend_over_all_sources_and_no_ack_deliveries_use_them_up() -> None:
+    unacked = Unacked()
+
+    firsts = [unacked.add(A, [7, 8]), unacked.skip(3), unacked.add(B, [1])]
+
+    assert firsts == [1, 3, 6]
+    assert unacked.take_to(6) == [(A, [7, 8]), (B, [1])]
+
+
+def test_an_unknown_tag_stops_a_batch_and_leaves_what_comes_after_it() -> None:
+    unacked = Unacked()
+    unacked.add(A, [10, 11, 12, 13])
+
+    assert unacked.take([1, 9, 3, 4]) == ([(A, [10])], 9)
+
+    assert unacked.take_all() == [(A, [11, 12, 13])]
+
+
+@pytest.mark.parametrize("tag", [0, 2, 9])
+def test_an_unknown_single_tag_is_refused_with_rabbitmqs_text(tag: int) -> None:
+    unacked = Unacked()
+    unacked.add(A, [5])
+
+    with pytest.raises(PreconditionFailed, match=f"unknown delivery tag {tag}$"):
+        unacked.take_single(tag)
+
+
+def test_multiple_needs_its_own_tag_even_if_lower_ones_are_outstanding() -> None:
+    unacked = Unacked()
+    unacked.add(A, [1, 2])
+    unacked.take_single(2)
+
+    with pytest.raises(PreconditionFailed):
+        unacked.take_to(2)
+
+    assert len(unacked) == 1
+
+
+def test_multiple_with_tag_zero_takes_all_and_may_take_nothing() -> None:
+    unacked = Unacked()
+    assert unacked.take_to(0) == []
+
+    unacked.add(A, [1, 2])
+    assert unacked.take_to(0) == [(A, [1, 2])]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 4)),
+        st.tuples(st.just("skip"), st.integers(1, 3)),
+        st.tuples(st.just("take"), st.lists(st.integers(0, 30), max_size=4)),
+        st.tuples(st.just("to"), st.integers(0, 30)),
+        st.tuples(st.just("single"), st.integers(0, 30)),
+    )
+)
+
+
+@given(STEPS)
+def test_it_agrees_with_a_dict(steps: list) -> None:  # type: ignore[type-arg]
+    unacked, model, tag, seq = Unacked(), {}, 1, 100
+    for what, argument in steps:
+        if what == "add":
+            seqs = list(range(seq, seq + argument))
+            assert unacked.add(A, seqs) == tag
+            model.update(zip(range(tag, tag + argument), seqs, strict=True))
+            tag, seq = tag + argument, seq + argument
+        elif what == "skip":
+            assert unacked.skip(argument) == tag
+            tag += argument
+        elif what == "take":
+            expected, bad = [], -1
+            for each in argument:
+                if each not in model:
+                    bad = each
+                    break
+                expected.append(model.pop(each))
+            assert unacked.take(list(argument)) == ([(A, expected)] if expected else [], bad)
+        elif what == "to" and (argument in model or argument == 0):
+            taken = [each for each in sorted(model) if each <= argument or argument == 0]
+            expected = [model.pop(each) for each in taken]
+            assert unacked.take_to(argument) == ([(A, expected)] if expected else [])
+        elif what == "single" and argument in model:
+            assert unacked.take_single(argument) == [(A, [model.pop(argument)])]
+        assert len(unacked) == len(model)
+        assert unacked.oldest_tag() == min(model, default=None)
