@@ -172,7 +172,7 @@ def contents(draw: st.DrawFn) -> list[bytes]:
     """Draw the frames of one publish, the body in parts of any size."""
     channel, key, properties = draw(CHANNELS), draw(KEYS), draw(PROPERTIES)
     parts = draw(
-        st.one_of(st.binary(max_size=20).map(lambda body: [body]), st.lists(st.binary(max_size=9)))
+        st.one_of(st.binary(max_size=45).map(lambda body: [body]), st.lists(st.binary(max_size=9)))
     )
     size = sum(map(len, parts))
     bits = draw(st.sampled_from([b"\0", b"\0", b"\1"]))
