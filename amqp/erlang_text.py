@@ -48,8 +48,8 @@ def tagged(tag: str, number: int, column: int = 0) -> str:
 
 
 def column_after(text: str) -> int:
-    """Return how many characters stand on the last line of ``text``."""
-    return len(text) - text.rfind("\n") - 1
+    """Return how many characters Erlang counts on the last line of ``text``: one per octet."""
+    return len(text[text.rfind("\n") + 1 :].encode("utf-8", "surrogateescape"))
 
 
 def _quoted(data: bytes) -> str:
