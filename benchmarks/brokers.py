@@ -1,0 +1,162 @@
+"""Brokers of a benchmark: started on free ports in temporary folders, stopped at the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+READY = re.compile(r"leveret \S+ ready: amqp://(\S+):(\d+) data=.* kernel=(\S+)")
+START_S = 60.0
+STOP_S = 15.0
+RABBITMQ = "rabbitmq-server"
+
+
+class Broker(NamedTuple):
+    """A running broker; ``pid`` is the root of its processes."""
+
+    name: str
+    host: str
+    port: int
+    pid: int
+
+
+class StartError(Exception):
+    """A broker did not come up."""
+
+
+def leveret_command() -> list[str]:
+    """Return how to run this checkout's ``leveret`` with the interpreter that runs the benchmark."""
+    return [sys.executable, "-m", "leveret"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment for processes of ours: the root's ``amqp`` must not shadow py-amqp."""
+    return os.environ | {"PYTHONSAFEPATH": "1"} | more
+
+
+@contextmanager
+def leveret(kernel: str) -> Iterator[Broker]:
+    """Run Leveret with one of its kernels."""
+    with tempfile.TemporaryDirectory(prefix="leveret-bench") as folder:
+        command = [
+            *leveret_command(),
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            f"{folder}/data",
+        ]
+        command += ["--log-level", "error"]
+        process = subprocess.Popen(
+            command,
+            env=environment(LEVERET_KERNEL=kernel),
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            found = READY.match(line := process.stdout.readline())
+            if found is None or found[3] != kernel:
+                raise StartError(f"leveret with kernel {kernel} did not start: {line.strip()}")
+            yield Broker(f"leveret-{kernel}", found[1], int(found[2]), process.pid)
+        finally:
+            _stop(process)
+            process.stdout.close()
+
+
+@contextmanager
+def rabbitmq() -> Iterator[Broker]:
+    """Run RabbitMQ as a node of its own, with its defaults and no plugins."""
+    folder = Path(tempfile.mkdtemp(prefix="rabbitmq-bench"))
+    folder.chmod(0o777)  # the server runs as user rabbitmq
+    port = _free_port()
+    node = f"leveret_bench_{os.getpid()}@localhost"
+    settings = {
+        "RABBITMQ_NODENAME": node,
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+    }
+    (folder / "plugins").write_text("[].\n")
+    process = subprocess.Popen(
+        [RABBITMQ],
+        env=os.environ | settings,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _await_amqp("127.0.0.1", port, process)
+        yield Broker("rabbitmq", "127.0.0.1", port, process.pid)
+    finally:
+        _signal_tree(process.pid)
+        _stop(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def rabbitmq_is_installed() -> bool:
+    """Return whether there is a RabbitMQ to compare with."""
+    return shutil.which(RABBITMQ) is not None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await_amqp(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until connection.start comes."""
+    end_s = time.monotonic() + START_S
+    while time.monotonic() < end_s:
+        if process.poll() is not None:
+            raise StartError(f"{RABBITMQ} ended with {process.returncode}")
+        try:
+            with socket.create_connection((host, port), 5) as probe:
+                probe.sendall(b"AMQP\x00\x00\x09\x01")
+                if probe.recv(1) == b"\x01":
+                    return
+        except OSError:
+            time.sleep(0.2)
+    raise StartError(f"{RABBITMQ} was not ready within {START_S:g} s")
+
+
+def _signal_tree(root: int) -> None:
+    """End what the wrapper scripts started: they do not hand a signal on."""
+    from leveret.server.perf.cpu import descendants
+
+    for pid in descendants(root)[1:]:
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "beam.smp":
+                os.kill(pid, signal.SIGTERM)
+        except OSError:
+            continue
+
+
+def _stop(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    if process.poll() is None and process.args != [RABBITMQ]:
+        process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,146 @@
+"""Figures: medians, ratios to RabbitMQ, bars met or missed, and the file they are kept in."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scenarios import BARS
+
+import leveret
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+MEASURES = ("msgs_per_s", "broker_cpu_us_per_msg", "latency_us.p50", "latency_us.p99")
+REFERENCE = "rabbitmq"
+
+
+def machine() -> dict[str, Any]:
+    """Describe where the figures come from."""
+    cpu = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
+    memory = _read("/proc/meminfo").split()[1:2]
+    return {
+        "cpu": cpu[0].partition(":")[2].strip() if cpu else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_kb": int(memory[0]) if memory else None,
+        "kernel": platform.release(),
+        "system": platform.platform(),
+    }
+
+
+def versions(with_rabbitmq: bool) -> dict[str, str]:
+    """Name what ran."""
+    found = {"leveret": leveret.__version__, "python": sys.version.split()[0]}
+    if with_rabbitmq:
+        found["rabbitmq"] = _output("rabbitmqctl", "version").splitlines()[-1:][0]
+    return found
+
+
+def commit() -> str:
+    """Return the commit, with ``+`` when files that count differ from it."""
+    name = _output("git", "-C", str(HERE), "rev-parse", "--short", "HEAD").strip() or "unknown"
+    changed = _output("git", "-C", str(HERE), "status", "--porcelain", "--untracked-files=no")
+    return name + ("+" if changed.strip() else "")
+
+
+def write(name: str, rounds: list[dict[str, Any]], about: dict[str, Any]) -> Path:
+    """Keep every round; return the file."""
+    RESULTS.mkdir(exist_ok=True)
+    now = datetime.now(UTC)
+    target = RESULTS / f"{now:%Y-%m-%d}-{about['commit'].rstrip('+')}-{name}.json"
+    document = {"date": f"{now:%Y-%m-%dT%H:%MZ}", **about, "medians": medians(rounds)}
+    document["rounds"] = rounds
+    target.write_text(json.dumps(document, indent=1) + "\n")
+    return target
+
+
+def medians(rounds: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return scenario -> broker -> measure -> median over the rounds."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    pairs = {(each["scenario"], each["target"]): None for each in rounds}
+    for scenario, target in pairs:
+        own = [each for each in rounds if (each["scenario"], each["target"]) == (scenario, target)]
+        values = {measure: _values(own, measure) for measure in MEASURES}
+        found.setdefault(scenario, {})[target] = {
+            measure: statistics.median(given) for measure, given in values.items() if given
+        }
+    return found
+
+
+def judge(
+    found: dict[str, dict[str, dict[str, float]]], rates_count: bool
+) -> list[tuple[str, str, str, float, float, bool]]:
+    """Return (scenario, broker, measure, ratio, bar, met) for all that has a bar.
+
+    Args:
+        found: of ``medians``.
+        rates_count: whether the generator is fast enough for messages per second to mean anything.
+    """
+    judged = []
+    for scenario, brokers in found.items():
+        reference, bar = brokers.get(REFERENCE), BARS.get(scenario)
+        for name, own in brokers.items():
+            if reference is None or bar is None or name == REFERENCE:
+                continue
+            pure = name.endswith("-py")
+            limits = [("broker_cpu_us_per_msg", bar.cpu[pure], True)]
+            if bar.rate is not None and rates_count:
+                limits.append(("msgs_per_s", bar.rate[pure], False))
+            if bar.latency:
+                limits += [("latency_us.p50", 1.0, True), ("latency_us.p99", 1.0, True)]
+            for measure, limit, is_most in limits:
+                if measure in own and reference.get(measure):
+                    ratio = own[measure] / reference[measure]
+                    met = ratio <= limit if is_most else ratio >= limit
+                    judged.append((scenario, name, measure, ratio, limit, met))
+    return judged
+
+
+def table(found: dict[str, dict[str, dict[str, float]]], rates_count: bool) -> str:
+    """Return the medians and, where RabbitMQ ran too, the ratios against the bars."""
+    lines = [f"{'':6} {'broker':12} {'msg/s':>12} {'CPU µs/msg':>11} {'p50 µs':>9} {'p99 µs':>9}"]
+    for scenario, brokers in found.items():
+        for name, own in brokers.items():
+            cells = [own.get(measure) for measure in MEASURES]
+            shown = [
+                f"{cells[0]:12,.0f}" if cells[0] is not None else " " * 12,
+                f"{cells[1]:11.3f}" if cells[1] is not None else " " * 11,
+                *(f"{cell:9,.0f}" if cell is not None else " " * 9 for cell in cells[2:]),
+            ]
+            lines.append(f"{scenario:6} {name:12} {' '.join(shown)}")
+    if judged := judge(found, rates_count):
+        lines += ["", f"{'':6} {'broker':12} {'measure':22} {'ratio':>8} {'bar':>8}"]
+    for scenario, name, measure, ratio, limit, met in judged:
+        verdict = "" if met else "  MISSED"
+        lines.append(f"{scenario:6} {name:12} {measure:22} {ratio:8.3f} {limit:8.3f}{verdict}")
+    return "\n".join(lines)
+
+
+def _values(rounds: list[dict[str, Any]], measure: str) -> list[float]:
+    values = []
+    for each in rounds:
+        value: Any = each
+        for part in measure.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if isinstance(value, int | float):
+            values.append(float(value))
+    return values
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _output(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout

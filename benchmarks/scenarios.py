@@ -1,0 +1,101 @@
+"""The catalogue: what each scenario does as options of ``leveret perf``, and the bars it must meet.
+
+The keys and the work are those of the neutral load generator that ``--loadgen`` takes, so results of
+both can be laid side by side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Scenario(NamedTuple):
+    """One scenario; ``count`` is per publisher at scale 1."""
+
+    about: str
+    options: str
+    count: int
+
+
+TEN = ",".join(f"bench.{number}" for number in range(10))
+
+SCENARIOS: dict[str, Scenario] = {
+    "a16": Scenario("publish only, 16 B", "-s 16 -y 0 -u bench", 200_000),
+    "a1k": Scenario("publish only, 1 KiB", "-s 1024 -y 0 -u bench", 150_000),
+    "b16": Scenario("publish and consume, auto-ack, 16 B", "-s 16 -a -u bench", 200_000),
+    "b1k": Scenario("publish and consume, auto-ack, 1 KiB", "-s 1024 -a -u bench", 150_000),
+    "b64k": Scenario("publish and consume, auto-ack, 64 KiB", "-s 65536 -a -u bench", 20_000),
+    "c1k": Scenario("manual ack, prefetch 200", "-s 1024 -q 200 -u bench", 100_000),
+    "c1kv": Scenario("as c1k, message-id and size vary", "-s 1024 -q 200 --vary -u bench", 100_000),
+    "d1k": Scenario(
+        "persistent, confirms, window 1000, publish only",
+        "-s 1024 -f persistent -c 1000 -y 0 -ad false -u bench",
+        100_000,
+    ),
+    "d1kc": Scenario(
+        "persistent, confirms, window 1000, manual ack",
+        "-s 1024 -f persistent -c 1000 -q 200 -ad false -u bench",
+        60_000,
+    ),
+    "e1k": Scenario("drain of a backlog, 1 KiB", "-s 1024 -a --consume-after -u bench", 1_000_000),
+    "f10": Scenario(
+        "fan-out to 10 queues", f"-s 1024 -a -t fanout -e bench.f -y 10 -u {TEN}", 20_000
+    ),
+    "g1": Scenario(
+        "topic, 1000 bindings, 1000 keys",
+        f"-s 1024 -a -t topic -e bench.t -y 10 -u {TEN} --bindings 1000",
+        100_000,
+    ),
+    "gu": Scenario(
+        "topic, 1000 bindings, a key per message",
+        f"-s 1024 -a -t topic -e bench.t -y 10 -u {TEN} --bindings 1000 --keys 100000",
+        100_000,
+    ),
+    "h2k": Scenario("2000 msg/s, manual ack", "-s 1024 -q 200 -r 2000 -u bench", 16_000),
+    "j4": Scenario(
+        "4 publishers, 4 consumers, 4 queues",
+        "-s 1024 -q 200 -x 4 -y 4 -qp bench.%d -qpt 4",
+        30_000,
+    ),
+    "k50": Scenario(
+        "50 publishers awaiting each confirm, 50 consumers, 50 queues",
+        "-s 256 -c 1 -q 50 -x 50 -y 50 -qp bench.%d -qpt 50",
+        400,
+    ),
+}
+
+SCALES = {"e1k": 0.3}
+"""Of those that run shorter by default, and are judged so."""
+
+
+class Bar(NamedTuple):
+    """What must hold against RabbitMQ in the same run, for the C kernel and the pure one.
+
+    Attributes:
+        cpu: CPU per message at most, as a fraction of RabbitMQ's.
+        rate: messages per second at least, as a multiple of RabbitMQ's; None: not judged.
+        latency: whether p50 and p99 may not exceed RabbitMQ's.
+    """
+
+    cpu: tuple[float, float]
+    rate: tuple[float, float] | None = None
+    latency: bool = False
+
+
+BARS: dict[str, Bar] = {
+    "a16": Bar((0.12, 0.20), (7, 4.5)),
+    "b16": Bar((0.12, 0.20), (7, 4.5)),
+    "b1k": Bar((0.12, 0.20), (7, 4.5)),
+    "b64k": Bar((0.8, 0.8), (0.9, 0.9)),
+    "c1k": Bar((0.12, 0.20), (6, 4)),
+    "c1kv": Bar((0.12, 0.28), (6, 3)),
+    "e1k": Bar((0.12, 0.20), (8, 5)),
+    "f10": Bar((0.12, 0.22), (6, 4)),
+    "g1": Bar((0.12, 0.22), (6, 4)),
+    "gu": Bar((0.25, 0.35), (4, 2.5)),
+    "h2k": Bar((0.6, 0.75), None, latency=True),
+    "j4": Bar((0.12, 0.20), (6, 4)),
+    "k50": Bar((0.6, 0.75), (1.5, 1.25)),
+}
+
+DEFAULT = list(BARS)
