@@ -62,9 +62,16 @@ def _booting(init: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Supervisor(Driver):
-    """Starts children, starts them again by OTP's rules, and stops them in order."""
+    """Starts children, starts them again by OTP's rules, and stops them in order.
+
+    Attributes:
+        partner: an actor it is linked with whose exit ends it as its parent's would. A subclass that
+            has one sets it in ``init``.
+    """
 
     __slots__ = ()
+
+    partner: Ref | None = None
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -110,7 +117,9 @@ class Supervisor(Driver):
             log.error("supervisor received unexpected message=%r sender=%s", message, sender)
 
     def _handle_exit(self, message: Exit) -> None:
-        if message.sender is self.parent:
+        if message.sender is self.parent or (
+            self.partner is not None and message.sender is self.partner
+        ):
             self._perform(self.kernel.stop_all(), partial(self._end, message.reason))
         else:
             now_s = self.runtime.clock.monotonic_s()

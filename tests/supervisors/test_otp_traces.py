@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from supervisors.player import FakeDriver, Plan, Player
+from supervisors.stage import Stage
+
 
 def test_the_kernel_gives_the_recorded_trace(
-    scenario: dict[str, Any], player: Any, make_fake: Any, plan: Any
+    scenario: dict[str, Any],
 ) -> None:
     def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        return plan(row["starts"], row["on_shutdown"]), ()
+        return Plan(row["starts"], row["on_shutdown"]), ()
 
-    trace = player(scenario, make_fake, start_of).play()
+    trace = Player(scenario, FakeDriver, start_of).play()
 
     assert trace == scenario["trace"]
 
 
-def test_real_actors_give_the_recorded_trace(
-    scenario: dict[str, Any], player: Any, stage: Any, plan: Any
-) -> None:
+def test_real_actors_give_the_recorded_trace(scenario: dict[str, Any], stage: Stage) -> None:
     def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        return stage.actor_class, (stage, row["id"], plan(row["starts"], row["on_shutdown"]))
+        return stage.actor_class, (stage, row["id"], Plan(row["starts"], row["on_shutdown"]))
 
-    trace = player(scenario, stage.boot_with, start_of).play()
+    trace = Player(scenario, stage.boot_with, start_of).play()
 
     assert trace == scenario["trace"]
     stage.close()

@@ -10,6 +10,7 @@ from leveret.supervisors.dynamic import make_kernel
 from leveret.supervisors.effects import Start, Stop
 from leveret.supervisors.intensity import add_restart
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from supervisors.player import FakeDriver
 
 SIMPLE = "simple_one_for_one"
 DELAYED = ("permanent", 3.0)
@@ -373,7 +374,7 @@ def test_restarts_of_a_dynamic_child_are_counted_over_all_its_lives(drive: Any, 
     assert driver.kernel.restart_counts == {}
 
 
-def test_45_and_46_in_each_dialect(child: Any, make_fake: Any) -> None:
+def test_45_and_46_in_each_dialect(child: Any) -> None:
     cases = [
         ("otp", "transient", ("shutdown", "x"), False),
         ("otp", "permanent", ("shutdown", "x"), True),
@@ -384,7 +385,7 @@ def test_45_and_46_in_each_dialect(child: Any, make_fake: Any) -> None:
     ]
     for dialect, restart, how, is_reported in cases:
         a = child("a", restart=restart, on_shutdown=how)
-        driver = make_fake(SupervisorSpec(children=(a,), dialect=dialect))
+        driver = FakeDriver(SupervisorSpec(children=(a,), dialect=dialect))
         driver.boot()
         driver.shutdown()
         assert reports(driver) == ([("shutdown_error", how)] if is_reported else [])

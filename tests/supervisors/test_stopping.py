@@ -1,0 +1,187 @@
+"""How children are stopped: in which order, how long they have, and what is found out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.actors.runtime import Runtime
+from leveret.actors.signals import Crash
+from leveret.supervisors.requests import StartChild, TerminateChild
+from leveret.supervisors.spec import ChildSpec
+from leveret.supervisors.supervisor import Supervisor
+from leveret.testing.virtual_clock import VirtualClock
+from supervisors.people import SIMPLE, Slow, Worker, child_refs, crash, one
+
+
+@pytest.mark.parametrize(
+    ("shutdown", "needs_s", "expected"),
+    [
+        (5.0, 3.0, [("b", "shutdown", 3.0), ("a", "shutdown", 3.0)]),
+        (2, 3.0, [("a", "shutdown", 2.0)]),
+        (0, 3.0, [("a", "shutdown", 0.0)]),
+        ("infinity", 15.0, [("b", "shutdown", 15.0), ("a", "shutdown", 15.0)]),
+        ("brutal_kill", 3.0, [("a", "shutdown", 0.0)]),
+    ],
+)
+def test_42_to_45_a_child_has_its_time_and_the_next_waits_for_its_death(
+    runtime: Runtime, clock: VirtualClock, start: Any, shutdown: Any, needs_s: float, expected: Any
+) -> None:
+    ends: list[Any] = []
+    spec = one(
+        ChildSpec("a", Worker, (ends, "a")),
+        ChildSpec("b", Slow, (ends, "b", needs_s), shutdown=shutdown),
+    )
+    ref, _ = start(spec)
+
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    clock.jump(20)
+
+    assert ends == expected
+    assert (runtime.actor_count, clock.pending_count) == (1, 0)
+
+
+def test_47_a_child_that_unlinked_itself_is_stopped_all_the_same(
+    runtime: Runtime, start: Any, ask: Any
+) -> None:
+    ends: list[Any] = []
+    ref, _ = start(one(ChildSpec("a", Worker, (ends, "a"))))
+    runtime.send(child_refs(ref)["a"], lambda actor: actor.unlink(actor.parent))
+    runtime.run_until_idle()
+
+    answer = ask(ref, TerminateChild("a"))
+    runtime.run_until_idle()
+
+    assert (answer.result(), ends) == ("ok", [("a", "shutdown", 0.0)])
+
+
+def test_47_also_one_that_unlinks_itself_in_its_last_moment(
+    runtime: Runtime, start: Any, ask: Any
+) -> None:
+    class Sneaky(Worker):
+        def terminate(self, reason: Any) -> None:
+            self.unlink(self.parent)
+
+    ref, _ = start(one(ChildSpec("a", Sneaky)))
+
+    answer = ask(ref, TerminateChild("a"))
+    runtime.run_until_idle()
+
+    assert answer.result() == "ok"
+
+
+def test_48_during_a_stop_of_all_the_real_reason_is_reported(
+    runtime: Runtime, clock: VirtualClock, start: Any
+) -> None:
+    ends: list[Any] = []
+    reports: list[Any] = []
+    spec = one(
+        ChildSpec("a", Worker),
+        ChildSpec("b", Slow, (ends, "b", 3.0)),
+        on_report=lambda r: reports.append((r.context, r.spec.id, type(r.reason))),
+    )
+    ref, _ = start(spec)
+    victim = child_refs(ref)["a"]
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    runtime.run_until_idle()
+
+    runtime.send(victim, crash)
+    clock.jump(4)
+
+    assert reports == [("shutdown_error", "a", Crash)]
+    assert (ref.is_alive, runtime.started_count) == (False, 4)
+
+
+def test_49_dynamic_children_stop_in_parallel_under_one_time_out(
+    runtime: Runtime, clock: VirtualClock, start: Any
+) -> None:
+    ends: list[Any] = []
+    reports: list[Any] = []
+    template = ChildSpec("a", Slow, (ends,), shutdown=2.0)
+    spec = one(template, strategy=SIMPLE, on_report=reports.append)
+    ref, _ = start(spec)
+    for name, needs_s in (("x", 1.0), ("y", 1.5), ("z", 60.0), ("w", 60.0)):
+        runtime.call_inline(ref, StartChild((name, needs_s)))
+
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    clock.jump(1.9)
+    assert ref.is_alive
+    clock.jump(0.1)
+
+    assert not ref.is_alive
+    assert ends == [("x", "shutdown", 1.0), ("y", "shutdown", 1.5)]
+    assert [(r.context, r.reason, r.count) for r in reports] == [("shutdown_error", "killed", 2)]
+
+
+def test_a_stop_of_very_many_children_is_cut_into_turns(runtime: Runtime, start: Any) -> None:
+    ends: list[Any] = []
+    ref, _ = start(one(ChildSpec("a", Worker, (ends,)), strategy=SIMPLE))
+    for number in range(1_234):
+        runtime.call_inline(ref, StartChild((number,)))
+
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    runtime.run_until_idle()
+
+    assert sorted(end[0] for end in ends) == list(range(1_234))
+    assert runtime.actor_count == 1
+
+
+@pytest.mark.parametrize("reason", ["shutdown", "normal", ("shutdown", "x"), "boom"])
+def test_50_the_supervisor_ends_with_its_parents_reason(
+    runtime: Runtime, start: Any, reason: Any
+) -> None:
+    ends: list[Any] = []
+    ref, _ = start(one(ChildSpec("a", Worker, (ends, "a"))))
+    seen: list[Any] = []
+    runtime.watch(ref, seen.append)
+
+    runtime.exit(ref, reason, ref.cell.parent)
+    runtime.run_until_idle()
+
+    assert (seen, ends) == ([reason], [("a", "shutdown", 0.0)])
+
+
+def test_50_a_supervisor_without_a_parent_obeys_whoever_is_outside(runtime: Runtime) -> None:
+    ref = runtime.spawn(Supervisor, one(ChildSpec("a", Worker)))
+
+    runtime.exit(ref, "shutdown")
+    runtime.run_until_idle()
+
+    assert runtime.actor_count == 0
+
+
+def test_52_a_killed_supervisor_takes_its_children_along(runtime: Runtime, start: Any) -> None:
+    ends: list[Any] = []
+    got: list[Any] = []
+
+    class Stubborn(Slow):
+        def handle_mail(self, message: Any, sender: Any) -> None:
+            got.append(message.reason)
+
+    spec = one(
+        ChildSpec("a", Worker, (ends, "a")),
+        ChildSpec("b", Stubborn, (ends, "b", 1.0)),
+    )
+    ref, _ = start(spec)
+    refs = child_refs(ref)
+
+    runtime.exit(ref, "kill")
+    runtime.run_until_idle()
+
+    assert (ends, got) == ([("a", "killed", 0.0)], ["killed"])
+    assert (refs["a"].is_alive, refs["b"].is_alive) == (False, True)
+
+
+def test_52_also_while_it_stops_a_child(runtime: Runtime, start: Any, ask: Any) -> None:
+    ref, _ = start(one(ChildSpec("a", Slow, ([], "a", 60.0), shutdown="infinity")))
+    child = child_refs(ref)["a"]
+    signals: list[Any] = []
+    runtime.send(child, lambda actor: setattr(actor, "handle_mail", lambda m, _: signals.append(m)))
+    ask(ref, TerminateChild("a"))
+    runtime.run_until_idle()
+
+    runtime.exit(ref, "kill")
+    runtime.run_until_idle()
+
+    assert [signal.reason for signal in signals] == ["shutdown", "killed"]

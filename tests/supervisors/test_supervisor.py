@@ -1,0 +1,183 @@
+"""How supervisors start, what they say to strangers, and what they report."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from leveret.actors.actor import IGNORE, OtpActor
+from leveret.actors.runtime import Runtime
+from leveret.actors.signals import Crash, Ignored, Started, StartFailed
+from leveret.supervisors.requests import StartChild
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+from leveret.testing.virtual_clock import VirtualClock
+from supervisors.people import SIMPLE, Above, Late, Refusing, Slow, Worker, child_refs, crash, one
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        ({"intensity": -1}, ("supervisor_data", ("invalid_intensity", -1))),
+        (
+            {"children": (ChildSpec("a", Worker),) * 2},
+            ("start_spec", ("duplicate_child_name", "a")),
+        ),
+        ({"strategy": SIMPLE}, ("bad_start_spec", ())),
+    ],
+)
+def test_2_4_28_a_bad_spec_fails_the_start_before_any_child(
+    runtime: Runtime, flags: Any, reason: Any
+) -> None:
+    class Bad(Supervisor):
+        def init(self) -> SupervisorSpec:
+            return SupervisorSpec(**flags)
+
+    results: list[Any] = []
+    runtime.start_link(None, Bad, (), results.append)
+
+    assert (results, runtime.actor_count) == ([StartFailed(reason)], 0)
+
+
+def test_a_supervisor_that_returns_no_spec_does_not_start(runtime: Runtime, start: Any) -> None:
+    _, results = start("one_for_one")
+
+    assert results == [StartFailed(("bad_return", ("Supervisor", "init", "one_for_one")))]
+
+
+def test_an_init_may_build_on_the_one_it_overrides(runtime: Runtime) -> None:
+    class Base(Supervisor):
+        def init(self, *children: ChildSpec) -> SupervisorSpec:
+            return SupervisorSpec(children=children, intensity=7)
+
+    class Derived(Base):
+        def init(self, name: str) -> SupervisorSpec:
+            return super().init(ChildSpec(name, Worker))
+
+    ref = runtime.spawn(Derived, "a")
+
+    assert list(child_refs(ref)) == ["a"]
+    assert ref.cell.actor.kernel.spec.intensity == 7
+    assert runtime.actor_count == 2
+
+
+def test_9_a_supervisor_may_ignore_its_start(runtime: Runtime) -> None:
+    class Unwanted(Supervisor):
+        def init(self) -> Any:
+            return IGNORE
+
+    results: list[Any] = []
+    parent = runtime.spawn(Above)
+    runtime.start_link(parent, Unwanted, (), results.append)
+    runtime.run_until_idle()
+
+    assert (results, parent.cell.actor.mail) == ([Ignored()], [])
+
+
+def test_8_77_a_failed_boot_answers_only_after_the_siblings_are_stopped(
+    runtime: Runtime, clock: VirtualClock, start: Any
+) -> None:
+    ends: list[Any] = []
+    spec = one(ChildSpec("a", Slow, (ends, "a", 3.0)), ChildSpec("b", Refusing))
+
+    _, results = start(spec)
+
+    clock.jump(2.9)
+    assert results == []
+    clock.jump(0.2)
+    failed = ("shutdown", ("failed_to_start_child", "b", "nope"))
+    assert (results, ends) == ([StartFailed(failed)], [("a", "shutdown", 3.0)])
+
+
+def test_77_a_boot_waits_for_children_that_answer_later(runtime: Runtime, start: Any) -> None:
+    seen: list[Any] = []
+    spec = one(ChildSpec("a", Late, (seen,)), ChildSpec("b", Late, (seen,)))
+    ref, results = start(spec)
+    assert (len(seen), results) == (1, [])
+
+    for n in (0, 1):
+        runtime.send(seen[n], "ready")
+        runtime.run_until_idle()
+
+    assert results == [Started(ref, None)]
+    assert list(child_refs(ref).values()) == seen
+
+
+def test_a_child_that_cannot_even_be_made_is_a_start_that_failed(
+    runtime: Runtime, start: Any, ask: Any
+) -> None:
+    class Broken(OtpActor):
+        def __init__(self) -> None:
+            raise ValueError("broken")
+
+    ref, _ = start(one())
+
+    for broken in (Broken, "no class"):
+        answer = ask(ref, StartChild(ChildSpec("a", broken)))
+        runtime.run_until_idle()
+        outcome, (reason, _) = answer.result()
+        assert (outcome, type(reason)) == ("error", Crash)
+    assert child_refs(ref) == {}
+
+
+def test_10_the_exit_of_a_stranger_is_ignored(runtime: Runtime, start: Any) -> None:
+    ref, _ = start(one(ChildSpec("a", Worker)))
+    stranger = runtime.spawn(Worker)
+    runtime.exit(ref, "shutdown", stranger)
+    runtime.run_until_idle()
+
+    assert ref.is_alive
+
+
+def test_11_other_messages_are_logged_and_the_supervisor_lives(
+    runtime: Runtime, start: Any, ask: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    ref, _ = start(one())
+    runtime.send(ref, "hello")
+    answer = ask(ref, "hello?")
+    runtime.run_until_idle()
+
+    assert answer.result() == ("error", ("unknown_request", "hello?"))
+    assert [record.message.split(" sup")[0].split(" sender")[0] for record in caplog.records] == [
+        "supervisor received unexpected message='hello'",
+        "supervisor received unexpected request='hello?'",
+    ]
+    assert ref.is_alive
+
+
+def test_70_reports_are_structured_log_records(
+    runtime: Runtime, start: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = ChildSpec(
+        "inner", Supervisor, (one(ChildSpec("a", Worker), intensity=0),), type="supervisor"
+    )
+    with caplog.at_level(logging.ERROR, "leveret.supervisors.reports"):
+        ref, _ = start(one(inner))
+        child = child_refs(child_refs(ref)["inner"])["a"]
+        runtime.send(child, crash)
+        runtime.run_until_idle()
+
+    records = [record for record in caplog.records if record.name == "leveret.supervisors.reports"]
+    first = records[0]
+    assert (first.levelname, first.supervisor_context) == ("ERROR", "child_terminated")
+    assert first.supervisor_name == "Above > Supervisor > inner"
+    assert first.supervisor_reason == Crash(ValueError("boom"))
+    offender = first.supervisor_offender
+    assert (offender["pid"], offender["id"], offender["restart"]) == (child, "a", "permanent")
+    contexts = [record.supervisor_context for record in records]
+    assert contexts == ["child_terminated", "shutdown", "child_terminated"]
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", SIMPLE])
+def test_69_started_children_are_progress_but_not_dynamic_ones(
+    runtime: Runtime, start: Any, caplog: pytest.LogCaptureFixture, strategy: str
+) -> None:
+    with caplog.at_level(logging.INFO, "leveret.supervisors.reports"):
+        ref, _ = start(one(ChildSpec("a", Worker), strategy=strategy))
+        if strategy == SIMPLE:
+            runtime.call_inline(ref, StartChild())
+
+    found = [(r.levelname, r.supervisor_context) for r in caplog.records]
+    assert found == ([] if strategy == SIMPLE else [("INFO", "progress")])
