@@ -240,7 +240,7 @@ class Reader(GenServer):
         )
         self.handshake = None
         self.state = "opening"
-        self.call(self.node.connections, StartChild((self.name,)), self._connection_started, None)
+        self.call(self.node.connections, StartChild((self.name, self.ref)), self._connection_started, None)
 
     def _connection_started(self, answer: Any) -> None:
         """The supervisor of the channels is there: the connection is open."""
@@ -248,7 +248,6 @@ class Reader(GenServer):
             self._say_close(InternalError(), 0)
             return
         self.channels_sup = answer[1]
-        self.link(answer[1])
         self.state = "running"
         self.node.connection_opened(self)
         self.send_method(ConnectionOpenOk())
@@ -394,7 +393,8 @@ class Reader(GenServer):
     def _say_close(self, error: ProtocolError, method: int) -> None:
         self._write_close(error, method)
         self.state = "closing"
-        self.scanner.stepwise = False
+        # After an error the old one is done for; the answer begins with a frame of its own.
+        self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
         wait_s = CLOSING_WAIT_S
         if self.opened is not None and self.opened.heartbeat_s:
             wait_s = min(wait_s, self.opened.heartbeat_s)
@@ -435,8 +435,6 @@ class Reader(GenServer):
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.inlet.close()
-        if self.channels_sup is not None:
-            self.exit(self.channels_sup, SHUTDOWN)
         self.node.connection_closed(self.ref)
 
     def send_method(self, method: Method) -> None:

@@ -39,6 +39,7 @@ from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
     from leveret.broker.node import Node
     from leveret.broker.vhosts import VHost
 
@@ -159,10 +160,12 @@ class ConnectionsSup(Supervisor):
 
 
 class ConnectionSup(Supervisor):
-    """Keeps the channels of one connection."""
+    """Keeps the channels of one connection; ends with its reader."""
 
-    def init(self, name: str) -> SupervisorSpec:
+    def init(self, name: str, reader: Ref) -> SupervisorSpec:
         """Start without children."""
+        self.partner = reader
+        self.link(reader)
         return _CHANNELS
 
 
@@ -179,7 +182,7 @@ _CONNECTION: Final = ChildSpec(
     ConnectionSup,
     restart="temporary",
     type="supervisor",
-    label=lambda name: f"connection:{name}",
+    label=lambda name, reader: f"connection:{name}",
 )
 _CHANNELS: Final = SupervisorSpec(
     "simple_one_for_one",
