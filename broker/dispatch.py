@@ -104,7 +104,8 @@ class Dispatch(GenServer):
         expiries = self._deadlines(publish)
         taken, base, safe = 0, -1, True
         consumers = self._consumers
-        if not self._ready and consumers is not None and consumers.active:
+        nothing_waits = not self._ready and not self._putting_back
+        if nothing_waits and consumers is not None and consumers.active:
             limit = count if expiries else _within_budget(publish)
             taken, base, safe = self._deliver_straight(messages, limit, persistent, expiries)
         unsafe_from = count if safe else 0
@@ -144,7 +145,7 @@ class Dispatch(GenServer):
         """
         consumers = self._consumers
         assert consumers is not None
-        room = 0 if self._putting_back else consumers.room_for(limit)
+        room = consumers.room_for(limit)
         if not room:
             consumers.block_all()
             return 0, -1, True
@@ -197,7 +198,10 @@ class Dispatch(GenServer):
             return
         if self._putting_back:
             self._put_back_some(TURN_MESSAGES)
-        self._go_on()
+        if self._putting_back:
+            self._continue()
+        else:
+            self._go_on()
 
     def _go_on(self, _: Resident | None = None) -> None:
         """Do what became possible: drop what has expired at the head, deal out the rest."""

@@ -1,0 +1,156 @@
+"""A queue under test: its supervisor and pair on a runtime driven by hand, and channels to talk to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.broker import mail
+from leveret.broker.outlet import ChannelLimiter, Outlet
+from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.queue_sup import QueueSup
+from leveret.queue_backing.backing_queue import BackingQueue
+from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.testing.virtual_clock import VirtualClock
+
+
+class Inbox(OtpActor):
+    """An actor that keeps what it is sent."""
+
+    def init(self, box: list[Any]) -> None:
+        self.box = box
+
+    def handle_mail(self, message: object, sender: Ref | None) -> None:
+        self.box.append(message)
+
+
+class Channel:
+    """What a channel does to a queue, and what it got from it."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.box: list[Any] = []
+        self.ref = rig.runtime.spawn(Inbox, self.box, label="channel")
+        self.outlet = Outlet()
+        self.limiter = ChannelLimiter()
+
+    def send(self, message: object) -> None:
+        self.rig.runtime.send(self.rig.queue, message)
+
+    def ask(self, request: object) -> Any:
+        answer = self.rig.runtime.call_inline(self.rig.queue, request)
+        self.rig.settle()
+        return answer
+
+    def publish(
+        self,
+        *bodies: bytes,
+        persistent: bool = False,
+        seqno: int = 0,
+        expirations: list[int | None] | None = None,
+    ) -> None:
+        messages = [(b"origin", b"head", body) for body in bodies]
+        size_bytes = sum(map(len, bodies))
+        self.send(mail.Publish(messages, persistent, self.ref, size_bytes, seqno, expirations))
+
+    def consume(self, tag: bytes, **changes: Any) -> Any:
+        spec: dict[str, Any] = {"no_ack": False, "exclusive": False, "priority": 0, "prefetch": 0}
+        spec.update(owner=self.rig.owner, arguments={}, user="guest")
+        spec.update(changes)
+        return self.ask(
+            mail.Consume(self.ref, tag=tag, limiter=self.limiter, outlet=self.outlet, **spec)
+        )
+
+    def ack(self, tag: bytes | None, *seqs: int) -> None:
+        self.limiter.in_flight -= len(seqs) if tag is not None else 0
+        self.send(mail.Ack(self.ref, tag, list(seqs)))
+        self.rig.settle()
+
+    def requeue(self, tag: bytes | None, *seqs: int) -> None:
+        self.limiter.in_flight -= len(seqs) if tag is not None else 0
+        self.send(mail.Requeue(self.ref, tag, list(seqs)))
+        self.rig.settle()
+
+    def take(self, kind: type) -> list[Any]:
+        """Let everything settle; take the mails of one kind out of the box."""
+        self.rig.settle()
+        taken = [message for message in self.box if type(message) is kind]
+        self.box[:] = [message for message in self.box if type(message) is not kind]
+        return taken
+
+    def bodies(self, tag: bytes | None = None) -> list[bytes]:
+        """Take what was delivered to one consumer (or to all): the bodies."""
+        return [message[2] for d in self._take_deliveries(tag) for message in d.messages]
+
+    def deliveries(self, tag: bytes | None = None) -> list[tuple[bytes, int | None, bool]]:
+        """Take what was delivered: body, seq, redelivered."""
+        got = []
+        for d in self._take_deliveries(tag):
+            seqs = d.seqs or [None] * len(d.messages)
+            got += [
+                (message[2], seq, position < d.redelivered)
+                for position, (message, seq) in enumerate(zip(d.messages, seqs, strict=True))
+            ]
+        return got
+
+    def _take_deliveries(self, tag: bytes | None) -> list[mail.Deliver]:
+        every = self.take(mail.Deliver)
+        self.box += [d for d in every if tag is not None and d.consumer != tag]
+        return [d for d in every if tag is None or d.consumer == tag]
+
+    def die(self, reason: object = "shutdown") -> None:
+        self.rig.runtime.exit(self.ref, reason)
+        self.rig.settle()
+
+
+class Rig:
+    """One queue in vhost '/' named 'q'."""
+
+    def __init__(
+        self,
+        make_backing: Callable[[], BackingQueue] = MemoryQueue,
+        is_exclusive: bool = False,
+        **entry: Any,
+    ) -> None:
+        self.clock = VirtualClock()
+        self.runtime = Runtime(clock=self.clock)
+        self.owner = self.runtime.spawn(Inbox, [], label="reader")
+        self.deleted: list[QueueEntry] = []
+        self.entry = QueueEntry(
+            "/",
+            "q",
+            exclusive=self.owner if is_exclusive else None,
+            on_deleted=self.deleted.append,
+            **entry,
+        )
+        self.sup = self.runtime.spawn(QueueSup, self.entry, make_backing, label="queue:q")
+        self.settle()
+
+    @property
+    def queue(self) -> Ref:
+        assert self.entry.ref is not None
+        return self.entry.ref
+
+    def settle(self) -> None:
+        self.runtime.run_until_idle()
+
+    def channel(self) -> Channel:
+        return Channel(self)
+
+    def stat(self) -> tuple[int, int]:
+        """Ready messages and consumers, without touching x-expires."""
+        answer: tuple[int, int] = self.runtime.call_inline(self.queue, mail.Stat(touch=False))
+        self.settle()
+        return answer
+
+    def info(self) -> dict[str, Any]:
+        answer: dict[str, Any] = self.runtime.call_inline(self.queue, mail.Info())
+        return answer
+
+
+def longs(**arguments: int) -> dict[str, tuple[str, Any]]:
+    """Queue arguments of integer type, ``x_expires=5`` for ``x-expires``."""
+    return {name.replace("_", "-"): ("l", value) for name, value in arguments.items()}
