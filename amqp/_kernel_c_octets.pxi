@@ -37,7 +37,7 @@ cdef enum:
     EXPIRATION = 1 << 8
     TIMESTAMP = 1 << 6
     USER_ID = 1 << 4
-    UNUSED = 3
+    CONTINUATION = 1
     LOOKED_AT = HEADERS | PRIORITY | REPLY_TO | EXPIRATION | USER_ID
 
 
@@ -103,11 +103,11 @@ cdef int mode_of(const uint8_t *p, Py_ssize_t size) noexcept:
     if size < HEAD_BYTES_MIN:
         return -1
     flags = u16(p + 12)
-    if flags & UNUSED:
+    if flags & CONTINUATION:
         return -1
     if flags & LOOKED_AT:
         mode = EXAMINE
-    while bit > UNUSED:
+    while bit > 2:
         if flags & bit:
             if bit == HEADERS:
                 if end - at < 4:

@@ -31,7 +31,7 @@ _HEADERS: Final = 1 << 13
 _DELIVERY_MODE: Final = 1 << 12
 _PRIORITY: Final = 1 << 11
 _TIMESTAMP: Final = 1 << 6
-_UNUSED: Final = 3
+_CONTINUATION: Final = 1
 _LOOKED_AT: Final = _HEADERS | _PRIORITY | 1 << 9 | 1 << 8 | 1 << 4  # reply-to, expiration, user-id
 _SHORTSTR: Final = 0
 _TABLE: Final = -1
@@ -65,7 +65,7 @@ def mode_of(head: bytes, flags: int) -> int:
 
 def _plan(flags: int) -> _Plan:
     """Return widths before delivery-mode, widths from it on, and the mode without it."""
-    if flags & _UNUSED:
+    if flags & _CONTINUATION:
         raise frame_errors.malformed_properties()
     bits = [1 << place for place in range(15, 1, -1) if flags & 1 << place]
     before = tuple(_WIDTHS.get(bit, _SHORTSTR) for bit in bits if bit > _DELIVERY_MODE)

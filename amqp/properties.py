@@ -2,7 +2,8 @@
 
 A content header is ``class:u16 weight:u16 body_size:u64 flags:u16 properties``; a message keeps it as
 it came (``head``) and it is forwarded untouched. Properties that are set stand in the order of their
-flags, from bit 15 down. Bits 1 and 0 must be 0 (bit 0 would announce a second word of flags).
+flags, from bit 15 down. Bit 1 means nothing, bit 0 would announce a second word of flags and is
+refused.
 
 ``examine`` runs for every message that carries headers, a priority, an expiration and the like, so it
 walks the head once, stops behind the last property of interest and leaves headers undecoded.
@@ -45,7 +46,7 @@ _KINDS: Final[dict[str, int]] = {
     "cluster_id": _SHORTSTR,
 }
 _BITS: Final = {name: 1 << 15 - place for place, name in enumerate(_KINDS)}
-_UNUSED: Final = 3
+_CONTINUATION: Final = 1
 _EXAMINED: Final = ("delivery_mode", "priority", "reply_to", "expiration", "user_id")
 
 
@@ -158,7 +159,7 @@ _plans: Final[dict[int, tuple[tuple[int, Any], ...]]] = {}  # 2 ** 14 at most
 
 def _plan(flags: int) -> tuple[tuple[int, Any], ...]:
     """Return kinds and places in the result (None: of no interest) as far as anything is of interest."""
-    if flags & _UNUSED:
+    if flags & _CONTINUATION:
         raise malformed_properties()
     steps = [
         (kind, _EXAMINED.index(name) if name in _EXAMINED else None)
@@ -187,7 +188,7 @@ def decode_properties(head: bytes) -> Properties:
                 setattr(properties, name, value)
     except (IndexError, error):
         raise malformed_properties() from None
-    if at != len(head) or flags & _UNUSED:
+    if at != len(head) or flags & _CONTINUATION:
         raise malformed_properties()
     return properties
 
