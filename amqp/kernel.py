@@ -56,6 +56,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -96,12 +97,19 @@ def _compiled() -> Any:
         ImportError: it is not there, or was made from another source than the one beside it.
     """
     module = import_module("leveret.amqp._kernel_c")
-    source = Path(__file__).with_name("_kernel_c.pyx")
-    if source.exists() and sha256(source.read_bytes()).hexdigest() != module.SOURCE_HASH:
+    folder = Path(__file__).parent
+    source = folder / "_kernel_c.pyx"
+    parts = (source, *sorted(folder.glob("_kernel_c_*.pxi")))
+    if source.exists() and _hash_of(parts) != module.SOURCE_HASH:
         stale = "leveret.amqp._kernel_c is older than its source: install Leveret again"
         warnings.warn(stale, RuntimeWarning, stacklevel=2)
         raise ImportError(stale)
     return module
+
+
+def _hash_of(sources: Iterable[Path]) -> str:
+    """Return what ``setup.py`` compiles in as SOURCE_HASH."""
+    return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 if TYPE_CHECKING:
