@@ -291,16 +291,22 @@ class Channel:
     def settle(self, *queues: str) -> list[Event]:
         """Return all that came until each queue and this channel have answered once more."""
         for queue in queues:
-            self.ok("queue.declare", queue=queue, passive=True)
+            self.ready(queue)
         self.ok("channel.flow", active=True)
         came = list(self.connection.waiting[self.number])
         self.connection.waiting[self.number].clear()
         return came
 
     def ready(self, queue: str) -> int:
-        """Return how many messages the queue has ready."""
-        count: int = self.ok("queue.declare", queue=queue, passive=True).message_count
-        return count
+        """Return how many messages the queue has ready, once it says the same twice.
+
+        RabbitMQ's queue answers the first question before publishes that wait in its mailbox.
+        """
+        counts = [-2, -1]
+        while counts[-1] != counts[-2]:
+            reply = self.ok("queue.declare", queue=queue, passive=True)
+            counts.append(reply.message_count)
+        return counts[-1]
 
     def get(self, queue: str, *, no_ack: bool = True) -> Event:
         return self.ok("basic.get", queue=queue, no_ack=no_ack)

@@ -184,6 +184,8 @@ def test_a_thousand_sockets_that_never_log_in(
     target: BrokerUnderTest, healthy: Callable[[], None]
 ) -> None:
     """They cost at most 10 MB and are closed at the handshake time-out of 10 s."""
+    if target.kind == "rabbitmq":
+        pytest.skip("a RabbitMQ with 1,024 file descriptors loses its memory monitor over this")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     before, started = _resident_bytes(target), time.monotonic()
