@@ -165,8 +165,6 @@ class Runtime(Lifecycle):
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
         self.run_until_idle()
-        if self._coming is not None:
-            self._coming.cancel()
 
     async def _emptied(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
         """Wait until no actor is left, or the time is over."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import OtpActor
+from leveret.actors.cell import DEAD_CELL
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import Crash, Exit
@@ -245,6 +246,7 @@ def test_a_dead_ref_says_so_and_stays_a_key(runtime: Runtime) -> None:
     runtime.run_until_idle()
 
     assert not ref.is_alive
+    assert ref.cell is DEAD_CELL  # or every ref in somebody's table would keep a cell
     assert table[ref] == 1
     assert "dead" in repr(ref)
     assert str(ref).startswith("(leveret/")

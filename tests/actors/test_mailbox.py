@@ -180,6 +180,20 @@ async def test_one_call_soon_serves_any_number_of_mails() -> None:
     await runtime.shutdown()
 
 
+async def test_a_drain_by_hand_takes_the_place_of_the_one_on_its_way() -> None:
+    import asyncio
+
+    runtime = Runtime()
+    runtime.send(runtime.spawn(OtpActor, name="x"), "unknown message, so it dies")
+    runtime.run_until_idle()
+    assert runtime.drains == 1
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert runtime.drains == 1
+    assert runtime.actor_count == 0
+
+
 def test_after_drain_runs_once_after_all_mail_and_survives_its_own_failures(
     runtime: Runtime, caplog: Any
 ) -> None:
@@ -257,6 +271,19 @@ def test_run_as_is_a_turn_of_the_actor(runtime: Runtime, mortal_class: Any) -> N
     assert reasons == [Crash(ValueError("invalid literal for int() with base 10: 'x'"))]
     runtime.run_as(ref, seen.append, "too late")
     assert seen == ["data"]
+    assert runtime.dead_letters == 1
+
+
+def test_run_as_does_not_run_an_actor_that_an_exit_signal_waits_for(
+    runtime: Runtime, mortal_class: Any
+) -> None:
+    seen: list[Any] = []
+    ref = runtime.spawn(mortal_class, seen)
+
+    runtime.exit(ref, "kill")
+    runtime.run_as(ref, seen.append, "data")
+
+    assert seen == []
     assert runtime.dead_letters == 1
 
 
