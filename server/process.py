@@ -107,7 +107,7 @@ class DataDirectory:
                 draft = path.with_suffix(".new")
                 draft.write_text(f"{uuid.uuid4()}\n", "ascii")
                 draft.replace(path)
-            return uuid.UUID(path.read_text("ascii").strip())
+            return stored_node_id(self.path)
         except OSError as error:
             raise self._unusable(error) from error
         except ValueError as error:
@@ -116,6 +116,16 @@ class DataDirectory:
     def _unusable(self, error: OSError) -> DataDirectoryError:
         reason = (error.strerror or str(error)).lower()
         return DataDirectoryError(f"data directory {self.path} is not writable: {reason}")
+
+
+def stored_node_id(data_dir: Path) -> uuid.UUID:
+    """Return the UUID that a data directory holds.
+
+    Raises:
+        OSError: there is none.
+        ValueError: it is damaged.
+    """
+    return uuid.UUID((data_dir / NODE).read_text("ascii").strip())
 
 
 def bind(addresses: Sequence[Address]) -> list[socket.socket]:

@@ -18,15 +18,16 @@ from typing import Any, Final
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.core import log as logs
-from leveret.core.errors import ConfigError
+from leveret.core.errors import ConfigError, StoreError
 from leveret.server import conf_file
-from leveret.server.broker import Broker
+from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.config import Config
-from leveret.server.process import AddressUnavailableError, DataDirectoryError
+from leveret.server.process import AddressUnavailableError
 
 log = logging.getLogger(__name__)
 
 EX_UNAVAILABLE: Final = 69
+EX_SOFTWARE: Final = 70
 EX_CONFIG: Final = 78
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -42,7 +43,8 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
         given: fields of ``Config`` from the command line.
 
     Returns:
-        0 after a clean stop, 69 when a port is in use, 78 when the data directory cannot be used.
+        0 after a clean stop, 69 when a port is in use, 70 when the broker failed, 78 when the data
+        directory cannot be used.
 
     Raises:
         ConfigError: the configuration cannot be used.
@@ -58,10 +60,12 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
         raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
     try:
         asyncio.run(_serve(config))
-    except DataDirectoryError as error:
+    except StoreError as error:
         return _fail(EX_CONFIG, error)
     except AddressUnavailableError as error:
         return _fail(EX_UNAVAILABLE, error)
+    except BrokerFailedError as error:
+        return _fail(EX_SOFTWARE, error)
     finally:
         logs.release(handlers)
     return 0
@@ -81,9 +85,26 @@ async def _serve(config: Config) -> None:
             f"data={config.data_dir} kernel={KERNEL_NAME}",
             flush=True,
         )
-        await stop.wait()
+        await _stopped_or_ended(stop, broker)
         log.info("stopping")
     log.info("stopped")
+
+
+async def _stopped_or_ended(stop: asyncio.Event, broker: Broker) -> None:
+    """Wait for a signal.
+
+    Raises:
+        BrokerFailedError: the broker's tree has ended by itself.
+    """
+    waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(broker.wait_ended())]
+    try:
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _stop(stop: asyncio.Event, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:

@@ -1,0 +1,112 @@
+"""Rows for the operator, with rabbitmqctl's column names, out of the broker's own objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.amqp.tables import plain, type_name
+from leveret.server.admin import Row
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Field, Table
+    from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.reader import Reader
+    from leveret.routing.bindings import Binding
+    from leveret.routing.exchange import Exchange
+    from leveret.supervisors.tree import Node as TreeNode
+
+
+def triples(table: Table) -> list[list[Any]]:
+    """Return a field table as ``[name, type, value]`` lists, tables inside likewise."""
+    return [[name, type_name(field), _value(field)] for name, field in table.items()]
+
+
+def _value(field: Field) -> Any:
+    letter, content = field
+    if letter == "F":
+        return triples(content)
+    if letter == "A":
+        return [[type_name(each), _value(each)] for each in content]
+    return plain(field)
+
+
+def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
+    """Return a queue; ``figures`` is its own answer, empty when it does not run."""
+    kind = entry.arguments.get("x-queue-type")
+    return {
+        **figures,
+        "name": entry.name,
+        "durable": entry.durable,
+        "auto_delete": entry.auto_delete,
+        "exclusive": entry.exclusive is not None,
+        "arguments": triples(entry.arguments),
+        "pid": _pid(entry.ref),
+        "owner_pid": _pid(entry.exclusive),
+        "state": entry.state,
+        "type": kind[1].decode("utf-8", "replace") if kind is not None else "classic",
+        "policy": "",
+    }
+
+
+def exchange(found: Exchange) -> Row:
+    """Return an exchange."""
+    return {
+        "name": found.name,
+        "type": found.type,
+        "durable": found.durable,
+        "auto_delete": found.auto_delete,
+        "internal": found.internal,
+        "arguments": triples(found.arguments),
+        "policy": "",
+    }
+
+
+def binding(found: Binding) -> Row:
+    """Return a binding."""
+    return {
+        "source_name": found.source,
+        "source_kind": "exchange",
+        "destination_name": found.destination,
+        "destination_kind": found.kind,
+        "routing_key": found.key.decode("utf-8", "backslashreplace"),
+        "arguments": triples(found.arguments),
+    }
+
+
+def implicit_binding(queue_name: str) -> Row:
+    """Return the default exchange's binding of a queue."""
+    return {
+        "source_name": "",
+        "source_kind": "exchange",
+        "destination_name": queue_name,
+        "destination_kind": "queue",
+        "routing_key": queue_name,
+        "arguments": [],
+    }
+
+
+def connection(reader: Reader) -> Row:
+    """Return a connection."""
+    opened = reader.opened
+    return reader.info() | {
+        "protocol": [0, 9, 1],
+        "ssl": False,
+        "client_properties": triples(opened.client_properties) if opened is not None else [],
+    }
+
+
+def actor(node: TreeNode) -> Row:
+    """Return a place in the supervision tree."""
+    return {
+        "depth": node.depth,
+        "name": node.label,
+        "actor": node.actor_class,
+        "type": node.type,
+        "state": node.state,
+        "restarts": node.restarts,
+        "mailbox": node.mailbox,
+    }
+
+
+def _pid(ref: object | None) -> str:
+    return "" if ref is None else str(ref)
