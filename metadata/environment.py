@@ -6,6 +6,7 @@ kept out by the lock of the data directory, which is not this module's.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from pathlib import Path
@@ -35,6 +36,7 @@ class Environment:
 
     def __init__(self, directory: Path, map_bytes: int) -> None:
         self._directory = directory
+        self._data = directory / "data.mdb"
         self._lock = threading.Lock()
         self._claim: tuple[int, int] | None = self._take_claim()
         try:
@@ -85,29 +87,44 @@ class Environment:
             raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
 
     def _check(self) -> None:
-        info, page_bytes = self._lmdb.info(), self._lmdb.stat()["psize"]
-        size_bytes = (self._directory / "data.mdb").stat().st_size
-        if size_bytes < (info["last_pgno"] + 1) * page_bytes and info["last_txnid"] > 0:
-            # Reading behind the end of a mapped file kills the process.
-            raise StoreError(
-                f"metadata in {self._directory} is cut off: {size_bytes} bytes, "
-                f"{(info['last_pgno'] + 1) * page_bytes} expected"
-            )
+        self._check_length()
         if self._lmdb.stat()["entries"] == 0:
-            self.commit(
-                [
-                    (FORMAT_KEY, packed(FORMAT)),
-                    (NODE_KEY, packed(uuid.uuid4().hex)),
-                    (BOOT_KEY, packed(0)),
-                    (QUEUE_KEY, packed(0)),
-                ]
-            )
+            self._make()
         found = self.own(FORMAT_KEY)
         if found > FORMAT:
             raise StoreError(
                 f"metadata in {self._directory} has format {found}, "
                 f"this version of Leveret reads up to {FORMAT}"
             )
+
+    def _check_length(self) -> None:
+        """Refuse a file that was cut off, and make a good one as long as its map.
+
+        Reading behind the end of a mapped file kills the process, so a short file must be found
+        before. LMDB alone would leave it open: it does not write pages that one transaction both
+        takes and frees, so a good file could be shorter than it says. A (sparse) file of the map's
+        length never is.
+        """
+        info, page_bytes = self._lmdb.info(), self._lmdb.stat()["psize"]
+        size_bytes, used_bytes = self._data.stat().st_size, (info["last_pgno"] + 1) * page_bytes
+        if size_bytes < used_bytes and info["last_txnid"] > 0:
+            raise StoreError(
+                f"metadata in {self._directory} is cut off: "
+                f"{size_bytes} bytes, {used_bytes} expected"
+            )
+        if size_bytes < info["map_size"]:
+            os.truncate(self._data, info["map_size"])
+
+    def _make(self) -> None:
+        first = {FORMAT_KEY: FORMAT, NODE_KEY: uuid.uuid4().hex, BOOT_KEY: 0, QUEUE_KEY: 0}
+        self.commit([(key, packed(value)) for key, value in first.items()])
+        # The names of new files are on disk only when their directories are.
+        for directory in (self._directory, self._directory.parent):
+            descriptor = os.open(directory, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def own(self, key: bytes) -> Any:
         """Return one of the store's own values."""
@@ -143,11 +160,19 @@ class Environment:
                 try:
                     self._write(changes)
                 except lmdb.MapFullError:
-                    self._lmdb.set_mapsize(self._lmdb.info()["map_size"] * 2)
+                    self._grow()
                 except lmdb.Error as error:
                     raise StoreError(f"metadata cannot be written: {error}") from error
                 else:
                     return
+
+    def _grow(self) -> None:
+        map_bytes = self._lmdb.info()["map_size"] * 2
+        try:
+            os.truncate(self._data, map_bytes)
+        except OSError as error:
+            raise StoreError(f"metadata cannot grow to {map_bytes} bytes: {error}") from error
+        self._lmdb.set_mapsize(map_bytes)
 
     def _write(self, changes: list[Change]) -> None:
         with self._lmdb.begin(write=True) as transaction:

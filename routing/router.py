@@ -47,12 +47,24 @@ def route(
         headers: its headers table; None when not decoded (then look at ``needs_headers``).
     """
     if exchange.name == DEFAULT_EXCHANGE:
-        return Routed(topology.queues_named(keys), False)
+        return Routed(_queues_named(topology, keys), False)
     found: dict[Any, Any] = {}
     exchange.matcher.match(keys, headers, found)
     if found and not exchange.exchange_bindings:
         return Routed(list(found), exchange.matcher.uses_headers)
     return _walk(topology, exchange, keys, headers, found)
+
+
+def _queues_named(topology: Topology, keys: Sequence[bytes]) -> list[Any]:
+    """Return the queues whose names these keys are: the default exchange's routing.
+
+    Only a publish gets here. As an alternate exchange the default one leads nowhere, as in RabbitMQ.
+    """
+    queues = topology.queues
+    names = [key.decode("utf-8", "surrogateescape") for key in keys]
+    if len(names) > 1:
+        names = list(dict.fromkeys(names))
+    return [queues[name] for name in names if name in queues]
 
 
 def _walk(

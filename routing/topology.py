@@ -9,7 +9,6 @@ whoever keeps routes compares it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from leveret.amqp.errors import NotFound
@@ -78,12 +77,6 @@ class Topology:
         if entry is None:
             raise NotFound(f"no queue '{name}' in vhost '{self.vhost}'")
         return entry
-
-    def queues_named(self, keys: Iterable[bytes]) -> list[Any]:
-        """Return the queues whose names these keys are: the default exchange's routing."""
-        queues = self.queues
-        names = (key.decode("utf-8", "surrogateescape") for key in keys)
-        return [queues[name] for name in dict.fromkeys(names) if name in queues]
 
     def bindings(self) -> list[Binding]:
         """Return all bindings of the vhost, without the default exchange's implicit ones."""

@@ -314,16 +314,55 @@ def test_a_file_that_is_no_lmdb_file_is_refused_and_can_be_tried_again(
             opened()
 
 
-def test_a_file_that_was_cut_off_is_refused(opened, owner: Owner, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_is_refused_wherever_the_cut_is(
+    opened, owner: Owner, tmp_path: Path
+) -> None:
     store = opened()
-    written(store, owner, [GlobalParameterRow("big", "v" * 100_000)])
+    written(store, owner, [GlobalParameterRow("big", "v" * 20_000), *ROWS])
+    written(store, owner, [GlobalParameterRow(str(number), "v" * 500) for number in range(50)])
+    used = 4096 * (store._environment._lmdb.info()["last_pgno"] + 1)
     store.close()
     data = tmp_path / "metadata" / "data.mdb"
     whole = data.read_bytes()
-    data.write_bytes(whole[: len(whole) // 2])
+    assert 15 * 4096 < used < len(whole)
 
-    with pytest.raises(StoreError, match="is cut off"):
-        opened()
+    for cut in (2 * 4096, 3 * 4096 + 7, used // 2, used - 4096, used - 1):
+        data.write_bytes(whole[:cut])
+        with pytest.raises(StoreError, match=f"is cut off: {cut} bytes, {used} expected"):
+            opened()
+    data.write_bytes(whole[:used])
+    assert len(opened().load().global_parameters) == 52
+
+
+def test_pages_taken_and_freed_in_one_transaction_are_no_damage(opened, owner: Owner) -> None:
+    store = opened()
+    big = GlobalParameterRow("big", "v" * 100_000)
+    with store._environment._lock:
+        store.write([VhostRow("first")], [], owner.note(0))
+        store.write([big], [], owner.note(1))
+        store.write([VhostRow("v")], [big], owner.note(2))
+    owner.run(3)
+    store.close()
+
+    assert {each.name for each in opened().load().vhosts} == {"first", "v"}
+
+
+def test_a_map_that_cannot_grow_fails_the_write_and_nothing_else(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object, size_bytes: int) -> None:
+        raise OSError(27, "File too large")
+
+    store = opened(map_bytes=64 * 1024)
+    with monkeypatch.context() as patched:
+        patched.setattr(environment.os, "truncate", refuse)
+        store.write([GlobalParameterRow("big", "v" * 100_000)], [], owner.note("big"))
+        outcome = owner.run(1)[0]
+
+    assert isinstance(outcome, StoreError)
+    assert "metadata cannot grow to 131072 bytes" in str(outcome)
+    written(store, owner, [VhostRow("v")])
+    written(store, owner, [GlobalParameterRow("big", "v" * 100_000)])
 
 
 def test_a_damaged_record_is_refused(opened, owner: Owner, tmp_path: Path) -> None:

@@ -106,6 +106,13 @@ def test_a_missing_alternate_exchange_is_nothing() -> None:
     assert routed(topology, "x", b"k") == []
 
 
+def test_the_default_exchange_as_an_alternate_leads_nowhere() -> None:
+    topology = build({"": "direct"}, ["q"])
+    topology.add_exchange(with_alternate("x", "direct", b""))
+
+    assert routed(topology, "x", b"q") == []
+
+
 def test_a_match_that_leads_nowhere_does_not_wake_the_alternate_exchange() -> None:
     topology = build({"dead end": "direct", "ae": "fanout"}, ["q"])
     topology.add_exchange(with_alternate("x", "fanout", b"ae"))

@@ -65,6 +65,11 @@ def test_arguments_that_differ_in_type_only_make_two_bindings(topology: Topology
     assert topology.bind("x", QUEUE, "q", b"k", {"a": ("A", [("F", {"n": ("d", 1.0)})])}) is None
 
 
+def test_a_nan_among_the_arguments_is_the_same_nan_twice(topology: Topology) -> None:
+    assert topology.bind("x", QUEUE, "q", b"k", {"a": ("d", float("nan"))}) is not None
+    assert topology.bind("x", QUEUE, "q", b"k", {"a": ("d", float("nan"))}) is None
+
+
 def test_missing_ends_are_reported_source_first(topology: Topology) -> None:
     with pytest.raises(NotFound, match=r"^NOT_FOUND - no exchange 'no x' in vhost 'v'$"):
         topology.bind("no x", QUEUE, "no q", b"", {})
