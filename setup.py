@@ -59,7 +59,7 @@ def extensions() -> list[Extension]:
             raise
         return []
     try:
-        made: list[Extension] = cythonize([kernel()], force=True, language_level=3)
+        made: list[Extension] = cythonize([kernel()], force=True, build_dir="build/cython")
     except CompileError as error:
         if COMPILE == "require":
             raise
