@@ -10,7 +10,8 @@ A deleted queue stays for a moment as a lame duck: it answers what still waits i
 (publishes are confirmed, calls get ``NotFound``) and ends ``normal`` behind it.
 
 Differs from RabbitMQ: ``Stat`` waits behind the publishes before it, so that a client which
-publishes and then declares passively finds its messages counted.
+publishes and then declares passively finds its messages counted; ``Resume`` does not overtake the
+``Requeue`` that made the room, so that what comes back is delivered before what is younger.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ _LEVELS: Final[dict[type, int]] = {
     DropExpired: 8,
     Confirmed: 6,
     mail.Ack: 4,
-    mail.Resume: 3,
+    mail.Reject: 4,
+    mail.Requeue: 4,
+    mail.Resume: 4,
     Resident: 3,
     Continue: -1,
     Finish: -2,
@@ -91,7 +94,7 @@ class AmqQueue(Dispatch):
             self.post(channel, mail.QueueUp(entry))
 
     def prioritise(self, message: Any) -> int:
-        """RabbitMQ's priorities, but for ``Stat``."""
+        """RabbitMQ's priorities, but for ``Stat`` and ``Requeue``."""
         kind = type(message)
         if kind is Request:
             return _INFO_LEVEL if type(message.payload) is mail.Info else 0
