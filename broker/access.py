@@ -25,7 +25,6 @@ from leveret.metadata.tables import (
     Row,
     TopicPermissionRow,
     UserRow,
-    VhostRow,
 )
 
 CONFIGURE: Final = "configure"
@@ -72,16 +71,6 @@ class LoginRefused(AccessRefused):
             "For details see the broker logfile."
         )
         self.reason = reason
-
-
-def initial_rows(salt: bytes, name: str = "guest", password: str = "guest") -> list[Row]:
-    """Return what a new broker starts with: vhost ``/`` and one administrator who may do all there."""
-    stored = hash_password(password.encode(), salt)
-    return [
-        VhostRow("/", "Default virtual host"),
-        UserRow(name, stored, tags=["administrator"]),
-        PermissionRow(name, "/", ".*", ".*", ".*"),
-    ]
 
 
 class Access:

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
 from leveret.broker import access as access_module
-from leveret.broker.access import Access, LoginRefused, User, initial_rows
+from leveret.broker.access import Access, LoginRefused, User
 from leveret.broker.patterns import PatternError, compile_pattern
 from leveret.metadata.passwords import SHA512, hash_password
 from leveret.metadata.tables import (
@@ -17,9 +17,15 @@ from leveret.metadata.tables import (
 )
 
 
-def loaded(*rows: object, salt: bytes = b"salt") -> Access:
+GUEST = [
+    UserRow("guest", hash_password(b"guest", b"salt"), tags=["administrator"]),
+    PermissionRow("guest", "/", ".*", ".*", ".*"),
+]
+
+
+def loaded(*rows: object) -> Access:
     contents = Contents()
-    for row in (*initial_rows(salt), *rows):
+    for row in (*GUEST, *rows):
         contents.add(row)  # type: ignore[arg-type]
     access = Access()
     access.load(contents)
@@ -90,8 +96,7 @@ def test_other_users_come_from_anywhere(access: Access) -> None:
 
 def test_loopback_users_can_be_set() -> None:
     access = Access(loopback_users=())
-    for row in initial_rows(b"salt", "admin", "secret")[1:]:
-        access.put(row)  # type: ignore[arg-type]
+    access.put(UserRow("admin", hash_password(b"secret", b"salt")))
 
     assert access.authenticate("admin", "secret", "PLAIN", from_loopback=False).name == "admin"
 
