@@ -16,7 +16,6 @@ from leveret.metadata.tables import (
     UserRow,
 )
 
-
 GUEST = [
     UserRow("guest", hash_password(b"guest", b"salt"), tags=["administrator"]),
     PermissionRow("guest", "/", ".*", ".*", ".*"),
