@@ -100,6 +100,8 @@ def test_pamqp_reads_what_is_written(properties: Properties) -> None:
 
     for field in dataclasses.fields(Properties):
         ours: Any = getattr(properties, field.name)
+        if field.name == "cluster_id" and ours is None:
+            ours = ""  # as pamqp shows an absent one
         if field.name == "headers" and ours:
             ours = {"z": 5, "a": "text"}
         if field.name == "timestamp" and ours is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import struct
@@ -150,10 +151,8 @@ def as_pamqp_reads(field: Field) -> Any:
         case "A":
             value = [as_pamqp_reads(item) for item in value]
         case "S":
-            try:
+            with contextlib.suppress(UnicodeDecodeError):
                 value = value.decode()
-            except UnicodeDecodeError:
-                pass
         case "T":
             value = datetime.datetime.fromtimestamp(value, tz=datetime.UTC)
         case "x":
