@@ -95,8 +95,7 @@ def own_leveret(
 
     yield start
     for node in started:
-        if node.process is not None and node.process.poll() is None:
-            stop_leveret(node)
+        stop_leveret(node)
 
 
 @pytest.fixture
