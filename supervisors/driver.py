@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leveret.actors.signals import StartResult
     from leveret.supervisors.dynamic import DynamicKernel
     from leveret.supervisors.groups import GroupKernel
+    from leveret.supervisors.spec import ChildSpec
 
 BACKLOG_MAILS: Final = 200  # handled per turn
 STOPS: Final = 500  # children told to stop per turn
@@ -145,7 +146,7 @@ class Driver(OtpActor):
 
     def _start(self, effect: Start) -> Any:
         spec = effect.spec
-        label = spec.label if isinstance(spec.label, str) else ""
+        label = "" if spec.label is None else _label_to_keep(spec, effect.args)
         self._answer = PENDING
         try:
             self.runtime.start_link(
@@ -233,3 +234,14 @@ def label_of(actor: OtpActor) -> str:
     kernel = getattr(parent, "kernel", None)
     label = kernel.label_of(actor.ref) if kernel is not None and not cell.label else None
     return label or cell.describe()
+
+
+def _label_to_keep(spec: ChildSpec, args: tuple[Any, ...]) -> str:
+    """Return the label that the child has to carry itself.
+
+    One that is made of the arguments can be made again when somebody asks, except for temporary
+    children, whose arguments are not kept.
+    """
+    if isinstance(spec.label, str):
+        return spec.label
+    return spec.label_of(args) if spec.kind == "temporary" else ""

@@ -37,11 +37,12 @@ NOT_HERE = ("error", "simple_one_for_one")
 class DynamicKernel(Kernel):
     """simple_one_for_one: children by address."""
 
-    __slots__ = ("children", "restart_counts", "template", "waiting")
+    __slots__ = ("args", "children", "restart_counts", "template", "waiting")
 
-    def __init__(self, spec: SupervisorSpec) -> None:
+    def __init__(self, spec: SupervisorSpec, args: tuple[Any, ...] = ()) -> None:
         super().__init__(spec)
         self.template = spec.children[0]
+        self.args = (*self.template.args, *args)
         self.children: dict[Any, tuple[Any, ...] | None] = {}
         self.waiting: dict[Any, Child] | None = None
         self.restart_counts: dict[Any, int] | None = None
@@ -67,7 +68,7 @@ class DynamicKernel(Kernel):
     def start_child(self, extra: Iterable[Any] = ()) -> Operation:
         """Start a child with the template's arguments and ``extra``."""
         spec = self.template
-        args = (*spec.args, *extra)
+        args = (*self.args, *extra)
         answer = yield Start(spec, args)
         if answer.__class__ is Failed:
             return ("error", answer.reason)
@@ -206,8 +207,8 @@ def _is_expected(spec: ChildSpec, reason: Any, dialect: str) -> bool:
     return is_expected_stop(spec, reason, dialect)
 
 
-def make_kernel(spec: SupervisorSpec) -> GroupKernel | DynamicKernel:
-    """Make the kernel for the spec's strategy."""
+def make_kernel(spec: SupervisorSpec, args: tuple[Any, ...] = ()) -> GroupKernel | DynamicKernel:
+    """Make the kernel for the spec's strategy; its children get ``args`` after their own."""
     if spec.strategy == "simple_one_for_one":
-        return DynamicKernel(spec)
-    return GroupKernel(spec)
+        return DynamicKernel(spec, args)
+    return GroupKernel(spec, args)

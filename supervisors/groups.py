@@ -26,9 +26,11 @@ class GroupKernel(Kernel):
 
     __slots__ = ("children",)
 
-    def __init__(self, spec: SupervisorSpec) -> None:
+    def __init__(self, spec: SupervisorSpec, args: tuple[Any, ...] = ()) -> None:
         super().__init__(spec)
-        self.children: dict[Hashable, Child] = {c.id: Child(c, c.args) for c in spec.children}
+        self.children: dict[Hashable, Child] = {
+            child.id: Child(child, (*child.args, *args)) for child in spec.children
+        }
 
     def boot(self) -> Operation:
         """Start the children; after a failure stop those already started and say why."""

@@ -6,6 +6,10 @@ A subclass's ``init`` returns its ``SupervisorSpec`` (or IGNORE), as an OTP call
         def init(self, vhost: str) -> SupervisorSpec:
             return SupervisorSpec("one_for_all", 5, 10.0, children=(...))
 
+Where thousands of supervisors are alike, ``init`` returns ``(SPEC, args)`` with one spec made once
+and for all (checking one costs more than starting the supervisor); every child of the spec gets
+``args`` after its own arguments.
+
 ``Supervisor`` itself takes the spec as its argument. The rules are in ``leveret.supervisors.core``,
 what waits for what is in ``leveret.supervisors.driver``; here is what a supervisor is asked and
 told.
@@ -80,21 +84,23 @@ class Supervisor(Driver):
 
     @_booting
     def init(self, *args: Any) -> Any:
-        """Return the spec; subclasses make it of their arguments, or return IGNORE.
+        """Return the spec, or ``(spec, args)``; subclasses make it of their arguments, or IGNORE.
 
         Raises:
             SpecError: the start fails with its kind and reason.
         """
-        (spec,) = args
-        return spec
+        return args[0] if len(args) == 1 else args
 
     def boot(self, spec: Any) -> Any:
         """Start the children, for ``init``."""
         if spec is IGNORE:
             return IGNORE
+        args: tuple[Any, ...] = ()
+        if isinstance(spec, tuple) and len(spec) == 2:
+            spec, args = spec
         if not isinstance(spec, SupervisorSpec):
             self.stop(("bad_return", (type(self).__name__, "init", spec)))
-        self.kernel = make_kernel(spec)
+        self.kernel = make_kernel(spec, args)
         failed = self._advance(self.kernel.boot(), None)
         if failed is PENDING:
             self._when_done(self._booted)

@@ -42,6 +42,25 @@ def test_42_to_45_a_child_has_its_time_and_the_next_waits_for_its_death(
     assert (runtime.actor_count, clock.pending_count) == (1, 0)
 
 
+def test_43_the_time_out_of_one_stop_does_not_reach_into_the_next(
+    runtime: Runtime, clock: VirtualClock, start: Any, ask: Any
+) -> None:
+    ends: list[Any] = []
+    spec = one(
+        ChildSpec("a", Slow, (ends, "a", 1.0), shutdown=2.0),
+        ChildSpec("b", Slow, (ends, "b", 3.0), shutdown="infinity"),
+    )
+    ref, _ = start(spec)
+    ask(ref, TerminateChild("a"))
+    ask(ref, TerminateChild("b"))
+
+    clock.jump(1.5)
+    assert clock.pending_count == 1
+    clock.jump(10)
+
+    assert ends == [("a", "shutdown", 1.0), ("b", "shutdown", 4.0)]
+
+
 def test_47_a_child_that_unlinked_itself_is_stopped_all_the_same(
     runtime: Runtime, start: Any, ask: Any
 ) -> None:
@@ -140,6 +159,24 @@ def test_50_the_supervisor_ends_with_its_parents_reason(
     runtime.run_until_idle()
 
     assert (seen, ends) == ([reason], [("a", "shutdown", 0.0)])
+
+
+def test_the_exit_of_a_partner_ends_the_supervisor_as_its_parents_would(
+    runtime: Runtime, start: Any
+) -> None:
+    class Linked(Supervisor):
+        def init(self, partner: Any) -> Any:
+            self.partner = partner
+            self.link(partner)
+            return one(ChildSpec("a", Worker, (ends, "a")))
+
+    ends: list[Any] = []
+    reader = runtime.spawn(Worker)
+    ref, _ = start(reader, Linked)
+    runtime.exit(reader, "boom")
+    runtime.run_until_idle()
+
+    assert (ref.is_alive, ends) == (False, [("a", "shutdown", 0.0)])
 
 
 def test_50_a_supervisor_without_a_parent_obeys_whoever_is_outside(runtime: Runtime) -> None:

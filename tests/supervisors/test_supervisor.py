@@ -63,6 +63,25 @@ def test_an_init_may_build_on_the_one_it_overrides(runtime: Runtime) -> None:
     assert runtime.actor_count == 2
 
 
+@pytest.mark.parametrize("strategy", ["one_for_one", SIMPLE])
+def test_one_spec_serves_many_supervisors_with_arguments_of_their_own(
+    runtime: Runtime, strategy: str
+) -> None:
+    shared = one(ChildSpec("a", Worker, ([],)), strategy=strategy)
+
+    class Alike(Supervisor):
+        def init(self, name: str) -> Any:
+            return shared, (name,)
+
+    for name in ("x", "y"):
+        ref = runtime.spawn(Alike, name)
+        if strategy == SIMPLE:
+            runtime.call_inline(ref, StartChild())
+        (child,) = child_refs(ref).values()
+        assert child.cell.actor.name == name
+        assert ref.cell.actor.kernel.spec is shared
+
+
 def test_9_a_supervisor_may_ignore_its_start(runtime: Runtime) -> None:
     class Unwanted(Supervisor):
         def init(self) -> Any:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from supervisors.people import SIMPLE, Worker, child_refs, crash, one
-
 from leveret.actors.actor import IGNORE
 from leveret.actors.runtime import Runtime
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -13,6 +11,7 @@ from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.supervisors.tree import render, walk
 from leveret.testing.virtual_clock import VirtualClock
+from supervisors.people import SIMPLE, Worker, child_refs, crash, one
 
 
 class Root(Supervisor):
@@ -101,9 +100,8 @@ def test_children_that_do_not_run_are_shown_too(runtime: Runtime, clock: Virtual
     runtime.run_until_idle()
 
     assert [n.state for n in walk(runtime, root)] == ["running", "restarting", "running"]
-    runtime.exit(child_refs(root)["b"], "kill")
-    dead = [n.state for n in walk(runtime, root)]
-    assert dead == ["running", "restarting", "running"]
+    runtime.call_inline(root, TerminateChild("a"))
+    assert [n.state for n in walk(runtime, root)] == ["running", "undefined", "running"]
 
 
 def test_restarting_dynamic_children_are_shown_with_their_names(runtime: Runtime) -> None:
@@ -121,12 +119,14 @@ def test_restarting_dynamic_children_are_shown_with_their_names(runtime: Runtime
     assert (node.label, node.state, node.restarts) == ("a:1", "restarting", 1)
 
 
-def test_temporary_dynamic_children_have_the_name_of_their_template(runtime: Runtime) -> None:
+def test_temporary_dynamic_children_keep_the_name_that_their_arguments_gave_them(
+    runtime: Runtime,
+) -> None:
     template = ChildSpec("a", Worker, restart="temporary", label=lambda name: f"a:{name}")
     root = runtime.spawn(Supervisor, one(template, strategy=SIMPLE))
     runtime.call_inline(root, StartChild((None,)))
 
-    assert [n.label for n in walk(runtime, root)] == ["Supervisor", "a"]
+    assert [n.label for n in walk(runtime, root)] == ["Supervisor", "a:None"]
 
 
 def test_a_busy_supervisor_and_a_dead_root_can_be_walked(runtime: Runtime, ask: Any) -> None:
