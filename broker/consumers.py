@@ -63,7 +63,7 @@ class Consumer:
             return 0
         if self.no_ack:
             return UNLIMITED
-        room = spec.limiter.room()
+        room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
         if self.prefetch:
             return min(room, max(0, self.prefetch - self.in_flight))
         return room
@@ -113,8 +113,9 @@ class Share:
 
     def of_seqs(self, seqs: list[int]) -> list[int]:
         """Return this share's seqs, always a list of its own."""
-        chosen: list[int] = []
-        for pick in self.picks:
+        first = self.picks[0]
+        chosen = seqs[first.start : first.stop : first.step]
+        for pick in self.picks[1:]:
             chosen += seqs[pick.start : pick.stop : pick.step]
         return chosen
 
@@ -312,6 +313,8 @@ class Consumers:
 
     def room_for(self, wanted: int) -> int:
         """Return how many of ``wanted`` messages the consumers will take, at most all."""
+        if self.active == 1:
+            return min(wanted, self._only().room())
         room = 0
         limited: dict[ChannelLimiter, int] = {}
         for _, ring in self._rings:
@@ -330,6 +333,9 @@ class Consumers:
     def deal(self, count: int) -> list[Share]:
         """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
         shares: dict[Consumer, Share] = {}
+        if self.active == 1:
+            _give(shares, self._only(), range(count))
+            return list(shares.values())
         position = 0
         for _, ring in self._rings:
             while position < count and ring:
@@ -339,6 +345,10 @@ class Consumers:
                 break
         assert position == count, "more dealt than there was room for"
         return list(shares.values())
+
+    def _only(self) -> Consumer:
+        """Return the one consumer that is in a ring."""
+        return next(ring[0] for _, ring in self._rings if ring)
 
     def _deal_rounds(
         self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]

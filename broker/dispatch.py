@@ -101,12 +101,13 @@ class Dispatch(GenServer):
             return
         messages, count = publish.messages, len(publish.messages)
         persistent = publish.persistent and self._entry.durable
+        size_bytes = sum([sender[2] for sender in publish.senders])
         expiries = self._deadlines(publish)
         taken, base, safe = 0, -1, True
         consumers = self._consumers
         nothing_waits = not self._ready and not self._putting_back
         if nothing_waits and consumers is not None and consumers.active:
-            limit = count if expiries else _within_budget(publish)
+            limit = count if expiries else _within_budget(messages, size_bytes)
             taken, base, safe = self._deliver_straight(messages, limit, persistent, expiries)
         unsafe_from = count if safe else 0
         if taken < count:
@@ -115,6 +116,7 @@ class Dispatch(GenServer):
                 messages[taken:] if taken else messages,
                 persistent,
                 expiries[taken:] if expiries else None,
+                None if taken else size_bytes,
             )
             self._ready += count - taken
             base = first - taken
@@ -153,7 +155,7 @@ class Dispatch(GenServer):
         if room < limit:
             consumers.block_all()
         batch = messages if room == len(messages) else messages[:room]
-        if all(share.consumer.no_ack for share in shares):
+        if consumers.no_ack_count and all(share.consumer.no_ack for share in shares):
             self._run("discard", batch, persistent)
             self._send(shares, batch, None, 0)
             return room, -1, True
@@ -345,16 +347,12 @@ class Dispatch(GenServer):
     }
 
 
-def _within_budget(publish: mail.Publish) -> int:
+def _within_budget(messages: list[Message], size_bytes: int) -> int:
     """Return how many messages of a run one delivery batch may hold, at least one."""
-    count = len(publish.messages)
-    size_bytes = sum(sender[2] for sender in publish.senders)
-    if count <= DELIVERY_BATCH_MESSAGES and size_bytes <= DELIVERY_BATCH_BYTES:
-        return count
-    reached = 0
-    for position, reached in enumerate(
-        accumulate(len(message[BODY]) for message in publish.messages[:DELIVERY_BATCH_MESSAGES])
-    ):
+    if len(messages) <= DELIVERY_BATCH_MESSAGES and size_bytes <= DELIVERY_BATCH_BYTES:
+        return len(messages)
+    batch = messages[:DELIVERY_BATCH_MESSAGES]
+    for position, reached in enumerate(accumulate(len(message[BODY]) for message in batch)):
         if reached > DELIVERY_BATCH_BYTES:
             return max(1, position)
-    return min(count, DELIVERY_BATCH_MESSAGES)
+    return len(batch)

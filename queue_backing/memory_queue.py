@@ -192,17 +192,16 @@ class MemoryQueue:
         while len(taken) < count:
             guess = max(1, min(_CHUNK, (bytes_max - size_bytes) // mean_bytes + 1))
             chunk = [pop() for _ in range(min(guess, count - len(taken)))]
-            reached = list(
-                accumulate(map(len, map(body_of, map(message_of, chunk))), initial=size_bytes)
-            )
-            keep = bisect_right(reached, bytes_max) - 1
-            if keep < len(chunk):
-                keep = max(keep, 0 if taken else 1)
+            sizes = [len(entry[MESSAGE][BODY]) for entry in chunk]
+            chunk_bytes = sum(sizes)
+            if size_bytes + chunk_bytes > bytes_max:
+                reached = list(accumulate(sizes, initial=size_bytes))
+                keep = max(bisect_right(reached, bytes_max) - 1, 0 if taken else 1)
                 ready.extendleft(reversed(chunk[keep:]))
                 taken += chunk[:keep]
                 return taken, reached[keep]
             taken += chunk
-            size_bytes = reached[-1]
+            size_bytes += chunk_bytes
         return taken, size_bytes
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
@@ -268,10 +267,11 @@ class MemoryQueue:
         unacked = self._unacked
         if not unacked:
             return []
+        before = len(unacked)
         found: list[Any] = list(map(unacked.pop, seqs, repeat(None)))
-        if None in found:
+        if before - len(unacked) < len(seqs):
             found = [entry for entry in found if entry is not None]
-        self.unacked_bytes -= _size_bytes(map(message_of, found))
+        self.unacked_bytes -= sum([len(entry[MESSAGE][BODY]) for entry in found])
         return found
 
     # All.

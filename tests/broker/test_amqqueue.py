@@ -241,11 +241,12 @@ def test_rejected_messages_are_gone() -> None:
     channel = rig.channel()
     channel.consume(b"c", prefetch=1)
     channel.publish(b"0", b"1")
+    assert channel.bodies() == [b"0"]
 
     channel.limiter.in_flight -= 1
     channel.send(mail.Reject(channel.ref, b"c", [0]))
 
-    assert channel.bodies() == [b"0", b"1"]
+    assert channel.bodies() == [b"1"]
     assert rig.info()["messages"] == 1
 
 

@@ -1,0 +1,139 @@
+"""The backing queue as an actor: one half of a queue's pair.
+
+The backing queue itself is a plain object. This actor owns it, is what supervisors and monitors see
+of it, and takes its housekeeping as mail. The amqqueue reaches it by the runtime's inline call,
+``invoke_inline(backing, "run", operation, *arguments)``, where ``operation`` is a method of
+``BackingQueue``; late news go back as the mails ``Confirmed`` and ``Resident``.
+
+After every operation the queue is asked whether it ``needs_timeout``: *timed* work is done in the
+actor's next turns, one slice each; *idle* work 200 ms later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from leveret.actors.gen_server import GenServer
+from leveret.queue_backing.backing_queue import BackingQueue, Confirmed
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.core.clock import Clock
+
+IDLE_S: Final = 0.2
+
+
+class Home(Protocol):
+    """Where a backing actor leaves its address: the queue's registry entry."""
+
+    backing: Ref | None
+
+
+class HouseKeeping:
+    """Mail to itself: do a piece of what the queue needs."""
+
+    __slots__ = ()
+
+
+class SetRamDurationTarget:
+    """Keep no more than so many seconds of traffic in RAM."""
+
+    __slots__ = ("duration_s",)
+
+    def __init__(self, duration_s: float) -> None:
+        self.duration_s = duration_s
+
+
+class StoreResumes:
+    """The store takes more."""
+
+    __slots__ = ()
+
+
+_HOUSEKEEPING: Final = HouseKeeping()
+_CONFIRMED: Final = Confirmed()
+
+
+class BackingActor(GenServer):
+    """Owns one backing queue; its ``init`` takes what makes it, the queue's entry, and ``recover``."""
+
+    __slots__ = ("_amqqueue", "_has_work", "_queue")
+
+    def init(self, make: Callable[[], BackingQueue], home: Home, recover: bool = False) -> None:
+        """Make the queue, start it, and leave the address in ``home``."""
+        self._queue = make()
+        self._amqqueue: Ref | None = None
+        self._has_work = False
+        self._queue.init(recover)
+        home.backing = self.ref
+
+    # Inline calls of the amqqueue.
+
+    def attach(self, amqqueue: Ref) -> int:
+        """Remember who hears late news; return how many messages are ready."""
+        self._amqqueue = amqqueue
+        return self._queue.len()
+
+    def run(self, operation: str, *arguments: Any) -> Any:
+        """Let the queue do an operation and return its result."""
+        result = getattr(self._queue, operation)(*arguments)
+        if not self._has_work:
+            self._plan_work()
+        return result
+
+    def _plan_work(self) -> None:
+        urgency = self._queue.needs_timeout()
+        if urgency is None:
+            return
+        self._has_work = True
+        if urgency == "timed":
+            self.post(self.ref, _HOUSEKEEPING)
+        else:
+            self.start_timer(IDLE_S, _HOUSEKEEPING)
+
+    # Mail.
+
+    def handle_call(self, request: Any, frm: object) -> Any:
+        """Answer ``("info",)`` and other operations asked for by mail: a tuple for ``run``."""
+        return self.run(*request)
+
+    def handle_cast(self, message: Any) -> None:
+        """Take housekeeping."""
+        if isinstance(message, HouseKeeping):
+            self._keep_house()
+        elif isinstance(message, SetRamDurationTarget):
+            self.run("set_ram_duration_target", message.duration_s)
+        elif isinstance(message, StoreResumes):
+            self.run("resume")
+        else:
+            super().handle_cast(message)
+
+    def handle_info(self, message: Any) -> None:
+        """Take housekeeping that was put off."""
+        if isinstance(message, HouseKeeping):
+            self._keep_house()
+        else:
+            super().handle_info(message)
+
+    def _keep_house(self) -> None:
+        self._has_work = False
+        self.run("timeout")
+        self.tell_confirmed()
+
+    def tell_confirmed(self) -> None:
+        """Announce confirms that have become due."""
+        if self._amqqueue is not None and self._queue.has_confirmed():
+            self.post(self._amqqueue, _CONFIRMED)
+
+    def terminate(self, reason: object) -> None:
+        """End the queue; what is large is freed in slices after the actor's end."""
+        self._queue.terminate()
+        if self._queue.needs_timeout() is not None:
+            _release(self.runtime.clock, self._queue)
+
+
+def _release(clock: Clock, queue: BackingQueue) -> None:
+    queue.timeout()
+    if queue.needs_timeout() is not None:
+        clock.call_later(0.0, _release, clock, queue)
