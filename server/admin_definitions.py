@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.actors.signals import CallExit, CallFailed
 from leveret.amqp.errors import ProtocolError
 from leveret.broker import bootstrap, queue_arguments
+from leveret.broker.patterns import compile_pattern
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps
 from leveret.broker.vhosts import VHost
@@ -102,19 +103,17 @@ class Definitions:
         for exchange in contents.exchanges:
             if not is_type(exchange.type):
                 raise RefusedError(f"unknown exchange type '{exchange.type}'")
-        for queue in contents.queues:
-            try:
+        try:
+            for queue in contents.queues:
                 queue_arguments.check(
                     queue.arguments, queue.vhost, queue.name, durable=queue.durable
                 )
-            except ProtocolError as error:
-                raise RefusedError(str(error)) from error
+            _check_patterns(contents)
+        except (ProtocolError, ConfigError) as error:
+            raise RefusedError(str(error)) from error
 
     async def _take_settings(self, contents: Contents) -> None:
-        try:
-            self._node.access.load(contents)
-        except ConfigError as error:
-            raise RefusedError(str(error)) from error
+        self._node.access.load(contents)
         rows: list[Row] = [*contents.users, *contents.permissions, *contents.topic_permissions]
         kept: list[Row] = [*contents.policies, *contents.parameters, *contents.global_parameters]
         for row in kept:
@@ -194,6 +193,15 @@ class Definitions:
             return await self._node.runtime.call(ask.to, ask.request, ask.timeout_s)
         except CallExit as error:
             return CallFailed(error.reason)
+
+
+def _check_patterns(contents: Contents) -> None:
+    for permission in contents.permissions:
+        for pattern in (permission.configure, permission.write, permission.read):
+            compile_pattern(pattern)
+    for topic in contents.topic_permissions:
+        for pattern in (topic.write, topic.read):
+            compile_pattern(pattern)
 
 
 def _add_topology(contents: Contents, vhost: VHost) -> None:

@@ -44,6 +44,12 @@ class Tally:
         self.last_ns = 0
         self.moved = asyncio.Event()
 
+    def close_window(self) -> Histogram:
+        """Return the latencies since the last call; they are in ``latency`` from now on."""
+        window, self.window = self.window, Histogram()
+        self.latency.merge(window)
+        return window
+
 
 class Lane(NamedTuple):
     """A numbered stream of messages: what its publishes start with."""
@@ -338,15 +344,13 @@ class Consumer:
             self._acknowledge()
 
     def _take(self, tag: int, redelivered: bool, body: bytes) -> None:
-        now_ns = time.monotonic_ns()
+        now_ns = self._connection.read_ns
         sent_ns = self.check.take(body, redelivered)
         tally = self._tally
         tally.received += 1
         tally.last_ns = now_ns
         if sent_ns >= 0 and self._scenario.producers:
-            us = (now_ns - sent_ns) // 1000
-            tally.latency.add(us)
-            tally.window.add(us)
+            tally.window.add((now_ns - sent_ns) // 1000)
         if not self._scenario.autoack:
             self._tags.append(tag)
         if self.check.received == self._scenario.consumer_messages:
@@ -366,6 +370,7 @@ class Consumer:
         self._due_s = max(self._due_s, now_s - SLACK_S)
         while self._slow and self._due_s <= now_s:
             body, redelivered = self._slow.popleft()
+            self._connection.read_ns = time.monotonic_ns()
             self._take(self._last_tag - len(self._slow), redelivered, body)
             self._due_s += 1 / self._scenario.consumer_rate
         self._acknowledge()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -102,6 +103,7 @@ class Connection(asyncio.Protocol):
         self.frame_max = 0
         self.paused = False
         self.blocked_count = 0
+        self.read_ns = 0  # when the bytes being parsed were read
         self.server_properties: dict[str, Any] = {}
         self._agents: dict[int, Agent] = {}
         self._waiting: dict[int, asyncio.Future[Method]] = {}
@@ -197,6 +199,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; a failure ends the connection."""
+        self.read_ns = time.monotonic_ns()
         try:
             self._parse(self._rest + data if self._rest else data)
         except LeveretError as error:

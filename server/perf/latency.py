@@ -34,6 +34,16 @@ class Histogram:
         self.max_us = max(self.max_us, us)
         self.count += 1
 
+    def merge(self, other: Histogram) -> None:
+        """Take another's counts in."""
+        if not other.count:
+            return
+        for bucket, count in other._buckets.items():
+            self._buckets[bucket] += count
+        self.min_us = min(self.min_us, other.min_us) if self.count else other.min_us
+        self.max_us = max(self.max_us, other.max_us)
+        self.count += other.count
+
     def percentiles(self, wanted: Sequence[float] = PERCENTILES) -> list[int]:
         """Return the times in µs that the given shares of all stay within; 0 when empty."""
         found: list[int] = []

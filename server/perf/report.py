@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.server.perf.agents import Tally
-from leveret.server.perf.latency import Histogram
 
 SHARES: Final = (50.0, 75.0, 95.0, 99.0)
 
@@ -28,7 +27,7 @@ class Reporter:
         sent = (tally.sent - self._sent) / took_s
         received = (tally.received - self._received) / took_s
         self._sent, self._received, self._at_ns = tally.sent, tally.received, now_ns
-        window, tally.window = tally.window, Histogram()
+        window = tally.close_window()
         if self._is_quiet:
             return
         text = f"id: {self._id}, time: {now_ns / 1e9:.3f}s, sent: {sent:.0f} msg/s"

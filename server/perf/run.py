@@ -336,6 +336,7 @@ class Run:
 
     def _result(self) -> dict[str, Any]:
         tally, scenario = self.tally, self.scenario
+        tally.close_window()
         took_s = max(1, self._ended_ns - self._started_ns) / 1e9
         is_drain = scenario.consume_after or not self._producers
         messages = tally.received if is_drain else tally.sent

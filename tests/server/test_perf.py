@@ -306,6 +306,22 @@ def test_percentiles_are_within_3_percent(times: list[int]) -> None:
     assert histogram.summary()["min"] == times[0]
 
 
+@given(st.lists(st.integers(0, 10_000)), st.lists(st.integers(0, 10_000)))
+def test_histograms_add_up(first: list[int], second: list[int]) -> None:
+    whole, one_part, other_part = Histogram(), Histogram(), Histogram()
+    for us in first + second:
+        whole.add(us)
+    for us in first:
+        one_part.add(us)
+    for us in second:
+        other_part.add(us)
+
+    one_part.merge(other_part)
+
+    assert one_part.summary() == whole.summary()
+    assert one_part.count == whole.count
+
+
 def test_an_empty_histogram_has_zeros() -> None:
     assert set(Histogram().summary().values()) == {0}
 

@@ -1,0 +1,330 @@
+"""The operator's side against a real broker in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pytest
+
+from leveret.amqp import methods
+from leveret.server.admin import RefusedError
+from leveret.server.broker import Broker
+from leveret.server.config import Address, Config
+from leveret.server.node_admin import NodeAdmin
+from leveret.server.perf import args
+from leveret.server.perf.client import Connection, Target, connect
+from leveret.server.perf.report import Reporter
+from leveret.server.perf.run import Run
+
+
+def config(folder: Path, **more: Any) -> Config:
+    return Config(listen=(Address("127.0.0.1", 0),), data_dir=folder, **more)
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with Broker(config(tmp_path)) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: Broker) -> NodeAdmin:
+    return NodeAdmin(broker)
+
+
+@pytest.fixture
+async def client(broker: Broker) -> AsyncIterator[aio_pika.abc.AbstractConnection]:
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        yield connection
+
+
+async def raw(
+    broker: Broker, user: str = "guest", password: str = "guest", vhost: str = "/"
+) -> Connection:
+    return await connect(Target(*broker.addresses[0], user, password, vhost))
+
+
+async def end_of(connection: Connection) -> str:
+    await asyncio.wait_for(connection._lost, 5)
+    return str(connection.error)
+
+
+async def refusal(coroutine: Any) -> str:
+    with pytest.raises(RefusedError) as caught:
+        await coroutine
+    return str(caught.value)
+
+
+async def test_users_are_made_changed_and_deleted(admin: NodeAdmin) -> None:
+    await admin.add_user("hare", "pw")
+    await admin.set_user_tags("hare", ["monitoring"])
+    await admin.change_password("hare", "other")
+
+    assert await admin.list_users() == [
+        {"user": "guest", "tags": ["administrator"]},
+        {"user": "hare", "tags": ["monitoring"]},
+    ]
+    await admin.authenticate_user("hare", "other")
+    assert await refusal(admin.authenticate_user("hare", "pw")) == (
+        "Error: failed to authenticate user \"hare\"\nuser 'hare' - invalid credentials"
+    )
+    await admin.delete_user("hare")
+    assert [row["user"] for row in await admin.list_users()] == ["guest"]
+
+
+async def test_a_user_without_password_never_logs_in(admin: NodeAdmin) -> None:
+    await admin.add_user("hare", "")
+
+    assert "invalid credentials" in await refusal(admin.authenticate_user("hare", ""))
+
+
+# Texts recorded from rabbitmqctl 3.10.8.
+async def test_refusals_have_rabbitmqs_texts(admin: NodeAdmin) -> None:
+    assert await refusal(admin.add_user("guest", "x")) == 'User "guest" already exists'
+    assert await refusal(admin.change_password("nope", "x")) == 'User "nope" does not exist'
+    assert await refusal(admin.delete_user("nope")) == 'User "nope" does not exist'
+    assert await refusal(admin.set_user_tags("nope", [])) == 'User "nope" does not exist'
+    assert await refusal(admin.delete_vhost("nope")) == "Virtual host 'nope' does not exist"
+    assert await refusal(admin.list_permissions("nope")) == "Virtual host 'nope' does not exist"
+    everything = (".*", ".*", ".*")
+    assert await refusal(admin.set_permissions("/", "nope", *everything)) == (
+        "User nope does not exist"
+    )
+    assert await refusal(admin.set_permissions("/v", "guest", *everything)) == (
+        "Virtual host /v does not exist"
+    )
+
+
+async def test_permissions_are_given_and_taken(admin: NodeAdmin) -> None:
+    await admin.add_user("hare", "pw")
+    await admin.set_permissions("/", "hare", ".*", "^a", "")
+
+    assert await admin.list_permissions("/") == [
+        {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"},
+        {"user": "hare", "configure": ".*", "write": "^a", "read": ""},
+    ]
+    assert await admin.list_user_permissions("hare") == [
+        {"vhost": "/", "configure": ".*", "write": "^a", "read": ""}
+    ]
+    assert "invalid regular expression" in await refusal(
+        admin.set_permissions("/", "hare", "(", "", "")
+    )
+    await admin.clear_permissions("/", "hare")
+    assert await admin.list_user_permissions("hare") == []
+
+
+async def test_a_vhost_comes_and_goes_with_its_connections(
+    admin: NodeAdmin, broker: Broker
+) -> None:
+    await admin.add_vhost("v")
+    await admin.add_vhost("v")
+    await admin.set_permissions("v", "guest", ".*", ".*", ".*")
+    connection = await raw(broker, vhost="v")
+    await connection.channel(1)
+    await connection.call(1, methods.QueueDeclare("q", False, True))
+    assert [row["name"] for row in await admin.list_vhosts()] == ["/", "v"]
+
+    await admin.delete_vhost("v")
+
+    assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - vhost 'v' is deleted")
+    assert [row["name"] for row in await admin.list_vhosts()] == ["/"]
+    assert not any("vhost:v" in row["name"] for row in await admin.tree())
+    await admin.add_vhost("v")
+    assert await admin.list_queues("v") == []
+
+
+async def test_a_deleted_users_connections_are_closed(admin: NodeAdmin, broker: Broker) -> None:
+    await admin.add_user("hare", "pw")
+    await admin.set_permissions("/", "hare", ".*", ".*", ".*")
+    connection = await raw(broker, "hare", "pw")
+
+    await admin.delete_user("hare")
+
+    assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - user 'hare' is deleted")
+
+
+async def test_queues_exchanges_and_bindings_are_listed(admin: NodeAdmin, client: Any) -> None:
+    channel = await client.channel()
+    arguments = {"x-message-ttl": 60000, "x-l": [1, "a", True]}
+    queue = await channel.declare_queue("lev.a", durable=True, arguments=arguments)
+    exchange = await channel.declare_exchange("lev.x", "topic")
+    await queue.bind(exchange, "a.#")
+    await exchange.publish(aio_pika.Message(b"hello"), "a.b")
+
+    row, *others = await admin.list_queues("/")
+    assert others == []
+    assert (row["name"], row["durable"], row["exclusive"]) == ("lev.a", True, False)
+    assert (row["messages"], row["messages_ready"], row["consumers"]) == (1, 1, 0)
+    assert (row["state"], row["type"]) == ("running", "classic")
+    assert [[name, kind] for name, kind, _ in row["arguments"]] == [
+        ["x-l", "array"],
+        ["x-message-ttl", "unsignedshort"],
+    ]
+    exchanges = {each["name"]: each for each in await admin.list_exchanges("/")}
+    assert exchanges["lev.x"]["type"] == "topic"
+    assert exchanges["amq.rabbitmq.trace"]["internal"] is True
+    bindings = await admin.list_bindings("/")
+    assert [(each["source_name"], each["routing_key"]) for each in bindings] == [
+        ("", "lev.a"),
+        ("lev.x", "a.#"),
+    ]
+    assert await admin.list_queues("/nope") == []
+
+
+async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broker) -> None:
+    connection = await raw(broker)
+    (row,) = await admin.list_connections()
+    properties = {name: value for name, _, value in row["client_properties"]}
+
+    assert (row["user"], row["vhost"], row["state"]) == ("guest", "/", "running")
+    assert (row["protocol"], row["ssl"]) == ([0, 9, 1], False)
+    assert properties["product"] == "leveret perf"
+    assert ["authentication_failure_close", "bool", True] in properties["capabilities"]
+    assert await refusal(admin.close_connection("nope", "x")) == "there is no connection nope"
+    await admin.close_connection(row["pid"], "maintenance!")
+    assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - maintenance!")
+
+
+async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: Broker) -> None:
+    connection = await raw(broker)
+    assert await admin.close_all_connections("other", "bye") == 0
+    assert await admin.close_all_connections(None, "bye") == 1
+    assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - bye")
+
+
+async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> None:
+    channel = await client.channel()
+    queue = await channel.declare_queue("q")
+    for _ in range(3):
+        await channel.default_exchange.publish(aio_pika.Message(b"x"), "q")
+    await queue.get()
+
+    status = await admin.status()
+
+    assert (status["connections"], status["channels"], status["vhosts"]) == (1, 1, 1)
+    assert status["queues"] == {
+        "count": 1,
+        "messages_ready": 2,
+        "messages_unacknowledged": 1,
+        "largest": [
+            {
+                "vhost": "/",
+                "name": "q",
+                "messages_ready": 2,
+                "messages_unacknowledged": 1,
+                "consumers": 0,
+            }
+        ],
+    }
+    assert status["listeners"] == [str(broker.addresses[0])]
+    assert status["actors"] == broker.runtime.actor_count == len(await admin.tree())
+
+
+async def test_definitions_go_into_another_broker_and_stay_there(
+    admin: NodeAdmin, client: Any, tmp_path: Path
+) -> None:
+    await admin.add_user("hare", "pw")
+    await admin.add_vhost("v")
+    await admin.set_permissions("v", "hare", "a", "b", "c")
+    channel = await client.channel()
+    queue = await channel.declare_queue("q", durable=True, arguments={"x-max-priority": 5})
+    exchange = await channel.declare_exchange("x", "headers", durable=True)
+    await queue.bind(exchange, "k", arguments={"h": 1})
+    await channel.declare_queue("mine", exclusive=True)
+    document = await admin.export_definitions()
+
+    async with Broker(config(tmp_path / "other")) as other:
+        await NodeAdmin(other).import_definitions(document)
+        await NodeAdmin(other).import_definitions(document)
+        again = await NodeAdmin(other).export_definitions()
+    async with Broker(config(tmp_path / "other")) as other:
+        restarted = await NodeAdmin(other).export_definitions()
+        await NodeAdmin(other).authenticate_user("hare", "pw")
+
+    assert [each["name"] for each in document["queues"]] == ["q"]
+    assert [each["routing_key"] for each in document["bindings"]] == ["k"]
+    assert _sorted(again) == _sorted(document)
+    assert _sorted(restarted) == _sorted(document)
+
+
+def _sorted(document: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: sorted(value, key=str) if isinstance(value, list) else value
+        for key, value in document.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"users": [{}]}, "users[0] has no 'password_hash'"),
+        ({"queues": [{"name": "q", "vhost": "v"}]}, "Virtual host v does not exist"),
+        (
+            {"exchanges": [{"name": "x", "vhost": "/", "type": "nope"}]},
+            "unknown exchange type 'nope'",
+        ),
+        (
+            {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-expires": 0}}]},
+            "PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/'",
+        ),
+        (
+            {
+                "bindings": [
+                    {
+                        "vhost": "/",
+                        "source": "nope",
+                        "destination": "q",
+                        "destination_type": "queue",
+                    }
+                ]
+            },
+            "NOT_FOUND - no ",
+        ),
+        (
+            {
+                "users": [{"name": "u", "password_hash": "", "tags": []}],
+                "permissions": [
+                    {"user": "u", "vhost": "/", "configure": "(", "write": "", "read": ""}
+                ],
+            },
+            "invalid regular expression '('",
+        ),
+    ],
+)
+async def test_definitions_that_cannot_be_are_refused(
+    admin: NodeAdmin, document: dict[str, Any], said: str
+) -> None:
+    before = await admin.export_definitions()
+
+    assert (await refusal(admin.import_definitions(document))).startswith(said)
+    assert await admin.export_definitions() == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-C", "2000", "-s", "1024", "-q", "50", "-u", "q"],
+        ["-C", "300", "-s", "64", "-c", "10", "-f", "persistent", "-ad", "false", "-u", "q"],
+        ["-C", "300", "-t", "fanout", "-a", "-u", "a,b,c", "-y", "3"],
+        ["-C", "300", "-t", "topic", "-e", "t", "-u", "a,b", "-y", "2", "--bindings", "20"],
+        ["-C", "300", "-a", "--consume-after", "-u", "q"],
+        ["-C", "300", "-y", "0", "-u", "q"],
+        ["-C", "20", "-x", "5", "-y", "5", "-c", "1", "-qp", "q%d", "-qpt", "5"],
+        ["-C", "200", "--vary", "-A", "9", "-u", "q"],
+        ["-C", "5", "-s", "500000", "-u", "q"],
+    ],
+)
+async def test_what_goes_through_the_broker_comes_out_right(
+    broker: Broker, options: list[str]
+) -> None:
+    scenario = args.parse(["-h", broker.url, "--stall", "5", *options])
+
+    result = await Run(scenario, Reporter("test", is_quiet=True))()
+
+    assert result["ok"], result["violation_texts"]
+    assert await NodeAdmin(broker).list_queues("/") == []
