@@ -84,6 +84,8 @@ class Scheduler:
         self._is_awake = False  # a drain is running or on its way
         self._is_draining = False
         self._coming: asyncio.Handle | None = None
+        # asyncio's own loops: what is left to run before they do I/O again. Others: not known.
+        self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
 
     # Mail.
 
@@ -367,6 +369,26 @@ class Scheduler:
             cell.state = IDLE
         else:
             self._leave(cell)
+
+    def run_event(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
+        """Run a socket event as a turn of an actor (``run_as``), and drain when it is the last one.
+
+        A drain that waits for the loop's next round costs a poll of the selector. It is worth it only
+        while other sockets have events in this round, whose mail then is handled together.
+        """
+        was_awake = self._is_awake
+        self._is_awake = True
+        self.run_as(ref, function, *args)
+        others = self._loop_ready
+        if was_awake:
+            if others is not None and len(others) == 1 and others[0] is self._coming:
+                self.drain()
+        elif not self._ready and not self._after:
+            self._is_awake = False
+        elif others is not None and not others:
+            self.drain()
+        else:
+            self._wake()
 
     # Coroutines.
 

@@ -41,7 +41,7 @@ class ConnectionProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Pass bytes on."""
         if self._reader is not None and self._received is not None:
-            self._node.runtime.run_as(self._reader.ref, self._received, data)
+            self._node.runtime.run_event(self._reader.ref, self._received, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
