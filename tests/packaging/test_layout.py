@@ -81,7 +81,8 @@ def _files_of_packages() -> set[str]:
     ours = {"leveret/__init__.py", "leveret/__main__.py", "leveret/py.typed"}
     for folder in FOLDERS:
         ours |= {f"leveret/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
-    return ours | {f"leveret/{path.relative_to(ROOT)}" for path in (ROOT / "amqp").glob("*.pyx")}
+    sources = (path for path in (ROOT / "amqp").glob("_kernel_c*.p*") if path.suffix != ".so")
+    return ours | {f"leveret/{path.relative_to(ROOT)}" for path in sources}
 
 
 def _build(source: Path, into: Path, *wanted: str) -> None:
