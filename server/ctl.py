@@ -308,10 +308,15 @@ def _export(_command: Command, options: Options, ask: Ask) -> str | None:
 
 
 def _import(_command: Command, options: Options, ask: Ask) -> Any:
-    return ask("import_definitions", {"document": _document(options.file)})
+    return ask("import_definitions", {"document": read_definitions(options.file)})
 
 
-def _document(file: str | None) -> dict[str, Any]:
+def read_definitions(file: str | None) -> dict[str, Any]:
+    """Read a definitions document; None or ``-`` is standard input.
+
+    Raises:
+        RefusedError: it cannot be read, or is no JSON object.
+    """
     try:
         source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")
         document = json.loads(source)
