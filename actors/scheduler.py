@@ -265,15 +265,18 @@ class Scheduler:
 
     def _turn(self, cell: Cell) -> int:
         """Let one actor handle its mail; return how many mails that were."""
-        if cell.state != QUEUED or cell.kind:
-            return self._odd_turn(cell)
         inbox = cell.inbox
+        left = TURN_MAILS
+        if cell.state != QUEUED or cell.kind:
+            if cell.state != QUEUED or cell.kind != PRIORITY or cell.levels or len(inbox or ()) != 1:
+                return self._odd_turn(cell)
+            left = 1  # a single mail needs no sorting by priority
         if not inbox:
             cell.state = IDLE
             return 1
         cell.state = ACTIVE
+        budget = left
         handle = cell.actor.handle_mail
-        left = TURN_MAILS
         try:
             while inbox and left:
                 message, sender = inbox.popleft()
@@ -283,7 +286,7 @@ class Scheduler:
                     break
         except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
             self._failed(cell, error)
-            return TURN_MAILS - left
+            return budget - left
         if cell.state != ACTIVE:
             self._leave(cell)
         elif inbox:
@@ -291,7 +294,7 @@ class Scheduler:
             self._ready.append(cell)
         else:
             cell.state = IDLE
-        return TURN_MAILS - left
+        return budget - left
 
     def _odd_turn(self, cell: Cell) -> int:
         cell.state &= ~QUEUED

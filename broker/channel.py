@@ -125,9 +125,12 @@ class Channel(GenServer):
 
     # -- what comes in -------------------------------------------------------------------------
 
-    def handle_cast(self, message: object) -> None:
-        """Take runs from the reader and mail from queues."""
-        _MAILS[type(message)](self, message)
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Take runs from the reader and mail from queues; the rest is GenServer's."""
+        handle = _MAILS.get(type(message))
+        if handle is None:
+            return super().handle_mail(message, sender)
+        return handle(self, message)
 
     def handle_info(self, message: object) -> None:
         """Take DOWN of queues and the settlement timer."""
@@ -152,7 +155,8 @@ class Channel(GenServer):
             self._hold(mail.runs)
             return
         self._handle(mail.runs)
-        self.publisher.send_confirms()
+        if self.publisher.confirms is not None:
+            self.publisher.send_confirms()
 
     def _handle(self, runs: list[Run]) -> None:
         for position, run in enumerate(runs):

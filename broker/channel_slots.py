@@ -69,6 +69,21 @@ class ChannelSlots:
     def __contains__(self, number: int) -> bool:
         return number in self._slots
 
+    def hand_over_one(self, runs: list[Run]) -> bool:
+        """Give a channel the only run of a read, if it is messages or acks for a running one.
+
+        Returns:
+            Whether it was; otherwise nothing has been done.
+        """
+        run = runs[0]
+        if run[0] > ACK:
+            return False
+        slot = self._slots.get(run[1])
+        if slot is None or slot.stash is not None or slot.ref is None:
+            return False
+        self._reader.runtime.send(slot.ref, Runs(runs))
+        return True
+
     def hand_over(self, number: int, batch: list[Run]) -> None:
         """Give a channel its runs, as one mail."""
         if not batch or self._reader.state != "running":

@@ -115,6 +115,7 @@ class Reader(GenServer):
         self.session: Session | None = None
         self.slots = ChannelSlots(self)
         self.channels_sup: Ref | None = None
+        self.writing_is_paused = False
         self.unsent_blocks = False
         self.heartbeat: Heartbeat | None = None
         self.heartbeat_timer: Any = None
@@ -153,10 +154,12 @@ class Reader(GenServer):
 
     def writing_paused(self) -> None:
         """Queues stop delivering to this connection."""
+        self.writing_is_paused = True
         self.slots.close_outlets()
 
     def writing_resumed(self) -> None:
         """Let the queues that waited go on."""
+        self.writing_is_paused = False
         self.slots.open_outlets()
         if self.unsent_blocks:
             self.unsent_blocks = False
@@ -259,6 +262,8 @@ class Reader(GenServer):
 
     def _dispatch(self, runs: list[Run]) -> None:
         """Handle channel 0, hand the rest to the channels: one mail per channel and stretch."""
+        if len(runs) == 1 and self.slots.hand_over_one(runs):
+            return
         number = 0
         batch: list[Run] = []
         for run in runs:
@@ -278,9 +283,10 @@ class Reader(GenServer):
         self.slots.hand_over(number, batch)
         if self.scanner.pending:
             self._check_pending()
-        if self.writer.unsent_bytes > _UNSENT_BYTES_MAX and not self.unsent_blocks:
-            self.unsent_blocks = True
-            self.inlet.block()
+        if self.writing_is_paused and not self.unsent_blocks:
+            self.unsent_blocks = self.writer.unsent_bytes > _UNSENT_BYTES_MAX
+            if self.unsent_blocks:
+                self.inlet.block()
 
     def _check_pending(self) -> None:
         """Refuse content for a channel that is not open without waiting for the rest of it."""

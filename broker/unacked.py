@@ -61,6 +61,10 @@ class Unacked:
     def add(self, source: Source, seqs: list[int]) -> int:
         """Remember deliveries of one source; return the tag of the first."""
         first = self.next_tag
+        if len(seqs) == 1:
+            self.next_tag = first + 1
+            self._records[first] = (source, seqs[0])
+            return first
         self.next_tag = first + len(seqs)
         records = zip(repeat(source), seqs, strict=False)
         self._records.update(zip(range(first, self.next_tag), records, strict=True))

@@ -82,6 +82,7 @@ def test_prioritise_that_fails_ends_the_actor(runtime: Runtime) -> None:
     runtime.watch(ref, reasons.append)
 
     runtime.send(ref, 17)
+    runtime.send(ref, 18)  # a single mail is not asked for its priority
     runtime.run_until_idle()
 
     assert [reason.kind for reason in reasons] == [TypeError]
