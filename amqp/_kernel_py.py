@@ -106,6 +106,10 @@ class Scanner(FrameScanner):
         if not count or data[pos + stride - 1] != FRAME_END:
             return pos
         messages = self._run(_channel_of(prefix), self._method, self._mode)
+        if count == 1:
+            body = data[pos + len(prefix) : pos + stride - 1]
+            messages.append((self._origin, self._head, body))
+            return pos + stride
         if count <= _STRETCH_MIN:
             return self._one_by_one(data, pos, count, messages)
         pos = self._one_by_one(data, pos, _STRETCH_MIN, messages)

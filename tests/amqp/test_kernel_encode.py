@@ -139,7 +139,8 @@ def test_a_frame_max_without_room_for_a_body_is_refused(kernel: Any, frame_max: 
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=12),
+    st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=40)), max_size=12)
+    | st.lists(st.tuples(st.integers(0, 2), st.binary(min_size=2, max_size=2)), max_size=12),
     st.integers(0, 12),
     st.sampled_from([9, 24, 4096, 0]),
 )
@@ -147,7 +148,11 @@ def test_deliveries_are_what_content_writes_one_by_one(
     script: list[tuple[int, bytes]], redelivered: int, frame_max: int
 ) -> None:
     origins = [origin_of(b"", b"a"), origin_of(b"x", b""), origin_of(b"x", b"\xff")]
-    messages = [message(octets, origins[which]) for which, octets in script]
+    properties = [PLAIN_PROPERTIES, b"\x10\x00\x02", b"\x10\x00\x01"]
+    messages = [
+        message(octets, origins[which], properties[len(octets) and octets[0] % 3])
+        for which, octets in script
+    ]
     written = pure.deliveries(5, b"tag", 100, redelivered, frame_max, messages)
 
     expected = b"".join(

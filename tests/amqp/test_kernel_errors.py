@@ -94,6 +94,24 @@ ERRORS = {
         FRAME + "type 1, all octets = <<0,20,0,10,0>>: {invalid_frame_end_marker,0}",
         0,
     ),
+    "end octet of a body": (
+        METHOD + frame(2, 1, head(11)) + frame(3, 1, b"first") + frame(3, 1, b"second", end=1),
+        501,
+        FRAME + 'type 3, all octets = <<"second">>: {invalid_frame_end_marker,1}',
+        0,
+    ),
+    "header over frame_max": (
+        METHOD + frame(2, 1, head(1, b"\x00" * FRAME_MAX)),
+        501,
+        FRAME + "type 2, all octets = <<>>: {frame_too_large,131084,131064}",
+        0,
+    ),
+    "method over frame_max": (
+        frame(1, 1, publish_method() + b"\x00" * FRAME_MAX),
+        501,
+        FRAME + "type 1, all octets = <<>>: {frame_too_large,131084,131064}",
+        0,
+    ),
     "end octet of a long frame": (
         frame(1, 1, b"\xc8" + bytes(16), end=205),
         501,
@@ -195,7 +213,11 @@ def test_refused_in_rabbitmqs_words(scanning: Any, name: str) -> None:
     shown = text if len(text) <= 255 else text[:252] + "..."
 
     assert refusal(scanning(FRAME_MAX, MESSAGE_MAX), [wire]) == (code, shown, method)
-    assert refusal(scanning(FRAME_MAX, MESSAGE_MAX), in_reads(wire, 1)) == (code, shown, method)
+    assert refusal(scanning(FRAME_MAX, MESSAGE_MAX), in_reads(wire[:400], 1)) == (
+        code,
+        shown,
+        method,
+    )
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
@@ -216,6 +238,16 @@ def test_bit_1_of_the_flags_means_nothing(scanning: Any) -> None:
     [run] = scanner.scan(publish(b"x", b"\x80\x02\x01a"))
 
     assert run[0] == PUBLISH
+
+
+def test_a_header_over_frame_max_is_refused_behind_a_method_that_is_known(scanning: Any) -> None:
+    scanner = scanning(60, MESSAGE_MAX)
+    large = b"\x80\x00\x3f" + b"c" * 63
+
+    runs = scanner.scan(publish() * 3 + publish(b"body", large))
+
+    assert [len(run[4]) for run in runs[:-1]] == [3]
+    assert str(runs[-1][1]) == "FRAME_ERROR - type 2, all octets = <<>>: {frame_too_large,78,52}"
 
 
 def test_what_came_before_an_error_comes_before_it_in_the_list(scanning: Any) -> None:

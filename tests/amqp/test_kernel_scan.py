@@ -196,7 +196,23 @@ class TestPrediction:
 
         assert [event[4] for event in found] == [message(body) for body in bodies]
 
-    @pytest.mark.parametrize("count", [1, 4, 9, 30, 150])
+    def test_bodies_of_end_octets_in_several_frames(self, scanning: Any) -> None:
+        body = b"\xce" * 40
+        wire = (publish(body) * 3 + publish(body, part=20) * 3) * 3
+
+        found = scan_all(scanning, [wire])
+
+        assert [event[4] for event in found] == [message(body)] * 18
+
+    def test_another_method_in_between_that_is_not_predicted(self, scanning: Any) -> None:
+        other = publish(b"123456", part=3, key=b"other")
+
+        found = scan_all(scanning, [(publish(b"abcdef") * 3 + other) * 3 + publish(b"abcdef") * 3])
+
+        keys = ([b"key"] * 3 + [b"other"]) * 3 + [b"key"] * 3
+        assert [event[2] for event in found] == [publish_method(key) for key in keys]
+
+    @pytest.mark.parametrize("count", range(1, 50))
     def test_an_end_octet_that_is_wrong(self, scanning: Any, count: int) -> None:
         scanner = scanning(FRAME_MAX, MESSAGE_MAX)
 
@@ -215,13 +231,15 @@ class TestPrediction:
 
         assert str(run[1]) == "FRAME_ERROR - type 3, all octets = <<>>: {frame_too_large,100,91}"
 
-    @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 12)), max_size=30), st.data())
+    @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 12)), max_size=30), st.data())
     def test_fast_paths_say_what_the_slow_one_says(self, script: Any, data: st.DataObject) -> None:
         pieces = (
             publish(),
             publish(b"", PERSISTENT_PROPERTIES),
             ack(7),
             publish(b"xyz", channel=2),
+            publish(b"1234", part=3, key=b"other"),
+            publish(b"body", PERSISTENT_PROPERTIES, key=b"other"),
         )
         wire = b"".join(pieces[which] * count for which, count in script)
         cut = data.draw(st.integers(0, len(wire)))
@@ -466,3 +484,22 @@ class TestMemory:
         [content] = scanner._contents.values()
         assert len(content.parts) == 1
         assert scanner.buffered == 20_007
+
+    @pytest.mark.parametrize(("size", "kind"), [(5000, bytearray), (90_000, memoryview)])
+    def test_a_small_part_does_not_keep_a_whole_read_alive(self, size: int, kind: type) -> None:
+        scanner = PureScanner(FRAME_MAX, MESSAGE_MAX)
+        start = frame(1, 1, METHOD_BYTES) + frame(2, 1, head(100_000))
+
+        scanner.scan(publish(b"x" * 100_000) + start + frame(3, 1, b"y" * size))
+
+        [content] = scanner._contents.values()
+        assert [type(part) for part in content.parts] == [kind]
+
+    def test_a_body_that_is_too_long_is_let_go(self) -> None:
+        scanner = PureScanner(FRAME_MAX, MESSAGE_MAX)
+        start = frame(1, 1, METHOD_BYTES) + frame(2, 1, head(100))
+
+        scanner.scan(start + frame(3, 1, b"x" * 99) + frame(3, 1, b"xx"))
+
+        [content] = scanner._contents.values()
+        assert content.parts == []
