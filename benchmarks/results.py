@@ -50,11 +50,11 @@ def commit() -> str:
     return name + ("+" if changed.strip() else "")
 
 
-def write(name: str, rounds: list[dict[str, Any]], about: dict[str, Any]) -> Path:
+def write(folder: Path, name: str, rounds: list[dict[str, Any]], about: dict[str, Any]) -> Path:
     """Keep every round; return the file."""
-    RESULTS.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
-    target = RESULTS / f"{now:%Y-%m-%d}-{about['commit'].rstrip('+')}-{name}.json"
+    target = folder / f"{now:%Y-%m-%d}-{about['commit'].rstrip('+')}-{name}.json"
     document = {"date": f"{now:%Y-%m-%dT%H:%MZ}", **about, "medians": medians(rounds)}
     document["rounds"] = rounds
     target.write_text(json.dumps(document, indent=1) + "\n")

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
 import results
 from scenarios import BARS, DEFAULT, SCALES, SCENARIOS
@@ -47,7 +48,7 @@ def main() -> int:
             scale = options.scale * SCALES.get(key, 1.0)
             measure = _with_loadgen if options.loadgen else _with_perf
             rounds += measure(key, scale, running, options)
-    target = results.write(options.name, rounds, about)
+    target = results.write(options.out, options.name, rounds, about)
     found = results.medians(rounds)
     print(results.table(found, bool(options.loadgen)))
     print(f"\n{target}")
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count")
     parser.add_argument("--loadgen", type=Path, help="folder with a loadgen.py")
     parser.add_argument("--name", default="ratios", help="last part of the results file's name")
+    parser.add_argument("--out", type=Path, default=results.RESULTS, help="folder of the results")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     return parser
 

@@ -109,6 +109,11 @@ class Producer:
         """How many confirms are awaited."""
         return len(self._unconfirmed)
 
+    def confirm_wait_s(self) -> float:
+        """Return for how long the oldest confirm has been awaited."""
+        oldest_ns = next(iter(self._unconfirmed.values()), None)
+        return 0.0 if oldest_ns is None else (time.monotonic_ns() - oldest_ns) / 1e9
+
     # Agent.
 
     def on_writable(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -28,9 +29,17 @@ def main(arguments: Sequence[str]) -> int:
         return 130
 
 
+def _interrupt(loop: asyncio.AbstractEventLoop, run: Run) -> None:
+    """Stop publishing and report; a second Ctrl-C ends the process at once."""
+    loop.remove_signal_handler(signal.SIGINT)
+    run.stop()
+
+
 async def _run(scenario: Scenario) -> int:
     reporter = Reporter(scenario.id, scenario.json_file == "-")
     run = Run(scenario, reporter)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, _interrupt, loop, run)
     try:
         result = await run()
     except BrokerError as error:

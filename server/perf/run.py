@@ -18,6 +18,7 @@ from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import ConsumerCheck, QueueLedger
 
 CONNECTING_AT_ONCE = 32
+LATE_CHECK_S = 0.25
 
 
 class Run:
@@ -40,6 +41,7 @@ class Run:
         self._cpu_ns = 0
         self._is_settled = True
         self._kept = 0
+        self._confirms_checked_s = 0.0
 
     async def __call__(self) -> dict[str, Any]:
         """Run and return the result; ``ok`` is the verdict.
@@ -54,6 +56,14 @@ class Run:
         finally:
             await self._tear_down()
         return self._result()
+
+    def stop(self) -> None:
+        """Publish no more; what is under way is still awaited."""
+        for producer in self._producers:
+            producer.stop()
+        for consumer in () if self._producers else self._consumers:
+            consumer.stopped = True
+        self.tally.moved.set()
 
     # Before.
 
@@ -211,8 +221,7 @@ class Run:
         time_s = self.scenario.time_s
         if time_s:
             await self._wait(self._producers_done, time_s)
-            for agent in (*self._producers, *(() if self._producers else self._consumers)):
-                agent.stopped = True
+            self.stop()
         self._is_settled = await self._wait(self._all_done)
 
     def _producers_done(self) -> bool:
@@ -240,6 +249,8 @@ class Run:
         while not is_done():
             self._raise_if_lost()
             now_s = loop.time()
+            if self._confirms_are_late(now_s):
+                return False
             moved = self.tally.received + self.tally.confirmed + self.tally.sent
             if moved != progress:
                 progress, seen_s = moved, now_s
@@ -250,6 +261,13 @@ class Run:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.tally.moved.wait(), pause_s)
         return True
+
+    def _confirms_are_late(self, now_s: float) -> bool:
+        if not self.scenario.confirm or now_s < self._confirms_checked_s + LATE_CHECK_S:
+            return False
+        self._confirms_checked_s = now_s
+        limit_s = self.scenario.confirm_timeout_s
+        return any(producer.confirm_wait_s() > limit_s for producer in self._producers)
 
     def _raise_if_lost(self) -> None:
         for connection in self._connections:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -142,6 +143,27 @@ async def test_a_missing_confirm_is_a_violation() -> None:
         result = await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
 
     assert result["violations"]["unconfirmed"] == 1
+
+
+async def test_a_confirm_that_comes_too_late_is_a_violation() -> None:
+    async with crooked_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
+        result = await run(
+            uri, "-C", "2", "-c", "5", "-u", "q", "-a", "-ct", "0.1", "--stall", "60"
+        )
+
+    assert result["violations"]["unconfirmed"] == 1
+
+
+async def test_an_interrupted_run_is_settled() -> None:
+    async with crooked_broker() as uri:
+        scenario = args.parse(["-h", uri, "-u", "q", "-q", "10"])
+        running = Run(scenario, Reporter("test", is_quiet=True))
+        asyncio.get_running_loop().call_later(0.1, running.stop)
+
+        result = await running()
+
+    assert result["ok"], result["violation_texts"]
+    assert result["received"] == result["sent"] > 0
 
 
 async def test_a_confirm_of_nothing_is_a_violation() -> None:

@@ -1,0 +1,81 @@
+"""The pages say what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from leveret.server import ctl
+from leveret.server.config import Config
+from leveret.server.main import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_UNAVAILABLE, EX_USAGE
+from leveret.server.perf import args
+from leveret.server.settings import KEYS, WITHOUT_EFFECT
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def rows(page: str, columns: int) -> list[list[str]]:
+    found = []
+    for line in (DOCS / page).read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == columns:
+            found.append(cells)
+    return found
+
+
+def code_words(cell: str) -> list[str]:
+    return re.findall(r"`([^`]*)`", cell)
+
+
+def test_the_table_of_keys_is_that_of_the_code() -> None:
+    documented = {code_words(row[0])[0]: row for row in rows("configuration.md", 5)}
+
+    assert list(documented) == [key.native for key in KEYS]
+    for key in KEYS:
+        _, unit, default, rabbitmq, about = documented[key.native]
+        value = getattr(Config(), key.field)
+        values = list(value) if isinstance(value, tuple) else [value]
+        assert unit == (key.unit or "-"), key.native
+        assert default == "none" if value is None else code_words(default) == list(map(str, values))
+        assert tuple(code_words(rabbitmq)) == key.rabbitmq, key.native
+        assert about, key.native
+
+
+def test_the_keys_without_effect_are_told() -> None:
+    documented = {code_words(row[0])[0]: row[1] for row in rows("configuration.md", 2)}
+
+    assert documented == WITHOUT_EFFECT
+
+
+def test_every_verb_has_its_line() -> None:
+    documented = [code_words(row[0])[0] for row in rows("cli.md", 2)]
+
+    assert [verb for verb in documented if "_" in verb] == [each.verb for each in ctl.COMMANDS]
+
+
+def test_every_exit_code_has_its_line() -> None:
+    page = (DOCS / "cli.md").read_text("utf-8")
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
+
+    assert codes == [0, 1, EX_USAGE, EX_DATAERR, EX_UNAVAILABLE, EX_SOFTWARE, EX_CONFIG]
+
+
+def test_every_option_of_perf_is_told() -> None:
+    page = (DOCS / "cli.md").read_text("utf-8")
+    for action in args.parser()._actions:
+        if action.dest != "help":
+            assert any(
+                f"`{name}" in page or f" {name}" in page for name in action.option_strings
+            ), action.option_strings
+
+
+def examples() -> list[str]:
+    page = (DOCS / "cli.md").read_text("utf-8")
+    return re.findall(r"^    leveret perf (.*?) *(?:#.*)?$", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", examples())
+def test_the_examples_of_perf_can_be_typed(example: str) -> None:
+    args.parse(example.replace("'", "").split())
