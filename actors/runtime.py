@@ -14,6 +14,7 @@ runtime may live in a foreign loop beside other things and leaves nothing behind
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors import links
@@ -26,8 +27,9 @@ from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from leveret.actors.cell import Cell
     from leveret.actors.ref import Ref
 
 _SHUTDOWN_S = 10.0
@@ -56,6 +58,7 @@ class Runtime(Lifecycle):
                 raise ActorError("a runtime needs an event loop or a clock")
             clock = SystemClock(self.loop)
         self.clock: Clock = clock
+        self._unswept: Iterator[Cell] | None = None
         attach = getattr(clock, "attach", None)
         if attach is not None:
             attach(self)
@@ -136,13 +139,22 @@ class Runtime(Lifecycle):
 
     # Housekeeping.
 
-    def sweep(self) -> int:
-        """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many."""
+    def sweep(self, actors_max: int | None = None) -> int:
+        """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many.
+
+        Args:
+            actors_max: look at no more than so many actors; the next call goes on behind them.
+        """
+        if self._unswept is None:
+            self._unswept = iter(tuple(self._cells))
+        cells = tuple(islice(self._unswept, actors_max))
+        if actors_max is None or len(cells) < actors_max:
+            self._unswept = None
         swept = 0
-        for cell in self._cells:
-            if cell.state == IDLE and cell.inbox is not None and not cell.inbox:
-                cell.inbox = None
-                swept += 1
+        for cell in cells:
+            if cell.state == IDLE and not cell.inbox and not cell.levels:
+                swept += cell.inbox is not None
+                cell.inbox = cell.levels = None
         return swept
 
     async def shutdown(self, timeout_s: float = _SHUTDOWN_S) -> None:

@@ -32,21 +32,29 @@ class QueueSup(Supervisor):
 
     def init(
         self, entry: QueueEntry, make_backing: Callable[[], BackingQueue] = MemoryQueue
-    ) -> SupervisorSpec:
+    ) -> tuple[SupervisorSpec, tuple[QueueEntry]]:
         """Leave the address in the entry and say what to run."""
         self._entry = entry
         entry.supervisor = self.ref
-        return SupervisorSpec(
-            "one_for_all",
-            RESTARTS_MAX,
-            WINDOW_S,
-            children=(
-                ChildSpec("backing", BackingActor, (make_backing, entry), shutdown=STOP_S),
-                ChildSpec("amqqueue", AmqQueue, (entry,), restart="intrinsic", shutdown=STOP_S),
-            ),
-        )
+        spec = _IN_MEMORY if make_backing is MemoryQueue else _spec(make_backing)
+        return spec, (entry,)
 
     def terminate(self, reason: object) -> None:
         """Tell the entry, and by it who waits for the queue."""
         super().terminate(reason)
         self._entry.ended()
+
+
+def _spec(make_backing: Callable[[], BackingQueue]) -> SupervisorSpec:
+    return SupervisorSpec(
+        "one_for_all",
+        RESTARTS_MAX,
+        WINDOW_S,
+        children=(
+            ChildSpec("backing", BackingActor, (make_backing,), shutdown=STOP_S),
+            ChildSpec("amqqueue", AmqQueue, restart="intrinsic", shutdown=STOP_S),
+        ),
+    )
+
+
+_IN_MEMORY: Final = _spec(MemoryQueue)

@@ -5,6 +5,8 @@
     leveret                  one_for_all 0/1          its end is the broker's end
     ├ metadata               one_for_one 10/10
     │ └ metadata_store       permanent                front of the store; kept rows, not state
+    ├ infra                  one_for_one 10/10
+    │ └ sweeper              transient                gives memory of idle actors back
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
@@ -35,6 +37,7 @@ from leveret.broker.node import CONNECTIONS, LISTENER, READERS, VHOSTS
 from leveret.broker.queue_sup import QueueSup
 from leveret.broker.reader import Reader
 from leveret.broker.recovery import Recovery
+from leveret.broker.sweeper import Sweeper
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
@@ -58,6 +61,7 @@ class BrokerSup(Supervisor):
             1.0,
             (
                 ChildSpec("metadata", MetadataSup, (node,), type="supervisor"),
+                ChildSpec("infra", InfraSup, type="supervisor"),
                 ChildSpec("vhosts", VhostsSup, (node,), type="supervisor"),
                 ChildSpec("listeners", ListenersSup, (node,), type="supervisor"),
             ),
@@ -70,6 +74,15 @@ class MetadataSup(Supervisor):
     def init(self, node: Node) -> SupervisorSpec:
         """Start the store's front."""
         child = ChildSpec("metadata_store", MetadataServer, (node,))
+        return SupervisorSpec("one_for_one", 10, 10.0, (child,))
+
+
+class InfraSup(Supervisor):
+    """Keeps what looks after the whole node."""
+
+    def init(self) -> SupervisorSpec:
+        """Start the sweeper."""
+        child = ChildSpec("sweeper", Sweeper, restart="transient")
         return SupervisorSpec("one_for_one", 10, 10.0, (child,))
 
 

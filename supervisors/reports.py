@@ -65,12 +65,16 @@ class Report:
 
 def wants_progress() -> bool:
     """Tell whether anybody reads progress reports, so that nobody makes them in vain."""
-    return log.isEnabledFor(logging.INFO)
+    return log.isEnabledFor(logging.DEBUG)
 
 
 def emit(report: Report) -> None:
-    """Write ``report`` to the log, progress as information and all else as an error."""
-    level = logging.INFO if report.context == PROGRESS else logging.ERROR
+    """Write ``report`` to the log, all but progress as an error.
+
+    Progress is ``debug``: where Erlang logs it as ``info`` its default level, ``notice``, hides it,
+    and a broker with fifty thousand queues would write two lines for each.
+    """
+    level = logging.DEBUG if report.context == PROGRESS else logging.ERROR
     if not log.isEnabledFor(level):
         return
     log.log(

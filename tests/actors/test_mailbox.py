@@ -339,6 +339,44 @@ def test_sweep_gives_back_empty_mailboxes_only(runtime: Runtime, log_class: Any)
     assert seen == ["one", "two", "three"]
 
 
+def test_sweep_in_slices_comes_to_everybody_and_begins_again(
+    runtime: Runtime, log_class: Any
+) -> None:
+    seen: list[Any] = []
+    actors = [runtime.spawn(log_class, seen) for _ in range(5)]
+    for _ in range(2):
+        for ref in actors:
+            runtime.send(ref, "mail")
+        runtime.run_until_idle()
+
+        assert [runtime.sweep(2) for _ in range(3)] == [2, 2, 1]
+
+        assert [ref.cell.inbox for ref in actors] == [None] * 5
+
+
+def test_sweep_gives_back_the_sorted_mail_of_classes_with_priorities(runtime: Runtime) -> None:
+    seen: list[Any] = []
+
+    class Sorted(OtpActor):
+        def prioritise(self, message: Any) -> int:
+            return int(message)
+
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            seen.append(message)
+
+    ref = runtime.spawn(Sorted)
+    for message in (1, 3, 2):
+        runtime.send(ref, message)
+    runtime.run_until_idle()
+
+    runtime.sweep()
+
+    assert ref.cell.inbox is ref.cell.levels is None
+    runtime.send(ref, 1)
+    runtime.run_until_idle()
+    assert seen == [3, 2, 1, 1]
+
+
 def test_an_unknown_message_ends_the_actor(runtime: Runtime) -> None:
     ref = runtime.spawn(OtpActor)
     reasons: list[Any] = []

@@ -193,10 +193,10 @@ def test_70_reports_are_structured_log_records(
 def test_69_started_children_are_progress_but_not_dynamic_ones(
     runtime: Runtime, start: Any, caplog: pytest.LogCaptureFixture, strategy: str
 ) -> None:
-    with caplog.at_level(logging.INFO, "leveret.supervisors.reports"):
+    with caplog.at_level(logging.DEBUG, "leveret.supervisors.reports"):
         ref, _ = start(one(ChildSpec("a", Worker), strategy=strategy))
         if strategy == SIMPLE:
             runtime.call_inline(ref, StartChild())
 
     found = [(r.levelname, r.supervisor_context) for r in caplog.records]
-    assert found == ([] if strategy == SIMPLE else [("INFO", "progress")])
+    assert found == ([] if strategy == SIMPLE else [("DEBUG", "progress")])
