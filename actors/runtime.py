@@ -27,9 +27,8 @@ from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from leveret.actors.cell import Cell
     from leveret.actors.ref import Ref
 
 _SHUTDOWN_S = 10.0
@@ -58,7 +57,7 @@ class Runtime(Lifecycle):
                 raise ActorError("a runtime needs an event loop or a clock")
             clock = SystemClock(self.loop)
         self.clock: Clock = clock
-        self._unswept: Iterator[Cell] | None = None
+        self._swept_to = 0
         attach = getattr(clock, "attach", None)
         if attach is not None:
             attach(self)
@@ -143,15 +142,16 @@ class Runtime(Lifecycle):
         """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many.
 
         Args:
-            actors_max: look at no more than so many actors; the next call goes on behind them.
+            actors_max: look at no more than so many actors; the next call goes on about there
+                (places shift when actors end).
         """
-        if self._unswept is None:
-            self._unswept = iter(tuple(self._cells))
-        cells = tuple(islice(self._unswept, actors_max))
-        if actors_max is None or len(cells) < actors_max:
-            self._unswept = None
+        first = self._swept_to
+        if actors_max is None or first >= len(self._cells):
+            first = 0
+        last = len(self._cells) if actors_max is None else first + actors_max
+        self._swept_to = last
         swept = 0
-        for cell in cells:
+        for cell in islice(self._cells, first, last):
             if cell.state == IDLE and not cell.inbox and not cell.levels:
                 swept += cell.inbox is not None
                 cell.inbox = cell.levels = None
