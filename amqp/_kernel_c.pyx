@@ -346,8 +346,6 @@ cdef class Scanner:
                 raise frame_errors.malformed_properties()
             content.head = b""
             content.swallowed = True
-            self._runs.append((RUN_OVERSIZE, channel, content.method, content.size))
-            self._run = RUN_NONE
         if content.size == 0:
             self._complete(channel, content)
         return 0
@@ -366,7 +364,10 @@ cdef class Scanner:
 
     cdef int _complete(self, uint32_t channel, _Content content) except -1:
         del self._contents[channel]
-        if not content.swallowed:
+        if content.swallowed:
+            self._runs.append((RUN_OVERSIZE, channel, content.method, content.size))
+            self._run = RUN_NONE
+        else:
             body = b"" if content.body == NULL else <bytes>content.body
             message = (content.origin, content.head, body)
             self._emit(channel, content.method, content.mode, message)

@@ -258,7 +258,6 @@ class FrameScanner:
         due.head, due.mode, due.size = self._head, self._mode, size
         if size > self.message_max:
             due.is_swallowed = True
-            self._runs.append((OVERSIZE, channel, due.method, size))
         if not size:
             self._complete(channel, due)
 
@@ -275,7 +274,9 @@ class FrameScanner:
 
     def _complete(self, channel: int, done: Content) -> None:
         del self._contents[channel]
-        if not done.is_swallowed:
+        if done.is_swallowed:
+            self._runs.append((OVERSIZE, channel, done.method, done.size))
+        else:
             self._run(channel, done.method, done.mode).append(done.message())
 
     # -- what a read left unfinished --------------------------------------------------------------

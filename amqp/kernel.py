@@ -33,8 +33,8 @@ A run is an exact tuple; its first element says which:
 * ``(METHOD, channel, ids, arguments)``: any other method; ``ids`` is ``class_id << 16 | method_id``
   and ``arguments`` the bytes after them. The kernel does not know whether the method exists.
   basic.publish on channel 0 comes as METHOD too and no content is awaited.
-* ``(OVERSIZE, channel, method, size)``: a content header announced more than ``message_max``; its body
-  frames are swallowed.
+* ``(OVERSIZE, channel, method, size)``: a content whose header announced more than ``message_max``; its
+  body was swallowed, and the run comes when the last byte of it has (RabbitMQ refuses it then, too).
 * ``(HEARTBEAT,)``
 * ``(ERROR, error)``: an ``amqp.errors.HardError`` with RabbitMQ's code and text; the stream cannot be
   resumed and later ``scan`` calls return ``[]``. Runs before the error come before it in the list.
@@ -113,7 +113,9 @@ def _hash_of(sources: Iterable[Path]) -> str:
 
 
 if TYPE_CHECKING:
-    from leveret.amqp._kernel_py import Scanner, content, deliveries
+    from leveret.amqp._kernel_py import Scanner as Scanner
+    from leveret.amqp._kernel_py import content as content
+    from leveret.amqp._kernel_py import deliveries as deliveries
 
     KERNEL_NAME: str
 else:

@@ -29,6 +29,7 @@ from leveret.amqp._kernel_py import Scanner as PureScanner
 from leveret.amqp.frame_scanner import FrameScanner
 from leveret.amqp.kernel import (
     ACK,
+    ERROR,
     EXAMINE,
     HEARTBEAT,
     METHOD,
@@ -413,14 +414,45 @@ def test_pending_names_the_channels_that_wait_for_content(scanning: Any) -> None
 
 
 class TestOversize:
-    def test_is_told_at_the_header_and_its_body_is_swallowed(self, scanning: Any) -> None:
+    def test_is_told_when_the_last_byte_of_its_body_has_been_swallowed(self, scanning: Any) -> None:
         scanner = scanning(FRAME_MAX, 10)
 
-        first = scanner.scan(frame(1, 1, METHOD_BYTES) + frame(2, 1, head(11)))
-        rest = scanner.scan(frame(3, 1, b"12345") + frame(3, 1, b"678901") + publish(b"1234567890"))
+        start = scanner.scan(frame(1, 1, METHOD_BYTES) + frame(2, 1, head(11)))
+        middle = scanner.scan(frame(3, 1, b"12345") + frame(3, 1, b"678901")[:-1])
+        rest = scanner.scan(b"\xce" + publish(b"1234567890"))
 
-        assert first == [(OVERSIZE, 1, METHOD_BYTES, 11)]
-        assert rest == [(PUBLISH, 1, METHOD_BYTES, 0, [message(b"1234567890")])]
+        assert (start, middle) == ([], [])
+        assert rest == [
+            (OVERSIZE, 1, METHOD_BYTES, 11),
+            (PUBLISH, 1, METHOD_BYTES, 0, [message(b"1234567890")]),
+        ]
+
+    def test_with_more_body_than_announced_is_an_unexpected_frame(self, scanning: Any) -> None:
+        scanner = scanning(FRAME_MAX, 10)
+        scanner.scan(frame(1, 1, METHOD_BYTES) + frame(2, 1, head(11)))
+
+        runs = scanner.scan(frame(3, 1, b"x" * 12) + publish())
+
+        assert [run[0] for run in runs] == [ERROR]
+        assert runs[0][1].text.startswith(b"UNEXPECTED_FRAME - expected content body")
+
+    def test_keeps_its_place_among_runs_of_other_channels(self, scanning: Any) -> None:
+        scanner = scanning(FRAME_MAX, 10)
+        wire = (
+            frame(1, 1, METHOD_BYTES)
+            + frame(2, 1, head(11))
+            + publish(b"1", channel=2)
+            + frame(3, 1, b"12345678901")
+            + publish(b"2", channel=2)
+        )
+
+        runs = scanner.scan(wire)
+
+        assert runs == [
+            (PUBLISH, 2, METHOD_BYTES, 0, [message(b"1")]),
+            (OVERSIZE, 1, METHOD_BYTES, 11),
+            (PUBLISH, 2, METHOD_BYTES, 0, [message(b"2")]),
+        ]
 
     def test_keeps_nothing_of_the_body(self, scanning: Any) -> None:
         scanner = scanning(0, 10)
@@ -428,11 +460,13 @@ class TestOversize:
         body = frame(3, 1, b"x" * 1_000_000)
 
         kept = []
+        seen = []
         for read in in_reads(body, 10_000):
-            assert scanner.scan(read) == []
+            seen += scanner.scan(read)
             kept.append(scanner.buffered)
 
         assert max(kept) <= 8
+        assert seen == [(OVERSIZE, 1, METHOD_BYTES, 1_000_000)]
         assert scanner.pending == ()
 
     def test_of_the_largest_size_there_is(self, scanning: Any) -> None:
@@ -442,7 +476,8 @@ class TestOversize:
             publish() * 3 + frame(1, 1, METHOD_BYTES) + frame(2, 1, head(2**64 - 1))
         )
 
-        assert runs[-1] == (OVERSIZE, 1, METHOD_BYTES, 2**64 - 1)
+        assert [run[0] for run in runs] == [PUBLISH]
+        assert scanner.scan(frame(3, 1, b"x" * 1000)) == []
         assert scanner.pending == (1,)
 
 
