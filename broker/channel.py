@@ -20,13 +20,13 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.signals import Down
 from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
+from leveret.amqp.fields import Method
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import (
     BasicCancel,
     ChannelClose,
     ChannelCloseOk,
     ChannelOpenOk,
-    Method,
     decode,
     encode,
     method_frame,

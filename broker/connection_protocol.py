@@ -45,7 +45,7 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
-        del self._node.protocols[self]
+        self._node.socket_closed(self)
         reader, self._reader, self._received = self._reader, None, None
         if reader is not None:
             self._node.runtime.run_as(reader.ref, reader.socket_lost)

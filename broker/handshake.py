@@ -26,7 +26,7 @@ from leveret.amqp.tables import Table, typed
 from leveret.core.limits import FRAME_MIN_BYTES
 
 if TYPE_CHECKING:
-    from leveret.amqp.methods import Method
+    from leveret.amqp.fields import Method
     from leveret.broker.access import User
     from leveret.broker.node import Node
     from leveret.broker.settings import BrokerSettings
@@ -135,11 +135,11 @@ class Handshake:
             0, 9, server_properties(self._node.settings), b"AMQPLAIN PLAIN", b"en_US"
         )
 
-    def method(self, ids: int, arguments: bytes) -> Method | Opened:
+    def method(self, ids: int, arguments: bytes) -> Method | Opened | None:
         """Take the client's next method.
 
         Returns:
-            What to send, or that the connection is open.
+            What to send, None for nothing, or that the connection is open.
 
         Raises:
             RefusedError: wrong method or agreement; no answer.
@@ -154,7 +154,8 @@ class Handshake:
         if ids == spec.CONNECTION_START_OK:
             return self._log_in(method)
         if ids == spec.CONNECTION_TUNE_OK:
-            return self._tune(method)
+            self._tune(method)
+            return None
         return self._open(method)
 
     def _log_in(self, method: ConnectionStartOk) -> Method:
@@ -182,7 +183,7 @@ class Handshake:
         self._state = spec.CONNECTION_TUNE_OK
         return ConnectionTune(settings.channel_max, settings.frame_max_bytes, settings.heartbeat_s)
 
-    def _tune(self, method: ConnectionTuneOk) -> Any:
+    def _tune(self, method: ConnectionTuneOk) -> None:
         settings = self._node.settings
         if _exceeds(method.frame_max, settings.frame_max_bytes) or (
             0 < method.frame_max < FRAME_MIN_BYTES
@@ -192,7 +193,6 @@ class Handshake:
             raise RefusedError(f"negotiated channel_max = {method.channel_max}")
         self.tuned = method
         self._state = spec.CONNECTION_OPEN
-        return None
 
     def _open(self, method: ConnectionOpen) -> Opened:
         assert self._user is not None

@@ -7,6 +7,7 @@ restarted one is found again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ class Node:
         self.sockets: list[socket.socket] = []
         self.protocols: dict[ConnectionProtocol, asyncio.Transport] = {}
         self.started_at_s = runtime.clock.wall_s()
-        self._user_connections: dict[str, int] = {}
+        self._all_closed: asyncio.Event | None = None
 
     # -- actors found by name ------------------------------------------------------------------
 
@@ -107,6 +108,19 @@ class Node:
             return False
         self.runtime.send(listener, Accepted(transport, protocol))
         return True
+
+    def socket_closed(self, protocol: ConnectionProtocol) -> None:
+        """Forget a socket."""
+        del self.protocols[protocol]
+        if not self.protocols and self._all_closed is not None:
+            self._all_closed.set()
+
+    async def sockets_closed(self, timeout_s: float) -> None:
+        """Wait until all sockets are closed, or the time is over."""
+        if self.protocols:
+            self._all_closed = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
 
     def connection_opened(self, reader: Reader) -> None:
         """Count a connection in."""

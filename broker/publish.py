@@ -135,7 +135,7 @@ class Publisher:
                 confirms.settle_now(first, count)
             return
         size_bytes = sum([len(message[2]) for message in messages])
-        expirations = None if expiration_ms is None else [expiration_ms] * count
+        expirations: list[int | None] | None = None if expiration_ms is None else [expiration_ms] * count
         channel = self._channel
         send = channel.runtime.send
         reached: list[Ref] = []

@@ -31,6 +31,7 @@ from leveret.amqp.errors import (
     InternalError,
     ProtocolError,
 )
+from leveret.amqp.fields import Method
 from leveret.amqp.heartbeat import Heartbeat
 from leveret.amqp.kernel import (
     ERROR,
@@ -44,7 +45,6 @@ from leveret.amqp.methods import (
     ConnectionCloseOk,
     ConnectionOpenOk,
     ConnectionUpdateSecretOk,
-    Method,
     decode,
     encode,
     method_frame,

@@ -159,9 +159,7 @@ class Broker:
             await asyncio.wait([self._ended], timeout=STOP_S)
         _close(node.sockets)
         await self.runtime.shutdown()
-        deadline_s = asyncio.get_running_loop().time() + FLUSH_S
-        while node.protocols and asyncio.get_running_loop().time() < deadline_s:
-            await asyncio.sleep(0.005)
+        await node.sockets_closed(FLUSH_S)
         for transport in list(node.protocols.values()):
             transport.abort()
         await asyncio.sleep(0)
