@@ -64,6 +64,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.errors import ConfigError
 
+__all__ = [
+    "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
+    "Run", "Scanner", "content", "deliveries",
+]  # fmt: skip
+
 PUBLISH: Final = 0
 ACK: Final = 1
 METHOD: Final = 2
@@ -113,9 +118,7 @@ def _hash_of(sources: Iterable[Path]) -> str:
 
 
 if TYPE_CHECKING:
-    from leveret.amqp._kernel_py import Scanner as Scanner
-    from leveret.amqp._kernel_py import content as content
-    from leveret.amqp._kernel_py import deliveries as deliveries
+    from leveret.amqp._kernel_py import Scanner, content, deliveries
 
     KERNEL_NAME: str
 else:
