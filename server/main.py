@@ -45,9 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["perf"]:
-        from leveret.server.perf import command as perf  # noqa: PLC0415 - not needed to serve
+        from leveret.server.perf.command import main as perf  # noqa: PLC0415 - not needed to serve
 
-        return int(perf.main(given[1:]))
+        return int(perf(given[1:]))
     options = parser().parse_args(given)
     try:
         return int(options.run(options))
