@@ -75,12 +75,11 @@ _LOCKED: Final = (
 class AmqQueue(Dispatch):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_had_consumer", "_unused_timer")
+    __slots__ = ("_unused_timer",)
 
     def init(self, entry: QueueEntry) -> None:
         """Take over the backing queue and announce this incarnation."""
         self._attach(entry)
-        self._had_consumer = False
         self._unused_timer: UnusedTimer | None = None
         if entry.exclusive is not None:
             self.monitor(entry.exclusive)
@@ -166,7 +165,6 @@ class AmqQueue(Dispatch):
         self._peer(consume.channel)
         assert self._consumers is not None
         self._consumers.add(consume)
-        self._had_consumer = True
         if self._ready:
             self._continue()  # not now: the answer comes before the first delivery
         return None
@@ -207,9 +205,10 @@ class AmqQueue(Dispatch):
         return self._consumers.remove_channel(channel)
 
     def _consumers_left(self) -> None:
+        """See what follows when a consumer has gone, perhaps the last one."""
         if self._consumer_count():
             return
-        if self._entry.auto_delete and self._had_consumer:
+        if self._entry.auto_delete:
             self._delete()
         else:
             self._touch()

@@ -196,6 +196,17 @@ def test_a_straight_run_beyond_the_budget_is_cut_and_stays_in_order() -> None:
     assert channel.bodies() == bodies
 
 
+def test_a_run_does_not_overtake_what_the_budget_held_back() -> None:
+    rig = Rig()
+    channel = rig.channel()
+    channel.consume(b"c")
+    count = DELIVERY_BATCH_MESSAGES + 1
+    channel.publish(*[b"first"] * count, persistent=True)
+    channel.publish(b"second", persistent=False)
+
+    assert channel.bodies() == [b"first"] * count + [b"second"]
+
+
 def test_one_message_above_the_byte_budget_is_delivered_alone() -> None:
     rig = Rig()
     channel = rig.channel()

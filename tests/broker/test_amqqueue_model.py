@@ -77,11 +77,11 @@ class AmqQueueMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 12), mails=st.integers(1, 3))
     def publish(self, count: int, mails: int) -> None:
-        for _ in range(mails):
+        for number in range(mails):  # of both kinds, so that they do not merge in the mailbox
             new = range(self.published, self.published + count)
             self.published += count
             self.ready.update(new)
-            self.publisher.publish(*[b"%d" % n for n in new])
+            self.publisher.publish(*[b"%d" % n for n in new], persistent=bool(number % 2))
         self.collect()
 
     @rule()

@@ -107,6 +107,18 @@ def test_the_limit_of_a_channel_is_shared_by_its_consumers() -> None:
     assert dealt(consumers, 10) == "ba", "the ring went on behind the one who got the last"
 
 
+def test_full_rounds_end_when_a_shared_limit_is_used_up() -> None:
+    consumers = Consumers(QUEUE)
+    limiter = ChannelLimiter()
+    limiter.limit = 3
+    consumers.add(consume("x", b"a", limiter=limiter))
+    consumers.add(consume("x", b"b", limiter=limiter))
+    consumers.add(consume("y", b"c"))
+
+    assert dealt(consumers, 9) == "abcaccccc"
+    assert limiter.in_flight == 3
+
+
 def test_no_ack_ignores_both_limits() -> None:
     consumers = Consumers(QUEUE)
     limiter = ChannelLimiter()

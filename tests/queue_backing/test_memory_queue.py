@@ -48,6 +48,16 @@ def test_what_a_mirror_had_handed_out_is_redelivered() -> None:
     assert queue.fetch(3, 100, ack_required=True).redelivered == 2
 
 
+def test_a_mirrors_messages_after_a_purge_are_redelivered_too() -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE], persistent=False)
+    queue.purge()
+
+    queue.publish([ONE], persistent=False, delivered=True)
+
+    assert queue.fetch(1, 100, ack_required=True).redelivered == 1
+
+
 @pytest.mark.parametrize(("bytes_max", "count"), [(0, 1), (4, 1), (7, 1), (8, 2), (1 << 20, 5)])
 def test_a_fetch_stops_at_its_bytes_but_takes_one(bytes_max: int, count: int) -> None:
     queue = MemoryQueue()
