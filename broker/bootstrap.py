@@ -6,7 +6,10 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from leveret.actors.actor import LATER
+from leveret.actors.gen_server import GenServer
 from leveret.broker.node import VHOSTS
+from leveret.broker.script import Ask, Script, Steps
 from leveret.core.errors import StoreError
 from leveret.metadata import passwords
 from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
@@ -18,11 +21,12 @@ if TYPE_CHECKING:
 
 
 async def load(node: Node) -> None:
-    """Fill the node from its store; an empty store gets the default user and vhost first.
+    """Count the start; fill the node from its store, an empty one with the first rows before.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
+    node.boot_epoch = node.store.next_boot_epoch()
     contents = node.store.load()
     if not contents:
         rows = first_rows(node)
@@ -56,14 +60,40 @@ async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -
         raise error
 
 
-async def start_vhosts(node: Node) -> None:
-    """Start all vhosts; one that cannot recover stays down and does not hold the others up."""
-    for name in list(node.vhosts):
-        await start_vhost(node, name)
+class VhostStarter(GenServer):
+    """Starts all vhosts, then acknowledges its start and ends.
+
+    It stands before the listeners in the tree, so that who can connect finds the queues recovered. A
+    vhost that cannot recover stays down and does not hold the others up.
+    """
+
+    def init(self, node: Node) -> object:
+        """Begin in a turn of its own."""
+        self.node = node
+        self.post(self.ref, None)
+        return LATER
+
+    def handle_cast(self, message: object) -> None:
+        """Start one vhost after the other."""
+        Script(self, self._steps(), self._done, _raise).resume()
+
+    def _steps(self) -> Steps:
+        for vhost in list(self.node.vhosts.values()):
+            supervisor = self.runtime.whereis(VHOSTS)
+            assert supervisor is not None
+            yield Ask(supervisor, StartChild((vhost,)))
+
+    def _done(self, _: object) -> None:
+        self.started()
+        self.stop()
+
+
+def _raise(problem: Exception) -> None:
+    raise problem
 
 
 async def start_vhost(node: Node, name: str) -> None:
-    """Start one vhost's actors."""
+    """Start one vhost's actors, from outside the actors."""
     supervisor = node.runtime.whereis(VHOSTS)
     assert supervisor is not None
     await node.runtime.call(supervisor, StartChild((node.vhosts[name],)), None)

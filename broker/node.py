@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import CallFailed
-from leveret.amqp.errors import InternalError, NotAllowed, PreconditionFailed
+from leveret.amqp.errors import (
+    InternalError,
+    NotAllowed,
+    NotFound,
+    PreconditionFailed,
+    SoftError,
+)
 from leveret.broker import metadata_server
 from leveret.broker.access import Access, User
 from leveret.broker.metadata_server import Write
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.broker.connection_protocol import ConnectionProtocol
     from leveret.broker.reader import Reader
     from leveret.metadata.interface import Metadata
-    from leveret.metadata.tables import Contents, Row
+    from leveret.metadata.tables import BindingRow, Contents, Row
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +64,8 @@ class Node:
     Attributes:
         runtime: where its actors run.
         settings: what it was told.
-        store: the metadata store; the node closes it.
+        store: the metadata store; who made it closes it.
+        boot_epoch: how often a broker was started on this store.
         access: users and permissions.
         vhosts: by name.
         readers: open connections, by their reader.
@@ -71,6 +78,7 @@ class Node:
         self.runtime = runtime
         self.settings = settings
         self.store = store
+        self.boot_epoch = 0
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.readers: dict[Ref, Reader] = {}
@@ -256,11 +264,22 @@ class Node:
                     )
                 )
         for each in contents.bindings:
-            vhost = self.vhosts.get(each.vhost)
-            if vhost is not None:
-                vhost.topology.bind(
-                    each.source, each.kind, each.destination, each.routing_key, each.arguments
-                )
+            self._load_binding(each)
+
+    def _load_binding(self, row: BindingRow) -> None:
+        """Bind what a row says; a write cut off by a crash may have left one without its ends."""
+        vhost = self.vhosts.get(row.vhost)
+        try:
+            if vhost is None:
+                raise NotFound(f"no vhost '{row.vhost}'")
+            vhost.topology.bind(
+                row.source, row.kind, row.destination, row.routing_key, row.arguments
+            )
+        except SoftError as error:
+            log.warning(
+                "binding skipped vhost=%s source=%s %s=%s reason=%s",
+                row.vhost, row.source, row.kind, row.destination, error,
+            )  # fmt: skip
 
     def stat(self) -> dict[str, Any]:
         """Return the counts that status prints first."""

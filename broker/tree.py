@@ -13,6 +13,7 @@
     │   │ └ queues           simple_one_for_one 10/10 transient
     │   │   └ queue:NAME     one_for_all 5/10         temporary; see broker/queue_sup.py
     │   └ recovery           permanent                starts the vhost's queues
+    ├ vhost_starter          temporary                starts the vhosts, then ends
     └ listeners              one_for_all 10/10
       ├ readers              simple_one_for_one 0/1
       │ └ reader             temporary                one per socket; linked with its connection
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.bootstrap import VhostStarter
 from leveret.broker.channel import Channel
 from leveret.broker.listener import Listener
 from leveret.broker.metadata_server import MetadataServer
@@ -54,7 +56,7 @@ class BrokerSup(Supervisor):
     """The root."""
 
     def init(self, node: Node) -> SupervisorSpec:
-        """Start metadata, vhosts, then the way in; they stop in the opposite order."""
+        """Start metadata, the vhosts, then the way in; they stop in the opposite order."""
         return SupervisorSpec(
             "one_for_all",
             0,
@@ -63,6 +65,7 @@ class BrokerSup(Supervisor):
                 ChildSpec("metadata", MetadataSup, (node,), type="supervisor"),
                 ChildSpec("infra", InfraSup, type="supervisor"),
                 ChildSpec("vhosts", VhostsSup, (node,), type="supervisor"),
+                ChildSpec("vhost_starter", VhostStarter, (node,), restart="temporary"),
                 ChildSpec("listeners", ListenersSup, (node,), type="supervisor"),
             ),
         )
@@ -90,7 +93,7 @@ class VhostsSup(Supervisor):
     """Keeps the vhosts; one that crashes for good stays down alone."""
 
     def init(self, node: Node) -> SupervisorSpec:
-        """Start without children; ``VhostStarter`` of the boot adds them."""
+        """Start without children; the ``VhostStarter`` adds them."""
         self.runtime.register(VHOSTS, self.ref)
         child = ChildSpec(
             "vhost",

@@ -1,1 +1,31 @@
-"""Configuration, boot, the embedding API and the command line."""
+"""Configuration, boot, the embedding API and the command line.
+
+``Broker``, ``child_spec``, ``Config`` and ``Address`` can be imported from here; each is loaded when
+it is first asked for, so that the command line starts without the broker.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leveret.server.broker import Broker, child_spec
+    from leveret.server.config import Address, Config
+
+__all__ = ["Address", "Broker", "Config", "child_spec"]
+
+_HOMES = {
+    "Address": "leveret.server.config",
+    "Broker": "leveret.server.broker",
+    "Config": "leveret.server.config",
+    "child_spec": "leveret.server.broker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home), name)
+    return found

@@ -7,7 +7,8 @@
 
 It runs in the caller's event loop, beside whatever else runs there, changes nothing of the process
 (no signals, no logging, no gc settings) and leaves no thread, socket or file open. ``child_spec``
-makes it a child of a service's own supervisor.
+makes it a child of a service's own supervisor. ``Config(data_dir=None)`` touches no file at all: no
+lock, no control socket, and the definitions end with the broker.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Any, Final, Self
+import uuid
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
@@ -27,12 +29,15 @@ from leveret.broker.settings import BrokerSettings
 from leveret.broker.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import LeveretError
+from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server.config import Address, Config
-from leveret.server.control import ControlServer
-from leveret.server.node_admin import NodeAdmin
 from leveret.server.process import DataDirectory, address_of, bind
 from leveret.supervisors.spec import ChildSpec
+
+if TYPE_CHECKING:
+    from leveret.metadata.interface import Metadata
+    from leveret.server.control import ControlServer
 
 log = logging.getLogger(__name__)
 
@@ -53,21 +58,25 @@ class Broker:
 
     Attributes:
         addresses: where it listens, with the real ports.
+        node_id: who it is; made with the data directory.
         node: its inside, for those who test or extend it.
         runtime: the actor runtime it runs on.
     """
 
+    addresses: list[Address]
+    node_id: uuid.UUID
+    node: Node
+    runtime: Runtime
+
     def __init__(self, config: Config | None = None, clock: Clock | None = None) -> None:
         self.config = config or Config()
-        self.addresses: list[Address] = []
         self._clock = clock
         self._directory: DataDirectory | None = None
-        self._store: MetadataStore | None = None
+        self._sockets: list[socket.socket] = []
+        self._store: Metadata | None = None
         self._control: ControlServer | None = None
         self._root: Ref | None = None
         self._ended: asyncio.Future[object] | None = None
-        self.node: Node
-        self.runtime: Runtime
 
     @property
     def url(self) -> str:
@@ -91,24 +100,26 @@ class Broker:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._directory = DataDirectory(self.config.data_dir)
-        sockets = bind(self.config.listen)
-        self.addresses = [address_of(each) for each in sockets]
+        if self.config.data_dir is not None:
+            self._directory = DataDirectory(self.config.data_dir)
+        self._sockets = bind(self.config.listen)
+        self.addresses = [address_of(each) for each in self._sockets]
+        self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
-        try:
-            self._store = MetadataStore(
-                self._directory.path / "metadata", loop.call_soon_threadsafe
-            )
-            self.node = Node(self.runtime, self._settings(), self._store)
-        finally:
-            if self._store is None:
-                _close(sockets)
-        self.node.sockets = sockets
+        self.node = Node(self.runtime, self._settings(), self._store)
+        self.node.sockets = self._sockets
         await bootstrap.load(self.node)
         await self._start_tree(loop)
-        await bootstrap.start_vhosts(self.node)
-        self._control = ControlServer(self._directory.path, NodeAdmin(self))
-        await self._control.start()
+        if self._directory is not None:
+            await self._open_control(self._directory)
+
+    def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
+        if self._directory is None:
+            memory = MemoryStore(loop.call_soon)
+            self.node_id = uuid.UUID(memory.node_uuid)
+            return memory
+        self.node_id = self._directory.node_id
+        return MetadataStore(self._directory.path / "metadata", loop.call_soon_threadsafe)
 
     async def _start_tree(self, loop: asyncio.AbstractEventLoop) -> None:
         started: asyncio.Future[StartResult] = loop.create_future()
@@ -119,6 +130,14 @@ class Broker:
             raise BrokerFailedError(f"the broker did not start: {result}")
         self._root = root
         self.runtime.watch(root, self._root_ended)
+
+    async def _open_control(self, directory: DataDirectory) -> None:
+        # Not loaded with this module: an embedding service may never need the operator's side.
+        from leveret.server.control import ControlServer  # noqa: PLC0415
+        from leveret.server.node_admin import NodeAdmin  # noqa: PLC0415
+
+        self._control = ControlServer(directory.path, NodeAdmin(self))
+        await self._control.start()
 
     def _root_ended(self, reason: object) -> None:
         assert self._ended is not None
@@ -138,28 +157,49 @@ class Broker:
         raise BrokerFailedError(f"the broker's supervision tree has ended: {reason}")
 
     async def stop(self) -> None:
-        """Close all connections with 320, stop everything, leave nothing open."""
-        if self._control is not None:
-            await self._control.close()
-            self._control = None
-        if self._store is not None:
-            await self._stop_tree()
-            self._store.close()
-            self._store = None
-        if self._directory is not None:
-            self._directory.close()
-            self._directory = None
+        """Close all connections with 320, stop everything, leave nothing open.
+
+        It cannot be interrupted: whoever is cancelled meanwhile is so when it is done, which takes
+        ``STOP_S`` and some seconds at most. Harmless when repeated.
+        """
+        stopping = asyncio.ensure_future(self._stop())
+        cancelled: asyncio.CancelledError | None = None
+        while not stopping.done():
+            try:
+                await asyncio.wait([stopping])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        stopping.result()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _stop(self) -> None:
+        try:
+            if self._control is not None:
+                await self._control.close()
+            if self._store is not None:
+                await self._stop_tree()
+        finally:
+            for each in self._sockets:
+                each.close()
+            if self._store is not None:
+                self._store.close()
+            if self._directory is not None:
+                self._directory.close()
+            self._control = self._root = self._store = self._directory = None
+            self._sockets = []
 
     async def _stop_tree(self) -> None:
-        node = self.node
+        node, loop = self.node, asyncio.get_running_loop()
         node.stopping = True
         if self._root is not None:
             assert self._ended is not None
             self.runtime.exit(self._root, SHUTDOWN)
             await asyncio.wait([self._ended], timeout=STOP_S)
-        _close(node.sockets)
         await self.runtime.shutdown()
-        await node.sockets_closed(FLUSH_S)
+        deadline_s = loop.time() + FLUSH_S
+        while node.protocols and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare
+            await asyncio.sleep(0.005)
         for transport in list(node.protocols.values()):
             transport.abort()
         await asyncio.sleep(0)
@@ -173,7 +213,6 @@ class Broker:
 
     def _settings(self) -> BrokerSettings:
         config = self.config
-        assert self._directory is not None
         return BrokerSettings(
             handshake_s=config.handshake_s,
             frame_max_bytes=config.frame_max,
@@ -185,7 +224,7 @@ class Broker:
             connection_channels_max=config.connection_channels_max or 0,
             product=config.product,
             product_version=config.product_version,
-            cluster_name=config.cluster_name or f"leveret@{self._directory.node_id}",
+            cluster_name=config.cluster_name or f"leveret@{self.node_id}",
             default_user=config.default_user,
             default_password=config.default_pass,
             default_user_tags=config.default_user_tags,
@@ -204,17 +243,14 @@ def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:
         config: as for ``Broker``.
         options: further fields of ``ChildSpec``; ``id`` is ``broker`` by default.
     """
-    service = ServiceSpec(_serve, (config,), waits_for_ready=True, stop_timeout_s=STOP_S + 4)
+    turn = asyncio.Lock()
+    service = ServiceSpec(_serve, (config, turn), waits_for_ready=True, stop_timeout_s=STOP_S + 4)
     given: dict[str, Any] = {"id": "broker", "shutdown": STOP_S + 5, **options}
     return ChildSpec(actor_class=Service, args=(service,), **given)
 
 
-async def _serve(service: Service, config: Config | None) -> None:
-    async with Broker(config) as broker:
+async def _serve(service: Service, config: Config | None, turn: asyncio.Lock) -> None:
+    # One that was killed still closes its sockets and files when the next is started.
+    async with turn, Broker(config) as broker:
         service.ready(broker)
         await broker.wait_ended()
-
-
-def _close(sockets: list[socket.socket]) -> None:
-    for each in sockets:
-        each.close()

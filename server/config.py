@@ -71,7 +71,8 @@ class Config:
     Attributes:
         listen: addresses for AMQP. An address of the default pair that the machine does not have
             (no IPv6) is left out; any other must be bound.
-        data_dir: definitions, node id, lock and control socket.
+        data_dir: definitions, node id, lock and control socket; None, for services that embed the
+            broker, keeps all in memory and touches no file.
         log_level: of the log on stderr. The three log settings are used by ``leveret serve`` only;
             an embedding service has its own logging.
         log_file: where the log goes besides stderr; None is nowhere.
@@ -100,7 +101,7 @@ class Config:
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
-    data_dir: Path = Path("data")
+    data_dir: Path | None = Path("data")
     log_level: str = "info"
     log_file: Path | None = None
     log_file_level: str | None = None

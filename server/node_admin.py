@@ -34,7 +34,6 @@ from leveret.server import admin_rows
 from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_definitions import Definitions
 from leveret.server.kept import Kept
-from leveret.server.process import stored_node_id
 from leveret.supervisors.driver import label_of
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 from leveret.supervisors.tree import walk
@@ -67,13 +66,14 @@ class NodeAdmin:
 
     async def status(self) -> Row:
         """Return version, kernel, counts, and the queues with most messages."""
-        broker, queues = self._broker, await self._queues(self._node.vhosts.values(), _COUNTS)
+        broker, folder = self._broker, self._broker.config.data_dir
+        queues = await self._queues(self._node.vhosts.values(), _COUNTS)
         found = self._node.stat() | {
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
             "pid": os.getpid(),
-            "node_id": str(stored_node_id(broker.config.data_dir)),
-            "data_dir": str(broker.config.data_dir.absolute()),
+            "node_id": str(broker.node_id),
+            "data_dir": str(folder.absolute()) if folder is not None else None,
             "listeners": [str(address) for address in broker.addresses],
             "consumers": _sum(queues, "consumers"),
         }
