@@ -237,6 +237,19 @@ def test_a_consumer_hears_that_its_queue_is_deleted(
     consumer.ok("basic.cancel", consumer_tag="c")
 
 
+def test_who_deletes_the_queue_of_its_own_consumers_hears_delete_ok_first(
+    channel: Channel, queue: str
+) -> None:
+    for tag in ("a", "b"):
+        channel.ok("basic.consume", queue=queue, consumer_tag=tag)
+
+    channel.send("queue.delete", queue=queue)
+
+    events = [channel.read() for _ in range(3)]
+    assert events[0].name == "queue.delete-ok"
+    assert [event.consumer_tag for event in events[1:]] == ["a", "b"]
+
+
 def test_a_client_that_answers_the_cancel(
     connect: Connect, channel: Channel, queue: str, broker: BrokerUnderTest
 ) -> None:

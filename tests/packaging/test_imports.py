@@ -11,17 +11,19 @@ from nodes import clean_environment
 PROBE = """
 import sys, time
 started = time.process_time()
-import leveret.server.broker
+from leveret.server import Broker
 took = time.process_time() - started
 print(took, *sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
 def _probe(folder: Path) -> tuple[float, set[str]]:
+    environment = clean_environment(PYTHONPYCACHEPREFIX=str(folder))
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has bytecode
     out = subprocess.run(
         [sys.executable, "-c", PROBE],
         cwd=folder,
-        env=clean_environment(),
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
