@@ -19,6 +19,7 @@ import socket
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from leveret.actors.calls import Answer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.actors.service import Service, ServiceSpec
@@ -124,7 +125,8 @@ class Broker:
     async def _start_tree(self, loop: asyncio.AbstractEventLoop) -> None:
         started: asyncio.Future[StartResult] = loop.create_future()
         self._ended = loop.create_future()
-        root = self.runtime.start_link(None, BrokerSup, (self.node,), started.set_result, "leveret")
+        answer = Answer(started)
+        root = self.runtime.start_link(None, BrokerSup, (self.node,), answer.give, "leveret")
         result = await started
         if not isinstance(result, Started):
             raise BrokerFailedError(f"the broker did not start: {result}")
@@ -197,6 +199,7 @@ class Broker:
             self.runtime.exit(self._root, SHUTDOWN)
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown()
+        node.close_servers()
         deadline_s = loop.time() + FLUSH_S
         while node.protocols and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare
             await asyncio.sleep(0.005)

@@ -1,0 +1,634 @@
+"""The broker inside somebody else's event loop and supervision tree; and what is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import pytest
+
+import leveret.server
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.broker.node import VHOSTS
+from leveret.core.errors import StoreError
+from leveret.metadata.store import MetadataStore
+from leveret.metadata.tables import BindingRow, Row, VhostRow
+from leveret.server import Address, Broker, Config, child_spec
+from leveret.server.broker import BrokerFailedError
+from leveret.server.node_admin import NodeAdmin
+from leveret.server.perf.client import Target, connect
+from leveret.server.process import AddressUnavailableError, DataDirectoryError
+from leveret.supervisors.requests import TerminateChild, WhichChildren
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+from leveret.supervisors.tree import walk
+
+FREE = (Address("127.0.0.1", 0),)
+SOON_S = 10.0
+
+
+def config(folder: Path | None, **more: Any) -> Config:
+    return Config(listen=FREE, data_dir=folder, **more)
+
+
+@pytest.fixture(params=["on disk", "in memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "data" if request.param == "on disk" else None
+
+
+async def round_trip(broker: Broker, queue: str = "q") -> None:
+    """Send a message through a broker."""
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        channel = await connection.channel()
+        declared = await channel.declare_queue(queue)
+        await channel.default_exchange.publish(aio_pika.Message(b"hello"), queue)
+        message = await declared.get(timeout=SOON_S)
+        await message.ack()
+        assert message.body == b"hello"
+
+
+# In a foreign loop.
+
+
+async def test_it_runs_beside_the_other_tasks_of_a_loop(folder: Path | None) -> None:
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    async with Broker(config(folder)) as broker:
+        await round_trip(broker)
+        before = ticks
+        await round_trip(broker)
+        assert ticks > before
+    assert not ticking.done()
+    ticking.cancel()
+
+
+async def test_several_live_in_one_loop_and_keep_apart(tmp_path: Path) -> None:
+    async with (
+        Broker(config(tmp_path / "a")) as one,
+        Broker(config(tmp_path / "b")) as two,
+        Broker(config(None)) as three,
+        Broker(config(None)) as four,
+    ):
+        brokers = [one, two, three, four]
+        for broker in brokers:
+            await round_trip(broker)
+
+        assert len({broker.addresses[0].port for broker in brokers}) == 4
+        assert len({broker.node_id for broker in brokers}) == 4
+        one.node.vhosts["/"].topology.remove_queue("q")
+        assert [len(broker.node.vhosts["/"].topology.queues) for broker in brokers] == [0, 1, 1, 1]
+
+
+async def test_one_object_starts_again_after_its_stop(folder: Path | None) -> None:
+    broker = Broker(config(folder))
+    for _ in range(3):
+        async with broker:
+            await round_trip(broker)
+
+
+async def test_it_keeps_its_identity_and_counts_its_starts(tmp_path: Path) -> None:
+    seen = []
+    for _ in range(2):
+        async with Broker(config(tmp_path)) as broker:
+            seen.append((broker.node_id, broker.node.boot_epoch))
+
+    assert seen == [(seen[0][0], 1), (seen[0][0], 2)]
+
+
+async def test_stop_is_harmless_when_repeated_or_too_early(tmp_path: Path) -> None:
+    broker = Broker(config(tmp_path))
+    await broker.stop()
+    await broker.start()
+    await broker.stop()
+    await broker.stop()
+
+
+async def test_clients_are_told_that_it_stops(folder: Path | None) -> None:
+    async with Broker(config(folder)) as broker:
+        reader, writer = await asyncio.open_connection(*broker.addresses[0])
+        client = await connect(Target(*broker.addresses[0], "guest", "guest", "/"))
+    await asyncio.wait_for(client._lost, SOON_S)
+
+    assert "320" in str(client.error)
+    assert "CONNECTION_FORCED - broker forced connection closure" in str(client.error)
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_an_in_memory_broker_touches_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with Broker(config(None)) as broker:
+        await round_trip(broker)
+        assert (await NodeAdmin(broker).status())["data_dir"] is None
+
+    assert os.listdir(tmp_path) == []
+
+
+async def test_wait_ended_tells_that_the_tree_has_ended(folder: Path | None) -> None:
+    async with Broker(config(folder)) as broker:
+        waiting = asyncio.create_task(broker.wait_ended())
+        kill_tree(broker)
+
+        with pytest.raises(BrokerFailedError, match="has ended: killed"):
+            await asyncio.wait_for(waiting, SOON_S)
+
+
+async def test_an_exception_in_the_block_stops_it_and_goes_on(folder: Path | None) -> None:
+    ports = []
+
+    async def fail() -> None:
+        async with Broker(config(folder)) as broker:
+            ports.append(broker.addresses[0].port)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+
+    await assert_nobody_listens(ports[0])
+
+
+async def test_a_cancelled_block_is_stopped_before_the_cancellation_goes_on(
+    tmp_path: Path,
+) -> None:
+    started = asyncio.Event()
+
+    async def serve() -> None:
+        async with Broker(config(tmp_path)):
+            started.set()
+            await asyncio.Event().wait()
+
+    serving = asyncio.create_task(serve())
+    await started.wait()
+    serving.cancel()
+    await asyncio.sleep(0)
+    serving.cancel()  # once more, while it stops
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+    async with Broker(config(tmp_path)):
+        """The directory is free again."""
+
+
+# What is left.
+
+
+def descriptors() -> dict[str, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[name] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:
+            continue  # that of the listing itself
+    return found
+
+
+def locks() -> list[str]:
+    own = f" {os.getpid()} "
+    return [line for line in Path("/proc/locks").read_text().splitlines() if own in line]
+
+
+def children() -> str:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+def live(kind: type) -> int:
+    gc.collect()
+    return sum(isinstance(each, kind) for each in gc.get_objects())
+
+
+def state_of_process() -> dict[str, Any]:
+    """Everything that a library could leave behind or change."""
+    loop = asyncio.get_running_loop()
+    root, own = logging.getLogger(), logging.getLogger("leveret")
+    return {
+        "descriptors": descriptors(),
+        "threads": set(threading.enumerate()),
+        "tasks": asyncio.all_tasks(),
+        "timers": [each for each in getattr(loop, "_scheduled", ()) if not each.cancelled()],
+        "callbacks": list(getattr(loop, "_ready", ())),
+        "locks": locks(),
+        "children": children(),
+        "actors": live(OtpActor),
+        "runtimes": live(Runtime),
+        "gc": (gc.get_threshold(), gc.isenabled(), gc.get_freeze_count()),
+        "switch interval": sys.getswitchinterval(),
+        "signals": [signal.getsignal(number) for number in signal.valid_signals()],
+        "logging": [(list(each.handlers), each.level, each.propagate) for each in (root, own)],
+        "exception handler": loop.get_exception_handler(),
+        "hooks": (sys.excepthook, threading.excepthook, sys.unraisablehook),
+        "directory": os.getcwd(),
+        "umask": umask(),
+        "environment": dict(os.environ),
+    }
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+async def test_nothing_is_left_after_the_block_and_nothing_was_changed(
+    folder: Path | None,
+) -> None:
+    async with Broker(config(folder)) as broker:  # what is loaded on first use stays loaded
+        await round_trip(broker)
+    del broker
+    await quiet()
+    before = state_of_process()
+    during: dict[str, Any] = {}
+    async with Broker(config(folder)) as broker:
+        await round_trip(broker)
+        open_ends = [await asyncio.open_connection(*broker.addresses[0]) for _ in range(3)]
+        during.update(state_of_process())
+        node = weakref.ref(broker.node)
+    for _, writer in open_ends:
+        writer.close()
+        await writer.wait_closed()
+    del broker, open_ends, writer
+    await quiet()
+
+    assert during["descriptors"] != before["descriptors"]
+    assert during["actors"] > before["actors"]
+    unchanged = ("gc", "switch interval", "signals", "logging", "exception handler", "hooks",
+                 "directory", "umask", "environment", "children")  # fmt: skip
+    assert {key: during[key] for key in unchanged} == {key: before[key] for key in unchanged}
+    assert state_of_process() == before
+    assert node() is None
+
+
+async def quiet() -> None:
+    """Let the loop close what was closed."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gc.collect()
+
+
+def taken_port(folder: Path) -> tuple[Config, type[Exception], Callable[[], object]]:
+    other = socket.create_server(("127.0.0.1", 0))
+    port = other.getsockname()[1]
+    place = Config(listen=(*FREE, Address("127.0.0.1", port)), data_dir=folder)
+    return place, AddressUnavailableError, other.close
+
+
+def locked_directory(folder: Path) -> tuple[Config, type[Exception], Callable[[], object]]:
+    from leveret.server.process import DataDirectory
+
+    return config(folder), DataDirectoryError, DataDirectory(folder).close
+
+
+def broken_metadata(folder: Path) -> tuple[Config, type[Exception], Callable[[], object]]:
+    (folder / "metadata").mkdir(parents=True)
+    data = folder / "metadata" / "data.mdb"
+    data.write_bytes(b"no metadata" * 1000)
+    return config(folder), StoreError, data.unlink
+
+
+def damaged_row(folder: Path) -> tuple[Config, type[Exception], Callable[[], object]]:
+    store = MetadataStore(folder / "metadata", lambda run: run())
+    store._environment.commit([(b"\x01damaged", b"not a record")])
+    store.close()
+
+    def repair() -> None:
+        store = MetadataStore(folder / "metadata", lambda run: run())
+        store._environment.commit([(b"\x01damaged", None)])
+        store.close()
+
+    return config(folder), StoreError, repair
+
+
+@pytest.mark.parametrize("fault", [taken_port, locked_directory, broken_metadata, damaged_row])
+async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, fault: Any) -> None:
+    given, error, mend = fault(tmp_path)
+    before = state_of_process()
+
+    for _ in range(2):
+        with pytest.raises(error):
+            await Broker(given).start()
+        await quiet()
+
+    assert state_of_process() == before
+    mend()
+    async with Broker(given) as broker:
+        await round_trip(broker)
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path)):
+        """What is loaded on first use stays loaded."""
+    await quiet()
+    before = state_of_process()
+    for rounds in range(6):
+        starting = asyncio.create_task(Broker(config(tmp_path)).start())
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        del starting
+    await quiet()
+
+    assert state_of_process() == before
+
+
+async def assert_nobody_listens(port: int) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+# As a child of a service's own supervisor.
+
+
+def kill_tree(broker: Broker) -> None:
+    assert broker._root is not None
+    broker.runtime.exit(broker._root, "kill")
+
+
+class Worker(OtpActor):
+    """The service's own actor."""
+
+    def init(self) -> None:
+        self.runtime.register("worker", self.ref)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Embedded:
+    """A service whose supervisor has a broker among its children."""
+
+    def __init__(self, folder: Path | None, **options: Any) -> None:
+        self.config = Config(listen=(Address("127.0.0.1", free_port()),), data_dir=folder)
+        self.runtime = Runtime()
+        children = (child_spec(self.config, **options), ChildSpec("worker", Worker))
+        spec = SupervisorSpec("one_for_one", 3, 60.0, children)
+        self.supervisor = self.runtime.spawn(Supervisor, spec, label="service")
+
+    async def child(self) -> Ref:
+        """The broker's address, when it is ready."""
+        rows = await self.runtime.call(self.supervisor, WhichChildren(), SOON_S)
+        ref: Ref = next(row[1] for row in rows if row[0] == "broker")
+        return ref
+
+    async def round_trip(self) -> None:
+        address = self.config.listen[0]
+        connection = await aio_pika.connect(f"amqp://guest:guest@{address}", timeout=SOON_S)
+        async with connection:
+            await connection.channel()
+
+    def broker(self) -> Broker:
+        found = [each for each in gc.get_objects() if isinstance(each, Broker) and each._root]
+        return next(each for each in found if each.config is self.config)
+
+
+@asynccontextmanager
+async def embedded(folder: Path | None, **options: Any) -> AsyncIterator[Embedded]:
+    service = Embedded(folder, **options)
+    yield service
+    await service.runtime.shutdown()
+
+
+async def test_a_supervisor_starts_it_and_waits_until_clients_can_connect(
+    folder: Path | None,
+) -> None:
+    async with embedded(folder) as service:
+        await service.child()
+        await service.round_trip()
+
+        labels = [node.label for node in walk(service.runtime, service.supervisor)]
+        assert labels == ["service", "broker", "worker"]
+
+
+async def test_a_supervisor_that_stops_stops_it(folder: Path | None) -> None:
+    async with embedded(folder) as service:
+        await service.child()
+    await assert_nobody_listens(service.config.listen[0].port)
+    if folder is not None:
+        async with Broker(config(folder)):
+            """The directory is free again."""
+
+
+@pytest.mark.parametrize(
+    "how", ["its tree is killed", "its service is killed", "a part of its tree is killed"]
+)
+async def test_a_broker_that_dies_is_restarted_on_the_same_port(
+    folder: Path | None, how: str
+) -> None:
+    async with embedded(folder) as service:
+        first = await service.child()
+        worker = service.runtime.whereis("worker")
+        await service.round_trip()
+        broker = service.broker()
+        ended = asyncio.ensure_future(service.runtime.join(first))
+        if how == "its tree is killed":
+            kill_tree(broker)
+        elif how == "its service is killed":
+            service.runtime.exit(first, "kill")
+        else:
+            vhosts = broker.runtime.whereis(VHOSTS)
+            assert vhosts is not None
+            broker.runtime.exit(vhosts, "kill")
+        del broker
+
+        await asyncio.wait_for(ended, SOON_S)
+        second = await service.child()
+        assert second is not first
+        await service.round_trip()
+        assert service.runtime.whereis("worker") is worker
+
+
+async def test_a_child_that_cannot_start_is_a_failed_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = Config(listen=(Address(*taken.getsockname()),), data_dir=tmp_path)
+        runtime = Runtime()
+        spec = SupervisorSpec("one_for_one", 3, 60.0, (child_spec(place),))
+        supervisor = runtime.spawn(Supervisor, spec)
+
+        reason = await asyncio.wait_for(runtime.join(supervisor), SOON_S)
+        await runtime.shutdown()
+
+    assert "port in use" in str(reason)
+
+
+async def test_a_child_can_be_stopped_and_is_not_started_again(folder: Path | None) -> None:
+    async with embedded(folder, restart="transient") as service:
+        await service.child()
+        answer = await service.runtime.call(service.supervisor, TerminateChild("broker"), SOON_S)
+
+        assert answer == "ok"
+        await assert_nobody_listens(service.config.listen[0].port)
+
+
+# Definitions.
+
+
+async def test_definitions_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path)) as broker:
+        admin = NodeAdmin(broker)
+        await admin.add_vhost("v")
+        await admin.add_user("hare", "form")
+        await admin.set_user_tags("hare", ["monitoring"])
+        await admin.set_permissions("v", "hare", "^h", ".*", "")
+        await admin.set_permissions("/", "hare", ".*", ".*", ".*")
+        await declare(broker)
+        before = lasting(await admin.export_definitions())
+
+    for _ in range(2):
+        async with Broker(config(tmp_path)) as broker:
+            after = lasting(await NodeAdmin(broker).export_definitions())
+            running = broker.node.vhosts["/"].topology.queues.values()
+            assert all(entry.is_running for entry in running)
+            connection = await aio_pika.connect(broker.url)
+            await connection.close()
+
+        assert after == before
+    assert {each["name"] for each in after["queues"]} == {"durable", "lazy"}
+    assert {each["name"] for each in after["exchanges"]} == {"one", "two"}
+    assert len(after["bindings"]) == 3
+
+
+def lasting(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what must be there after a restart, in an order of its own."""
+    found = {
+        key: sorted(rows, key=str) if isinstance(rows, list) else rows
+        for key, rows in document.items()
+    }
+    for table in ("queues", "exchanges"):
+        found[table] = [row for row in found[table] if row["durable"]]
+    names = {row["name"] for table in ("queues", "exchanges") for row in found[table]}
+    found["bindings"] = [
+        row for row in found["bindings"] if {row["source"], row["destination"]} <= names
+    ]
+    return found
+
+
+async def declare(broker: Broker) -> None:
+    """Declare what lasts, what does not, and what lasted for a while."""
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        channel = await connection.channel()
+        one = await channel.declare_exchange("one", aio_pika.ExchangeType.TOPIC, durable=True)
+        two = await channel.declare_exchange(
+            "two", aio_pika.ExchangeType.HEADERS, durable=True, internal=True
+        )
+        passing = await channel.declare_exchange("passing", auto_delete=True)
+        kept = await channel.declare_queue("durable", durable=True)
+        lazy = await channel.declare_queue(
+            "lazy", durable=True, arguments={"x-queue-mode": "lazy", "x-message-ttl": 60000}
+        )
+        transient = await channel.declare_queue("transient", auto_delete=True)
+        await channel.declare_queue("exclusive", exclusive=True)
+        await kept.bind(one, "a.*")
+        await kept.bind(one, "gone")
+        await lazy.bind(two, arguments={"x-match": "any", "k": 1})
+        await two.bind(one, "#")
+        await transient.bind(one, "t")
+        await kept.bind(passing, "p")
+        await kept.unbind(one, "gone")
+        deleted = await channel.declare_queue("deleted", durable=True)
+        await deleted.delete()
+        removed = await channel.declare_exchange("removed", durable=True)
+        await removed.delete()
+
+
+@pytest.mark.parametrize(
+    "orphan",
+    [
+        BindingRow("/", "amq.direct", "queue", "missing", b"k", {}),
+        BindingRow("/", "missing", "queue", "missing", b"k", {}),
+        BindingRow("missing", "amq.direct", "exchange", "amq.fanout", b"k", {}),
+    ],
+    ids=["no destination", "no source", "no vhost"],
+)
+async def test_a_stored_binding_without_its_ends_is_skipped_and_told(
+    tmp_path: Path, orphan: Row, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Broker(config(tmp_path)):
+        """Make the first rows."""
+    store = MetadataStore(tmp_path / "metadata", lambda run: run())
+    store.write([orphan], [], lambda error: None)
+    store.close()
+
+    async with Broker(config(tmp_path)) as broker:
+        assert broker.node.vhosts["/"].topology.bindings() == []
+
+    assert "binding skipped" in caplog.text
+
+
+async def test_an_empty_vhost_row_is_a_running_vhost(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path)):
+        """Make the first rows."""
+    store = MetadataStore(tmp_path / "metadata", lambda run: run())
+    store.write([VhostRow("v")], [], lambda error: None)
+    store.close()
+
+    async with Broker(config(tmp_path)) as broker:
+        assert all(vhost.is_up for vhost in broker.node.vhosts.values())
+        assert set(broker.node.vhosts) == {"/", "v"}
+
+
+# Names and what they load.
+
+
+def test_the_names_of_the_package_are_those_of_its_modules() -> None:
+    from leveret.server import broker as broker_module
+    from leveret.server import config as config_module
+
+    assert leveret.server.Broker is broker_module.Broker
+    assert leveret.server.child_spec is broker_module.child_spec
+    assert leveret.server.Config is config_module.Config
+    with pytest.raises(AttributeError, match="no attribute 'Bröker'"):
+        getattr(leveret.server, "Bröker")  # noqa: B009
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [("import leveret.server", False), ("from leveret.server import Broker", True)],
+)
+def test_importing_loads_nothing_that_is_not_needed(
+    tmp_path: Path, statement: str, expected: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"import sys\n{statement}\nprint(*sys.modules)"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    modules = set(done.stdout.split())
+
+    assert ("leveret.broker.reader" in modules) is expected
+    heavy = {"aiohttp", "pyspark", "uvloop", "rich", "pika", "numpy", "unittest", "setuptools"}
+    assert not heavy & modules
+    assert not {name for name in modules if name.startswith("multiprocessing.")}
+    later = {"leveret.server.control", "leveret.server.node_admin", "leveret.server.main"}
+    assert not (later | {"leveret.testing", "leveret.server.perf"}) & modules
