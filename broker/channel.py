@@ -114,6 +114,7 @@ class Channel(GenServer):
         self.publisher = Publisher(self)
         self._watched: dict[Ref, Any] = {}
         self._held: deque[Run] = deque()
+        self._cancelled: list[bytes] = []
         self._busy = False
         self._blocks_inlet = False
         self._state = "running"
@@ -221,6 +222,8 @@ class Channel(GenServer):
         self._busy = False
         if answer is not None:
             self.send_method(answer)
+        if self._cancelled:
+            self._tell_cancelled()
         self._go_on()
 
     def _script_failed(self, problem: Exception) -> None:
@@ -289,9 +292,17 @@ class Channel(GenServer):
         consumer = self.deliveries.consumers.pop(mail.consumer, None)
         if consumer is not None:
             self.unwatch_queue(consumer.entry)
-            if self.session.cancel_notify and self._state == "running":
-                tag = mail.consumer.decode("utf-8", "surrogateescape")
-                self.send_method(BasicCancel(tag, True))
+            if self.session.cancel_notify:
+                self._cancelled.append(mail.consumer)
+                if not self._busy:
+                    self._tell_cancelled()
+
+    def _tell_cancelled(self) -> None:
+        """Name the cancelled consumers; never before the reply to a queue.delete of the same client."""
+        tags, self._cancelled = self._cancelled, []
+        if self._state == "running":
+            for tag in tags:
+                self.send_method(BasicCancel(tag.decode("utf-8", "surrogateescape"), True))
 
     def on_queue_deleted(self, mail: QueueDeleted) -> None:
         """A deleted queue confirms what it still owed."""
