@@ -116,6 +116,29 @@ class Scheduler:
 
     cast = send
 
+    def send_now(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
+        """Send, and let the receiver handle it at once when it has nothing else to do.
+
+        That is the schedule in which its turn comes next. It saves the way through the run queue where
+        nothing is gained by letting mail gather: from a reader to its channels, from queues to channels.
+        A receiver that is busy, has mail waiting or wants it sorted gets an ordinary ``send``.
+        """
+        cell = to.cell
+        if cell.state or cell.inbox or cell.kind:
+            self.send(to, message, sender)
+            return
+        self.mails += 1
+        cell.state = ACTIVE
+        try:
+            cell.actor.handle_mail(message, sender)
+        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the receiver
+            self._failed(cell, error)
+            return
+        if cell.state == ACTIVE and not cell.inbox:
+            cell.state = IDLE
+        else:
+            self._leave(cell)
+
     def put(self, cell: Cell, mail: Mail) -> None:
         """Put a mail into a live actor's mailbox as it is."""
         if cell.inbox is None:
@@ -268,7 +291,12 @@ class Scheduler:
         inbox = cell.inbox
         left = TURN_MAILS
         if cell.state != QUEUED or cell.kind:
-            if cell.state != QUEUED or cell.kind != PRIORITY or cell.levels or len(inbox or ()) != 1:
+            if (
+                cell.state != QUEUED
+                or cell.kind != PRIORITY
+                or cell.levels
+                or len(inbox or ()) != 1
+            ):
                 return self._odd_turn(cell)
             left = 1  # a single mail needs no sorting by priority
         if not inbox:

@@ -101,13 +101,12 @@ class AmqQueue(Dispatch):
             return _OWNER_LEVEL if message.ref is self._entry.exclusive else 0
         return _LEVELS.get(kind, 0)
 
-    def handle_cast(self, message: Any) -> None:
-        """Handle what channels, the backing actor and the queue itself send."""
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Handle what channels, the backing actor and the queue itself send; the rest is OTP's."""
         handle = _CASTS.get(type(message))
         if handle is None:
-            super().handle_cast(message)
-        else:
-            handle(self, message)
+            return super().handle_mail(message, sender)
+        return handle(self, message)
 
     def handle_call(self, request: Any, frm: object) -> Any:
         """Answer a call; a ``SoftError`` is returned, not raised."""
@@ -160,8 +159,11 @@ class AmqQueue(Dispatch):
         entry, consumers = self._entry, self._consumers
         if entry.exclusive is not None and consume.owner is not entry.exclusive:
             return ResourceLocked(_LOCKED.format(entry))
-        if consumers is not None and consumers.count and (consume.exclusive or consumers.exclusive):
-            return AccessRefused(f"{entry} in exclusive use")
+        if consumers is not None and consumers.count:
+            if consumers.has(consume.channel, consume.tag):
+                return None  # asked before and after a restart, or told of two restarts
+            if consume.exclusive or consumers.exclusive:
+                return AccessRefused(f"{entry} in exclusive use")
         self._peer(consume.channel)
         assert self._consumers is not None
         self._consumers.add(consume)
@@ -295,6 +297,13 @@ class AmqQueue(Dispatch):
 
     def _finish(self, _: Finish) -> None:
         self.stop()
+
+    def terminate(self, reason: object) -> None:
+        """Speak for a supervisor that was killed: the queue will not be started again."""
+        supervisor = self._entry.supervisor
+        if supervisor is not None and not supervisor.is_alive:
+            for channel in self._entry.crashed():
+                self.post(channel, mail.QueueFailed(self._entry))
 
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
         **Dispatch.MOVES,

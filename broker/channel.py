@@ -41,11 +41,12 @@ from leveret.broker.mail import (
     Deliver,
     Leave,
     QueueDeleted,
+    QueueFailed,
     QueueUp,
 )
 from leveret.broker.outlet import Outlet
 from leveret.broker.publish import Publisher
-from leveret.broker.resubscribe import resubscribe
+from leveret.broker.resubscribe import cancel_consumers, resubscribe
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Session
 
@@ -155,9 +156,22 @@ class Channel(GenServer):
         if self._busy:
             self._hold(mail.runs)
             return
-        self._handle(mail.runs)
+        runs = mail.runs
+        if len(runs) == 1 and self._state == "running" and runs[0][0] == PUBLISH:
+            self._publish_one(runs[0])
+        else:
+            self._handle(runs)
         if self.publisher.confirms is not None:
             self.publisher.send_confirms()
+
+    def _publish_one(self, run: Run) -> None:
+        self._current = BASIC_PUBLISH
+        try:
+            self.publisher.publish(run[2], run[3], run[4])
+        except SoftError as error:
+            self.fail(error)
+        except HardError as error:
+            self._fail_hard(error)
 
     def _handle(self, runs: list[Run]) -> None:
         for position, run in enumerate(runs):
@@ -312,6 +326,10 @@ class Channel(GenServer):
         """A queue was restarted: subscribe the consumers again."""
         resubscribe(self, mail.entry)
 
+    def on_queue_failed(self, mail: QueueFailed) -> None:
+        """A queue crashed too often: its consumers are cancelled."""
+        cancel_consumers(self, mail.entry)
+
     def unwatch_queue(self, entry: QueueEntry) -> None:
         """A consumer is gone; without others on that queue its restarts do not matter any more."""
         consumers = self.deliveries.consumers.values()
@@ -428,4 +446,5 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     ConsumerGone: Channel.on_consumer_gone,
     QueueDeleted: Channel.on_queue_deleted,
     QueueUp: Channel.on_queue_up,
+    QueueFailed: Channel.on_queue_failed,
 }

@@ -81,7 +81,7 @@ class ChannelSlots:
         slot = self._slots.get(run[1])
         if slot is None or slot.stash is not None or slot.ref is None:
             return False
-        self._reader.runtime.send(slot.ref, Runs(runs))
+        self._reader.runtime.send_now(slot.ref, Runs(runs))
         return True
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
@@ -100,13 +100,13 @@ class ChannelSlots:
             if run[0] != METHOD or run[2] not in _EDGES:
                 continue
             if run[2] == spec.CHANNEL_OPEN:
-                self._reader.runtime.send(slot.ref, Runs(batch[:position]))
+                self._reader.runtime.send_now(slot.ref, Runs(batch[:position]))
                 self._reader.fail(ChannelError("second 'channel.open' seen", spec.CHANNEL_OPEN))
                 return
             slot.stash = batch[position + 1 :]
             batch = batch[: position + 1]
             break
-        self._reader.runtime.send(slot.ref, Runs(batch))
+        self._reader.runtime.send_now(slot.ref, Runs(batch))
 
     def _open(self, number: int, batch: list[Run]) -> None:
         """Have the channel started that the first run opens."""
@@ -173,6 +173,8 @@ class ChannelSlots:
         if number is None:
             return
         slot = self._slots.pop(number)
+        if self._reader.node.stopping:
+            return  # the reader is next
         if reason != NORMAL:
             self._reader.fail(InternalError(method=0))
         elif slot.stash:

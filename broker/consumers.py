@@ -68,6 +68,11 @@ class Consumer:
             return min(room, max(0, self.prefetch - self.in_flight))
         return room
 
+    def dealt(self, count: int) -> None:
+        """Count what it is given and must settle."""
+        self.in_flight += count
+        self.spec.limiter.in_flight += count
+
     def owe(self, seqs: list[int]) -> None:
         """Note what was sent and must be settled."""
         if self.unacked is None:
@@ -192,6 +197,11 @@ class Consumers:
             peer = self.peers[channel] = Peer()
         return peer
 
+    def has(self, channel: Ref, tag: bytes) -> bool:
+        """Whether a channel has a consumer of this tag here."""
+        peer = self.peers.get(channel)
+        return peer is not None and tag in peer.consumers
+
     def add(self, spec: Consume) -> Consumer:
         """Take a consumer in, at the end of its ring."""
         consumer = Consumer(spec)
@@ -314,7 +324,7 @@ class Consumers:
     def room_for(self, wanted: int) -> int:
         """Return how many of ``wanted`` messages the consumers will take, at most all."""
         if self.active == 1:
-            return min(wanted, self._only().room())
+            return min(wanted, self.only().room())
         room = 0
         limited: dict[ChannelLimiter, int] = {}
         for _, ring in self._rings:
@@ -334,7 +344,7 @@ class Consumers:
         """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
         shares: dict[Consumer, Share] = {}
         if self.active == 1:
-            _give(shares, self._only(), range(count))
+            _give(shares, self.only(), range(count))
             return list(shares.values())
         position = 0
         for _, ring in self._rings:
@@ -346,9 +356,12 @@ class Consumers:
         assert position == count, "more dealt than there was room for"
         return list(shares.values())
 
-    def _only(self) -> Consumer:
+    def only(self) -> Consumer:
         """Return the one consumer that is in a ring."""
-        return next(ring[0] for _, ring in self._rings if ring)
+        for _, ring in self._rings:
+            if ring:
+                return ring[0]
+        raise AssertionError("no consumer is in a ring")
 
     def _deal_rounds(
         self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
@@ -399,8 +412,7 @@ def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
 
 def _give(shares: dict[Consumer, Share], consumer: Consumer, pick: range) -> None:
     if not consumer.no_ack:
-        consumer.in_flight += len(pick)
-        consumer.spec.limiter.in_flight += len(pick)
+        consumer.dealt(len(pick))
     share = shares.get(consumer)
     if share is None:
         shares[consumer] = Share(consumer, pick)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker import mail
-from leveret.broker.consumers import Consumers, Share
+from leveret.broker.consumers import Consumer, Consumers, Share
 from leveret.broker.expiry import HeadTimer, alive_at, deadlines, expired_at
 from leveret.broker.senders import Ranges, Senders
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
@@ -107,6 +107,12 @@ class Dispatch(GenServer):
         consumers = self._consumers
         nothing_waits = not self._ready and not self._putting_back
         if nothing_waits and consumers is not None and consumers.active:
+            if consumers.active == 1 and not expiries and size_bytes <= DELIVERY_BATCH_BYTES:
+                consumer = consumers.only()
+                if consumer.room() >= count <= DELIVERY_BATCH_MESSAGES:
+                    base, safe = self._deliver_all(consumer, messages, persistent, size_bytes)
+                    self._settle_senders(publish, count if safe else 0, base)
+                    return
             limit = count if expiries else _within_budget(messages, size_bytes)
             taken, base, safe = self._deliver_straight(messages, limit, persistent, expiries)
         unsafe_from = count if safe else 0
@@ -136,6 +142,22 @@ class Dispatch(GenServer):
         if own is not None:
             self._has_own_expiries = True
         return deadlines(self._now_ms(), self._ttl_ms, own, len(publish.messages))
+
+    def _deliver_all(
+        self, consumer: Consumer, messages: list[Message], persistent: bool, size_bytes: int
+    ) -> tuple[int, bool]:
+        """Hand all messages to the one consumer that waits; the result is ``publish_delivered``'s."""
+        if consumer.no_ack:
+            self._run("discard", messages, persistent)
+            base, safe, seqs = -1, True, None
+        else:
+            base, safe = self._run("publish_delivered", messages, persistent, None, size_bytes)
+            seqs = list(range(base, base + len(messages)))
+            consumer.dealt(len(seqs))
+            consumer.owe(seqs)
+        spec = consumer.spec
+        self.runtime.send_now(spec.channel, mail.Deliver(self.ref, spec.tag, messages, seqs, 0))
+        return base, safe
 
     def _deliver_straight(
         self, messages: list[Message], limit: int, persistent: bool, expiries: list[int] | None
@@ -181,7 +203,7 @@ class Dispatch(GenServer):
 
     def _confirm(self, ranges: Ranges) -> None:
         for channel, own in ranges.items():
-            self.post(channel, mail.Confirm(self.ref, own))
+            self.runtime.send_now(channel, mail.Confirm(self.ref, own))
 
     def _drain_confirmed(self, _: Confirmed | None = None) -> None:
         if self._senders is not None and self._senders.owed:
@@ -259,7 +281,7 @@ class Dispatch(GenServer):
             delivery = mail.Deliver(
                 self.ref, consumer.spec.tag, share.of_messages(batch), own, again
             )
-            self.post(consumer.spec.channel, delivery)
+            self.runtime.send_now(consumer.spec.channel, delivery)
         if done:
             self._run("ack", done)
             self._drain_confirmed()

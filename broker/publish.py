@@ -135,19 +135,27 @@ class Publisher:
                 confirms.settle_now(first, count)
             return
         size_bytes = sum([len(message[2]) for message in messages])
-        expirations: list[int | None] | None = None if expiration_ms is None else [expiration_ms] * count
+        expirations: list[int | None] | None = (
+            None if expiration_ms is None else [expiration_ms] * count
+        )
         channel = self._channel
         send = channel.runtime.send
+        credits_ = self._credits
         reached: list[Ref] = []
         for entry in queues:
             ref = entry.ref
             if ref is None:
                 continue
             reached.append(ref)
-            if ref not in self._credits:
+            credit = credits_.get(ref)
+            if credit is None:
                 channel.watch(ref)
-                self._credits[ref] = _Credit()
-            self._spend(ref, count, size_bytes)
+                credit = credits_[ref] = _Credit()
+            credit.messages -= count
+            credit.size_bytes -= size_bytes
+            if (credit.messages <= 0 or credit.size_bytes <= 0) and not credit.blocked:
+                credit.blocked = True
+                self._session.inlet.block()
             send(ref, Publish(messages, persistent, self._ref, size_bytes, first, expirations))
         if confirms is not None:
             if len(reached) == len(queues):
@@ -177,14 +185,6 @@ class Publisher:
         raise PreconditionFailed(
             f"message size {size_bytes} is larger than configured max size {limit}"
         )
-
-    def _spend(self, queue: Ref, count: int, size_bytes: int) -> None:
-        credit = self._credits[queue]
-        credit.messages -= count
-        credit.size_bytes -= size_bytes
-        if not credit.blocked and (credit.messages <= 0 or credit.size_bytes <= 0):
-            credit.blocked = True
-            self._session.inlet.block()
 
     def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
         """Take a queue's grant; reading goes on when it was the last one that blocked."""

@@ -67,12 +67,23 @@ class Routes:
         user: whose permissions are checked.
     """
 
-    __slots__ = ("_cache", "_epoch", "_user", "_vhost")
+    __slots__ = (
+        "_access",
+        "_access_epoch",
+        "_cache",
+        "_topology",
+        "_topology_epoch",
+        "_user",
+        "_vhost",
+    )
 
     def __init__(self, vhost: VHost, user: User) -> None:
         self._vhost = vhost
         self._user = user
-        self._epoch = -1
+        self._topology = vhost.topology
+        self._topology_epoch = -1
+        self._access = vhost.access
+        self._access_epoch = -1
         self._cache: dict[bytes, Route] = {}
 
     def find(self, method: bytes) -> Route:
@@ -83,9 +94,10 @@ class Routes:
             NotFound: there is no such exchange.
             NotImplemented_: immediate is set.
         """
-        if self._epoch != self._vhost.epoch:
+        if self._topology_epoch != self._topology.epoch or self._access_epoch != self._access.epoch:
             self._cache.clear()
-            self._epoch = self._vhost.epoch
+            self._topology_epoch = self._topology.epoch
+            self._access_epoch = self._access.epoch
         found = self._cache.get(method)
         if found is None:
             found = self._make(method)

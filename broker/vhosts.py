@@ -9,6 +9,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from leveret.broker.access import User
     from leveret.broker.node import Node
     from leveret.broker.session import Session
+
+log = logging.getLogger(__name__)
 
 _GONE = ("crashed", "stopped", "deleted")
 
@@ -88,11 +91,6 @@ class VHost:
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
-
-    @property
-    def epoch(self) -> int:
-        """What routes are checked against: any change of topology, permissions or users moves it."""
-        return self.topology.epoch + self._node.access.epoch
 
     @property
     def is_up(self) -> bool:
@@ -292,7 +290,11 @@ class VHost:
                 user_name,
             )
             yield from self.commit([row], [])
-        yield from self.start_queue(entry)
+        try:
+            yield from self.start_queue(entry)
+        except InternalError:
+            entry.deleted()
+            raise
 
     def register(self, entry: QueueEntry) -> None:
         """Make a queue known by its name."""
@@ -301,11 +303,24 @@ class VHost:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
 
     def start_queue(self, entry: QueueEntry) -> Steps:
-        """Start the actors of a registered queue."""
+        """Start the actors of a registered queue, unless somebody has.
+
+        Raises:
+            InternalError: they did not start, or the vhost went down.
+        """
         assert self.queues_sup is not None
+        old = entry.supervisor
+        if old is not None and old.is_alive:
+            if old.cell.parent is self.queues_sup:
+                return
+            yield Until(lambda resume: self._node.runtime.watch(old, resume))
+        if entry.state == "deleted":
+            return
         answer = yield Ask(self.queues_sup, StartChild((entry,)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
-            entry.deleted()
+            log.error(
+                "queue not started queue=%s vhost=%s reason=%s", entry.name, self.name, answer
+            )
             raise InternalError()
 
     def delete_queue(self, session: Session, name: str, if_unused: bool, if_empty: bool) -> Steps:
