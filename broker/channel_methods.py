@@ -9,6 +9,7 @@ runs. The order of checks is RabbitMQ's (``rabbit_channel:handle_method``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp import spec
@@ -263,7 +264,8 @@ def basic_cancel(channel: Channel, method: Any) -> Steps:
     tag = _wire(method.consumer_tag)
     consumer = channel.deliveries.consumers.get(tag)
     if consumer is not None:
-        yield from ask_queue(consumer.entry, Cancel(channel.ref, tag), raises=False)
+        with suppress(NotFound):  # a queue that is gone delivers nothing either
+            yield from ask_queue(consumer.entry, Cancel(channel.ref, tag), raises=False)
         channel.deliveries.consumers.pop(tag, None)
         channel.unwatch_queue(consumer.entry)
     return None if method.nowait else BasicCancelOk(method.consumer_tag)

@@ -24,6 +24,11 @@ class ConnectionProtocol(asyncio.Protocol):
         self._reader: Reader | None = None
         self._received: Callable[[bytes], None] | None = None
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether a live reader takes the events."""
+        return self._reader is not None and self._reader.ref.is_alive
+
     def attach(self, reader: Reader, transport: asyncio.Transport) -> None:
         """Begin: events go to this reader from now on."""
         self._reader = reader

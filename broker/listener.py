@@ -1,7 +1,9 @@
 """The listener: accepts on the node's sockets and has a reader started for each connection.
 
 The bound sockets belong to the node and outlive the actor, which works on duplicates: after a restart
-of the listener the port is the same, and who connects meanwhile waits in the kernel's backlog.
+of the listener the port is the same, and who connects meanwhile waits in the kernel's backlog. The
+servers on them are left with the node, too, so that what a killed listener could not close is closed
+by its successor.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Listener(GenServer):
         """Open the servers; the start is acknowledged when they accept."""
         self.node = node
         self.name = name
-        self.servers: list[asyncio.Server] = []
+        node.close_servers()
         self.transports: dict[Ref, asyncio.Transport] = {}
         self.runtime.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
         return LATER
@@ -48,7 +50,7 @@ class Listener(GenServer):
                 sock=listening.dup(),
                 backlog=BACKLOG,
             )
-            self.servers.append(server)
+            self.node.servers.append(server)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self.runtime.run_as(self.ref, self._acknowledge, task.exception())
@@ -76,13 +78,13 @@ class Listener(GenServer):
         self.call(self.node.reader_sup, request, started, None)
 
     def handle_info(self, message: Any) -> None:
-        """Close the socket of a reader that could not do it."""
+        """Count out a reader that was killed and close its socket."""
         if type(message) is Down:
+            self.node.connection_closed(message.ref)
             transport = self.transports.pop(message.ref, None)
             if transport is not None and not transport.is_closing():
                 transport.abort()
 
     def terminate(self, reason: object) -> None:
         """Stop accepting."""
-        for server in self.servers:
-            server.close()
+        self.node.close_servers()

@@ -18,6 +18,7 @@ CreditGrant         amqqueue -> channel    more may be published
 ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel for this consumer
 QueueDeleted        amqqueue -> channel    explicit end of a queue (SETTLED 4: pending are confirmed)
 QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
+QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
 ==================  =====================  =======================================================
 
 Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
@@ -220,6 +221,19 @@ class QueueUp:
 
     Attributes:
         entry: its registry entry, whose ``ref`` is the new amqqueue.
+    """
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: QueueEntry) -> None:
+        self.entry = entry
+
+
+class QueueFailed:
+    """The queue will not be started again; sent to the channels that watch its entry.
+
+    Attributes:
+        entry: its registry entry.
     """
 
     __slots__ = ("entry",)

@@ -48,6 +48,15 @@ VHOSTS: Final = "vhosts"
 _STORE_RETRY_S: Final = 0.02
 
 
+class CloseConnection:
+    """Ask a reader to close its connection with 320 and this text (operators, vhosts that end)."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
 class Accepted:
     """A socket was accepted; the listener has a reader started for it."""
 
@@ -71,6 +80,7 @@ class Node:
         readers: open connections, by their reader.
         stopping: new sockets are refused, ends are expected.
         sockets: bound and listening; the listener works on duplicates of them.
+        servers: accept on those duplicates.
         protocols: what asyncio holds of open sockets; empty when all are closed.
     """
 
@@ -84,6 +94,7 @@ class Node:
         self.readers: dict[Ref, Reader] = {}
         self.stopping = False
         self.sockets: list[socket.socket] = []
+        self.servers: list[asyncio.Server] = []
         self.protocols: dict[ConnectionProtocol, asyncio.Transport] = {}
         self.started_at_s = runtime.clock.wall_s()
         self._all_closed: asyncio.Event | None = None
@@ -130,6 +141,15 @@ class Node:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_closed.wait(), timeout_s)
 
+    def close_servers(self) -> None:
+        """Stop accepting, and close the sockets that no reader looks after (yet, or any more)."""
+        for server in self.servers:
+            server.close()
+        self.servers.clear()
+        for protocol, transport in self.protocols.items():
+            if not protocol.is_attached and not transport.is_closing():
+                transport.abort()
+
     def connection_opened(self, reader: Reader) -> None:
         """Count a connection in."""
         self.readers[reader.ref] = reader
@@ -155,6 +175,14 @@ class Node:
                 f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
             )
         return vhost
+
+    def vhost_down(self, vhost: VHost) -> None:
+        """Have the connections of a vhost closed that will not be restarted."""
+        if self.stopping:
+            return
+        for ref, reader in self.readers.items():
+            if reader.session is not None and reader.session.vhost is vhost:
+                self.runtime.send(ref, CloseConnection(f"vhost '{vhost.name}' is down"))
 
     def _check_connection_limits(self, user: User, vhost: VHost) -> None:
         limit = vhost.limits.get("max-connections", -1)

@@ -164,6 +164,12 @@ class QueueEntry:
 
     # Called by the queue's own actors.
 
+    def supervised(self, supervisor: Ref) -> None:
+        """Take note of a new supervisor; what became of the one before does not matter any more."""
+        self.supervisor = supervisor
+        if self._settled != "deleted":
+            self._settled = None
+
     def up(self, ref: Ref) -> list[Ref]:
         """Take note of a new amqqueue; return the watchers that must hear of it."""
         self.ref = ref
@@ -181,21 +187,24 @@ class QueueEntry:
         self._call_waiters()
 
     def stopped(self) -> None:
-        """Take note that its vhost has been stopped."""
+        """Take note that its vhost has been stopped; the vhost may start it again."""
         if self._settled is None:
             self._settled = "stopped"
         self._call_waiters()
 
-    def ended(self) -> None:
-        """Take note that the supervisor ends; unless that was meant, the queue has crashed."""
-        if self._settled is None:
-            self._settled = "crashed"
+    def crashed(self) -> list[Ref]:
+        """Take note that it will not be started again; return the watchers that must hear of it."""
+        if self._settled is not None:
+            return []
+        self._settled = "crashed"
         self._call_waiters()
+        watchers, self._watchers = self._watchers, None
+        return list(watchers or ())
 
     # Called by others.
 
     def watch(self, channel: Ref) -> None:
-        """Have a channel told by ``QueueUp`` when the queue runs again after a crash."""
+        """Have a channel told when the queue runs again (``QueueUp``) or will not (``QueueFailed``)."""
         if self._watchers is None:
             self._watchers = {}
         self._watchers[channel] = None

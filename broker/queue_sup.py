@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.amqqueue import AmqQueue
+from leveret.broker.mail import QueueFailed
 from leveret.queue_backing.backing_actor import BackingActor
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
@@ -28,21 +29,33 @@ STOP_S: Final = 600.0
 class QueueSup(Supervisor):
     """Runs the pair of one queue; started with its registry entry, and what makes its backing."""
 
-    __slots__ = ("_entry",)
+    __slots__ = ("_entry", "_is_stopped")
 
     def init(
         self, entry: QueueEntry, make_backing: Callable[[], BackingQueue] = MemoryQueue
     ) -> tuple[SupervisorSpec, tuple[QueueEntry]]:
         """Leave the address in the entry and say what to run."""
         self._entry = entry
-        entry.supervisor = self.ref
+        self._is_stopped = False
+        entry.supervised(self.ref)
         spec = _IN_MEMORY if make_backing is MemoryQueue else _spec(make_backing)
         return spec, (entry,)
 
+    def _end(self, reason: object, _: object) -> None:
+        """End because the vhost does, which may start the queue again."""
+        self._is_stopped = True
+        super()._end(reason, _)
+
     def terminate(self, reason: object) -> None:
-        """Tell the entry, and by it who waits for the queue."""
+        """Tell the entry, and by it who waits for the queue; tell its consumers' channels."""
         super().terminate(reason)
-        self._entry.ended()
+        entry = self._entry
+        if entry.supervisor is not self.ref:
+            return  # a successor runs already
+        if self._is_stopped:
+            entry.stopped()
+        for channel in entry.crashed():
+            self.post(channel, QueueFailed(entry))
 
 
 def _spec(make_backing: Callable[[], BackingQueue]) -> SupervisorSpec:

@@ -61,6 +61,7 @@ from leveret.broker.handshake import (
     RefusedError,
     is_protocol_header,
 )
+from leveret.broker.node import CloseConnection
 from leveret.broker.routes import Routes
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Inlet, Session
@@ -79,15 +80,6 @@ _WRITE_HIGH_BYTES: Final = 512 * 1024
 _WRITE_LOW_BYTES: Final = 128 * 1024
 # Replies pile up only for a client that sends and never reads; then its requests must wait as well.
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-class CloseConnection:
-    """Ask a reader to close its connection with 320 and this text (operators, deleted vhosts)."""
-
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
 
 
 class Reader(GenServer):
@@ -243,7 +235,9 @@ class Reader(GenServer):
         )
         self.handshake = None
         self.state = "opening"
-        self.call(self.node.connections, StartChild((self.name, self.ref)), self._connection_started, None)
+        self.call(
+            self.node.connections, StartChild((self.name, self.ref)), self._connection_started, None
+        )
 
     def _connection_started(self, answer: Any) -> None:
         """The supervisor of the channels is there: the connection is open."""
@@ -399,6 +393,7 @@ class Reader(GenServer):
     def _say_close(self, error: ProtocolError, method: int) -> None:
         self._write_close(error, method)
         self.state = "closing"
+        self.inlet.release()
         # After an error the old one is done for; the answer begins with a frame of its own.
         self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
         wait_s = CLOSING_WAIT_S

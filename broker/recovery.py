@@ -6,10 +6,12 @@ that cannot recover. (RabbitMQ: ``rabbit_vhost_process``.)
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
+from leveret.amqp.errors import InternalError
 from leveret.broker.script import Script, Steps
 
 if TYPE_CHECKING:
@@ -27,7 +29,10 @@ class Recovery(GenServer):
 
     def _steps(self) -> Steps:
         for entry in list(self.vhost.topology.queues.values()):
-            yield from self.vhost.start_queue(entry)
+            if not self.vhost.is_up:
+                return  # this actor is about to be restarted
+            with suppress(InternalError):  # logged; the others can be recovered
+                yield from self.vhost.start_queue(entry)
 
     def _recovered(self, _: Any) -> None:
         self.started()

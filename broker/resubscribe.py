@@ -1,7 +1,8 @@
 """After a queue was restarted: its consumers subscribe again, without a word to the client.
 
 RabbitMQ does the same for a classic queue that crashed (``queue_down_consumer_action`` recover): no
-basic.cancel, the same consumer tag, unacked messages come back redelivered.
+basic.cancel, the same consumer tag, unacked messages come back redelivered. Only where that is not
+possible, because the queue will not be started again or refuses, is the consumer cancelled.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.amqp.errors import SoftError
 from leveret.amqp.methods import BasicCancel
 from leveret.broker.channel_methods import consume_request
+from leveret.broker.mail import Cancel
 
 if TYPE_CHECKING:
     from leveret.broker.channel import Channel
@@ -32,10 +34,29 @@ def _subscribe(channel: Channel, consumer: Consumer) -> None:
     def answered(answer: Any) -> None:
         # A queue that died again is up again later, and then this is done once more.
         if isinstance(answer, SoftError):
-            channel.deliveries.consumers.pop(consumer.tag, None)
-            channel.unwatch_queue(entry)
-            if channel.session.cancel_notify:
-                tag = consumer.tag.decode("utf-8", "surrogateescape")
-                channel.send_method(BasicCancel(tag, True))
+            _cancel(channel, consumer)
+        elif channel.deliveries.consumers.get(consumer.tag) is not consumer and entry.is_running:
+            # The client cancelled it meanwhile, and the queue heard of that first.
+            assert entry.ref is not None
+            channel.call(entry.ref, Cancel(channel.ref, consumer.tag), _ignore, None)
 
     channel.call(entry.ref, consume_request(channel, consumer, quiet=True), answered, None)
+
+
+def _ignore(_: object) -> None:
+    """Take an answer that does not matter."""
+
+
+def cancel_consumers(channel: Channel, entry: QueueEntry) -> None:
+    """Cancel the channel's consumers of a queue that is gone for good."""
+    for consumer in list(channel.deliveries.consumers.values()):
+        if consumer.entry is entry:
+            _cancel(channel, consumer)
+
+
+def _cancel(channel: Channel, consumer: Consumer) -> None:
+    if channel.deliveries.consumers.pop(consumer.tag, None) is None:
+        return
+    channel.unwatch_queue(consumer.entry)
+    if channel.session.cancel_notify:
+        channel.send_method(BasicCancel(consumer.tag.decode("utf-8", "surrogateescape"), True))

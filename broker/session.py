@@ -39,8 +39,16 @@ class Inlet:
 
     def unblock(self) -> None:
         """Take one block back."""
+        if not self._blockers:
+            return  # released meanwhile
         self._blockers -= 1
         if self._blockers == 0 and self._transport is not None:
+            self._transport.resume_reading()
+
+    def release(self) -> None:
+        """Read whoever blocks: the channels are gone, killed ones without taking theirs back."""
+        self._blockers = 0
+        if self._transport is not None:
             self._transport.resume_reading()
 
     def close(self) -> None:

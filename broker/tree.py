@@ -111,6 +111,7 @@ class VhostSup(Supervisor):
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         """Start the queues' supervisors, then recover the queues."""
+        self._node, self._vhost = node, vhost
         return SupervisorSpec(
             "one_for_all",
             2,
@@ -120,6 +121,11 @@ class VhostSup(Supervisor):
                 ChildSpec("recovery", Recovery, (vhost,)),
             ),
         )
+
+    def terminate(self, reason: object) -> None:
+        """Close the vhost's connections, as RabbitMQ does; nobody can open one meanwhile."""
+        super().terminate(reason)
+        self._node.vhost_down(self._vhost)
 
 
 class QueuesAndStoresSup(Supervisor):

@@ -18,9 +18,8 @@ from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker import bootstrap
 from leveret.broker.access import LoginRefused
 from leveret.broker.mail import Info
-from leveret.broker.node import VHOSTS
+from leveret.broker.node import VHOSTS, CloseConnection
 from leveret.broker.patterns import PatternError
-from leveret.broker.reader import CloseConnection
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import (
     BindingRow,

@@ -13,7 +13,7 @@ from leveret.actors.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail
 from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_sup import RESTARTS_MAX
+from leveret.broker.queue_sup import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
 from leveret.queue_backing.backing_actor import SetRamDurationTarget, StoreResumes
 from leveret.queue_backing.backing_queue import Confirmed, Dropped, Fetched, Resident
@@ -87,12 +87,59 @@ def test_beyond_the_intensity_the_queue_is_crashed_and_says_so() -> None:
 
 def test_a_killed_supervisor_means_crashed_too() -> None:
     rig = Rig()
+    channel = rig.channel()
+    rig.entry.watch(channel.ref)
 
+    rig.runtime.exit(rig.sup, KILL)
+
+    assert [told.entry for told in channel.take(mail.QueueFailed)] == [rig.entry]
+    assert rig.entry.state == "crashed"
+    assert not rig.queue.is_alive
+
+
+def test_watchers_are_told_once_that_the_queue_has_crashed_for_good() -> None:
+    rig = Rig()
+    channel = rig.channel()
+    rig.entry.watch(channel.ref)
+    for _ in range(RESTARTS_MAX):
+        rig.runtime.exit(rig.queue, KILL)
+        assert channel.take(mail.QueueFailed) == []
+
+    rig.runtime.exit(rig.queue, KILL)
+
+    assert [told.entry for told in channel.take(mail.QueueFailed)] == [rig.entry]
+
+
+def test_a_vhost_that_comes_back_starts_its_queue_again() -> None:
+    rig = Rig()
+    rig.runtime.exit(rig.sup, "shutdown")
+    rig.settle()
+
+    rig.runtime.spawn(QueueSup, rig.entry)
+
+    assert rig.entry.state == "running"
+
+
+def test_a_predecessor_that_ends_late_changes_nothing() -> None:
+    rig = Rig()
+    late = rig.sup
+    rig.runtime.spawn(QueueSup, rig.entry)
+
+    rig.runtime.exit(late, KILL)
+    rig.settle()
     rig.runtime.exit(rig.sup, KILL)
     rig.settle()
 
-    assert rig.entry.state == "crashed"
-    assert not rig.queue.is_alive
+    assert rig.entry.state == "running"
+
+
+def test_a_consumer_that_is_announced_twice_is_one_consumer() -> None:
+    rig = Rig()
+    channel = rig.channel()
+
+    assert [channel.consume(b"c", exclusive=True) for _ in range(2)] == [None, None]
+
+    assert rig.stat() == (0, 1)
 
 
 def test_crashes_far_apart_do_not_add_up() -> None:
@@ -127,10 +174,11 @@ def test_an_entry_goes_through_its_states() -> None:
 
 def test_a_stopped_vhost_is_named_as_the_reason() -> None:
     rig = Rig()
-    rig.entry.stopped()
+    channel = rig.channel()
+    rig.entry.watch(channel.ref)
     rig.runtime.exit(rig.sup, "shutdown")
-    rig.settle()
 
+    assert channel.take(mail.QueueFailed) == []
     assert rig.entry.state == "stopped"
     assert str(rig.entry.missing()) == (
         "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor"
