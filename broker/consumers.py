@@ -106,6 +106,14 @@ class Share:
         self.consumer = consumer
         self.picks = [pick]
 
+    def append(self, position: int) -> None:
+        """Add a position behind the others."""
+        last = self.picks[-1]
+        if position == last.stop and last.step == 1:
+            self.picks[-1] = range(last.start, position + 1)
+        else:
+            self.picks.append(range(position, position + 1))
+
     def of_messages(self, batch: list[Message]) -> list[Message]:
         """Return this share's messages (the batch itself when it is all of them)."""
         first = self.picks[0]
@@ -317,7 +325,11 @@ class Consumers:
         settled = consumer.settle(seqs) if consumer is not None else 0
         if settled < len(seqs) and peer.loose:
             peer.loose.difference_update(seqs)
-        return consumer is not None and self.unblock(consumer)
+        if consumer is None:
+            return False
+        if consumer.spec.limiter.limit:  # there is room for each of them, in their order
+            return self.resume(channel)
+        return self.unblock(consumer)
 
     # Dealing.
 
@@ -391,6 +403,33 @@ class Consumers:
             else:
                 self._block(consumer)
         return position
+
+
+def in_order(shares: list[Share]) -> list[Share]:
+    """Return the shares of a batch such that every channel gets its messages in the queue's order.
+
+    That matters where a channel has several consumers: theirs are cut into stretches.
+    """
+    channels = {share.consumer.spec.channel for share in shares}
+    if len(channels) == len(shares):
+        return shares
+    places = sorted(
+        (position, number)
+        for number, share in enumerate(shares)
+        for pick in share.picks
+        for position in pick
+    )
+    stretches: list[Share] = []
+    open_ones: dict[Ref, Share] = {}
+    for position, number in places:
+        consumer = shares[number].consumer
+        last = open_ones.get(consumer.spec.channel)
+        if last is not None and last.consumer is consumer:
+            last.append(position)
+        else:
+            last = open_ones[consumer.spec.channel] = Share(consumer, range(position, position + 1))
+            stretches.append(last)
+    return stretches
 
 
 def _full_rounds(ring: deque[Consumer], rounds: int) -> int:

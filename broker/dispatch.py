@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker import mail
-from leveret.broker.consumers import Consumer, Consumers, Share
+from leveret.broker.consumers import Consumer, Consumers, Share, in_order
 from leveret.broker.expiry import HeadTimer, alive_at, deadlines, expired_at
 from leveret.broker.senders import Ranges, Senders
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
@@ -269,7 +269,7 @@ class Dispatch(GenServer):
     ) -> None:
         """Send everyone his share; what needs no ack is acked in the backing queue, if it is kept."""
         done: list[int] = []
-        for share in shares:
+        for share in in_order(shares) if len(shares) > 1 else shares:
             consumer = share.consumer
             own = share.of_seqs(seqs) if seqs is not None else None
             if consumer.no_ack:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from leveret.broker.consumers import Consumers
+from leveret.broker.consumers import Consumers, in_order
 from leveret.broker.mail import Consume
 from leveret.broker.outlet import ChannelLimiter, Outlet
 
@@ -117,6 +117,52 @@ def test_full_rounds_end_when_a_shared_limit_is_used_up() -> None:
 
     assert dealt(consumers, 9) == "abcaccccc"
     assert limiter.in_flight == 3
+
+
+def test_room_for_the_channel_is_room_for_all_its_consumers_in_their_order() -> None:
+    consumers = Consumers(QUEUE)
+    limiter = ChannelLimiter()
+    limiter.limit = 2
+    first = consumers.add(consume("ch", b"a", limiter=limiter))
+    assert dealt(consumers, 4) == "aa"
+    first.owe([0, 1])
+    consumers.add(consume("ch", b"b", limiter=limiter))
+    assert dealt(consumers, 2) == ""
+
+    limiter.in_flight -= 2
+    assert consumers.settle("ch", b"a", [0, 1])
+
+    assert dealt(consumers, 2) == "ab"
+
+
+def test_a_channel_gets_the_messages_of_its_consumers_in_the_queues_order() -> None:
+    consumers = Consumers(QUEUE)
+    for channel, tag in (("x", b"a"), ("y", b"b"), ("x", b"c")):
+        consumers.add(consume(channel, tag))
+    batch = list(range(7))
+
+    sent: dict[str, list[tuple[str, int]]] = {"x": [], "y": []}
+    for share in in_order(consumers.deal(7)):
+        spec = share.consumer.spec
+        sent[spec.channel] += [(spec.tag.decode(), place) for place in share.of_seqs(batch)]
+
+    assert sent == {
+        "x": [("a", 0), ("c", 2), ("a", 3), ("c", 5), ("a", 6)],
+        "y": [("b", 1), ("b", 4)],
+    }
+
+
+def test_a_consumer_that_is_alone_for_a_while_gets_a_stretch() -> None:
+    consumers = Consumers(QUEUE)
+    consumers.add(consume("ch", b"h", priority=1, prefetch=3))
+    consumers.add(consume("ch", b"l"))
+
+    shares = in_order(consumers.deal(8))
+
+    assert [(share.consumer.spec.tag, share.picks) for share in shares] == [
+        (b"h", [range(3)]),
+        (b"l", [range(3, 8)]),
+    ]
 
 
 def test_no_ack_ignores_both_limits() -> None:
@@ -264,6 +310,11 @@ class SlowConsumers:
             self.blocked.remove(consumer)
             self.join(consumer)
 
+    def try_unblock_all(self, channel: str) -> None:
+        for consumer in list(self.blocked):
+            if consumer.channel == channel:
+                self.try_unblock(consumer)
+
 
 CHANNELS = ("x", "y")
 
@@ -333,7 +384,10 @@ class ConsumersMachine(RuleBasedStateMachine):
         seqs = consumer.unacked[::fraction]
         consumer.unacked = [seq for seq in consumer.unacked if seq not in seqs]
         self.model.in_flight[consumer.channel] -= len(seqs)
-        self.model.try_unblock(consumer)
+        if self.model.limit[consumer.channel]:
+            self.model.try_unblock_all(consumer.channel)
+        else:
+            self.model.try_unblock(consumer)
 
         self.limiters[consumer.channel].in_flight -= len(seqs)
         self.real.settle(consumer.channel, consumer.tag, seqs)
@@ -358,9 +412,7 @@ class ConsumersMachine(RuleBasedStateMachine):
             waits = (limiter.room() and limiter.take_waiting()) or waits
             if waits:
                 self.real.resume(channel)
-                for consumer in list(self.model.blocked):
-                    if consumer.channel == channel:
-                        self.model.try_unblock(consumer)
+                self.model.try_unblock_all(channel)
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:

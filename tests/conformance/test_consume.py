@@ -124,6 +124,21 @@ def test_round_robin(channel: Channel, queue: str) -> None:
     assert "".join(event.consumer_tag for event in channel.deliveries(7)) == "abcabca"
 
 
+def test_a_channel_gets_a_backlog_in_order_whichever_of_its_consumers_takes_it(
+    channel: Channel, queue: str
+) -> None:
+    for number in range(50):
+        channel.publish(queue, str(number))
+    channel.settle(queue)
+    channel.ok("basic.qos", prefetch_count=20)
+    for tag in "abc":
+        channel.send("basic.consume", queue=queue, consumer_tag=tag, nowait=True)
+
+    bodies = channel.bodies(50)
+
+    assert bodies == [b"%d" % number for number in range(50)]
+
+
 def test_a_prefetch_for_the_whole_channel(channel: Channel, queue: str) -> None:
     second = channel.ok("queue.declare", exclusive=True).queue
     channel.ok("basic.qos", prefetch_count=3, global_=True)
