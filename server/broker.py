@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOP_S: Final = 8.0  # then whoever is left is killed
+# Together less than 10 s, in which `leveret serve` has to be gone.
+STOP_S: Final = 7.0  # to stop in order
+END_S: Final = 1.0  # then for those without order; whoever is left is killed
 FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
 
 
@@ -162,7 +164,7 @@ class Broker:
         """Close all connections with 320, stop everything, leave nothing open.
 
         It cannot be interrupted: whoever is cancelled meanwhile is so when it is done, which takes
-        ``STOP_S`` and some seconds at most. Harmless when repeated.
+        less than ten seconds. Harmless when repeated.
         """
         stopping = asyncio.ensure_future(self._stop())
         cancelled: asyncio.CancelledError | None = None
@@ -198,7 +200,7 @@ class Broker:
             assert self._ended is not None
             self.runtime.exit(self._root, SHUTDOWN)
             await asyncio.wait([self._ended], timeout=STOP_S)
-        await self.runtime.shutdown()
+        await self.runtime.shutdown(END_S)
         node.close_servers()
         deadline_s = loop.time() + FLUSH_S
         while node.protocols and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare
