@@ -38,6 +38,7 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
         runtime: where it runs.
         trap_exits: exit signals arrive as ``Exit`` mails instead of ending the actor. Set it in
             the class or in ``init``.
+        unsorted: for a class with ``prioritise``: mails that need no sorting among themselves.
         async_handlers: handlers may be coroutine functions; each such mail costs a Task, and mail
             waits while it runs. Not for queue paths. When the actor ends, the coroutine is
             cancelled; ``self`` is empty by then.
@@ -49,6 +50,7 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
     runtime: Runtime
     trap_exits: bool = False
     async_handlers: ClassVar[bool] = False
+    unsorted: ClassVar[frozenset[type]] = frozenset()
     _slots_to_drop: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: object) -> None:

@@ -291,14 +291,9 @@ class Scheduler:
         inbox = cell.inbox
         left = TURN_MAILS
         if cell.state != QUEUED or cell.kind:
-            if (
-                cell.state != QUEUED
-                or cell.kind != PRIORITY
-                or cell.levels
-                or len(inbox or ()) != 1
-            ):
+            if cell.state != QUEUED or cell.kind != PRIORITY or not _is_unsorted(cell):
                 return self._odd_turn(cell)
-            left = 1  # a single mail needs no sorting by priority
+            left = len(inbox or ())
         if not inbox:
             cell.state = IDLE
             return 1
@@ -473,6 +468,20 @@ class Scheduler:
             self._failed(cell, error)
         else:
             self._leave(cell)
+
+
+def _is_unsorted(cell: Cell) -> bool:
+    """Whether the mail of an actor with priorities may be handled as it came.
+
+    That is so for a single mail, and for mails of the classes that the actor calls ``unsorted``.
+    """
+    inbox = cell.inbox
+    if cell.levels or not inbox:
+        return False
+    if len(inbox) == 1:
+        return True
+    unsorted = cell.actor.unsorted
+    return all([mail[0].__class__ in unsorted for mail in inbox])
 
 
 def reason_of(error: BaseException, cell: Cell) -> object:

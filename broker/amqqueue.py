@@ -77,6 +77,9 @@ class AmqQueue(Dispatch):
 
     __slots__ = ("_unused_timer",)
 
+    # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
+    unsorted = frozenset({mail.Publish, mail.Ack})
+
     def init(self, entry: QueueEntry) -> None:
         """Take over the backing queue and announce this incarnation."""
         self._attach(entry)

@@ -7,15 +7,18 @@ stretches too, normally whole runs; an answer for a part splits the run.
 Wording follows RabbitMQ (``rabbit_channel:coalesce_and_send``): of the numbers that came together, all
 below the smallest one still waiting go out as one frame with multiple=true, the rest singly.
 
-Sans-IO: the channel feeds it and sends what ``take_frames`` gives.
+Sans-IO: the channel feeds it and sends what ``take_answers`` gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from leveret.actors.ref import Ref
-from leveret.amqp.methods import BasicAck, BasicNack
+
+Answer: TypeAlias = tuple[bool, int, bool]
+"""basic.ack (or nack, when the first is False), delivery tag, multiple."""
 
 
 class _Run:
@@ -104,23 +107,27 @@ class Confirms:
         """How many publishes are not answered yet."""
         return sum(run.count for run in self._runs.values())
 
-    def take_frames(self) -> list[BasicAck | BasicNack]:
-        """Return the methods that answer what was settled since the last call, in order."""
+    def take_answers(self) -> list[Answer]:
+        """Return what answers the numbers settled since the last call, in order."""
         acked, nacked = self._acked, self._nacked
         if not acked and not nacked:
             return []
-        self._acked, self._nacked = [], []
+        self._acked = []
         smallest = next(iter(self._runs), self.next_seqno)
-        frames: list[BasicAck | BasicNack] = []
-        if acked:
-            cutoff = min(smallest, min((first for first, _ in nacked), default=smallest))
-            frames += (BasicAck(tag, multiple) for tag, multiple in _worded(acked, cutoff))
-        if nacked:
-            # The acks of this batch are sent before, so only what waits holds a nack back.
-            frames += (
-                BasicNack(tag, multiple, True) for tag, multiple in _worded(nacked, smallest)
-            )
-        return frames
+        if not nacked:
+            if len(acked) == 1:
+                first, count = acked[0]
+                if count == 1:
+                    return [(True, first, False)]
+                if first + count <= smallest:
+                    return [(True, first + count - 1, True)]
+            return [(True, tag, multiple) for tag, multiple in _worded(acked, smallest)]
+        self._nacked = []
+        cutoff = min(smallest, min(first for first, _ in nacked))
+        answers = [(True, tag, multiple) for tag, multiple in _worded(acked, cutoff)]
+        # The acks of this batch are sent before, so only what waits holds a nack back.
+        answers += [(False, tag, multiple) for tag, multiple in _worded(nacked, smallest)]
+        return answers
 
     def _answered(self, first: int, run: _Run, ok: bool) -> None:
         run.owing -= 1

@@ -19,7 +19,7 @@ from leveret.actors.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT, content
-from leveret.amqp.methods import encode, method_frame
+from leveret.amqp.spec import FRAME_END
 from leveret.broker.confirms import Confirms
 from leveret.broker.mail import Publish
 from leveret.broker.message_rules import checked_keys, checked_properties, without_bcc
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
 
 # basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
+# basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
+_ANSWER = struct.Struct(">BHIHHQBB")
 _RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 
 # Target queues, persistent, expiration in ms.
@@ -214,11 +216,18 @@ class Publisher:
         """Write what was settled since the last time."""
         if self.confirms is None:
             return
-        frames = self.confirms.take_frames()
-        if frames:
+        answers = self.confirms.take_answers()
+        if answers:
             number = self._number
             self._session.writer.write(
-                b"".join([method_frame(number, encode(frame)) for frame in frames])
+                b"".join(
+                    [
+                        _ANSWER.pack(1, number, 13, 60, 80, tag, multiple, FRAME_END)
+                        if is_ack
+                        else _ANSWER.pack(1, number, 13, 60, 120, tag, multiple | 2, FRAME_END)
+                        for is_ack, tag, multiple in answers
+                    ]
+                )
             )
 
     def close(self) -> None:

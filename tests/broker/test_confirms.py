@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.amqp.methods import BasicAck
 from leveret.broker.confirms import Confirms
 
 
 def frames(confirms: Confirms) -> list[tuple[str, int, bool]]:
     return [
-        ("ack" if isinstance(each, BasicAck) else "nack", each.delivery_tag, each.multiple)
-        for each in confirms.take_frames()
+        ("ack" if is_ack else "nack", tag, multiple)
+        for is_ack, tag, multiple in confirms.take_answers()
     ]
 
 
