@@ -66,7 +66,7 @@ from leveret.broker.routes import Routes
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Inlet, Session
 from leveret.broker.writer import Writer
-from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, SILENT_CLOSE_S
+from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class Reader(GenServer):
         self.early = b""
         if not is_protocol_header(header):
             self.writer.write(REFUSAL)
-            self._close_socket()
+            self._part()
             return
         self.handshake = Handshake(self.node, _is_loopback(self.peer))
         self.scanner = Scanner(FRAME_MIN_BYTES, self.node.settings.message_bytes_max)
@@ -332,6 +332,8 @@ class Reader(GenServer):
         elif message == "heartbeat":
             self._heartbeat_due()
         elif message in {"handshake", "close"}:
+            if self.state == "closed":
+                self.writer.abort()
             self._close_socket()
 
     def _linked_exit(self, exit_: Exit) -> None:
@@ -359,6 +361,8 @@ class Reader(GenServer):
             return
         if send:
             self.writer.write(HEARTBEAT_FRAME)
+            self.writer.flush()
+            self.writer.wrote = False  # a heartbeat does not put off the next one
         self.heartbeat_timer = self.start_timer(self.heartbeat.interval_s / 2, "heartbeat")
 
     # -- the end -------------------------------------------------------------------------------
@@ -377,7 +381,7 @@ class Reader(GenServer):
 
         def ended(_: object) -> None:
             self.send_method(ConnectionCloseOk())
-            self._close_socket()
+            self._part()
 
         Script(self, self._end_steps(), ended, _raise).resume()
 
@@ -421,6 +425,18 @@ class Reader(GenServer):
                 elif run[2] == spec.CONNECTION_CLOSE_OK:
                     self._close_socket()
                     return
+
+    def _part(self) -> None:
+        """Say no more, and leave it to the peer to close the socket.
+
+        Closing it over bytes that were not read would have the kernel reset the connection, and the
+        peer might lose our last word.
+        """
+        self.state = "closed"
+        self.node.connection_closed(self.ref)
+        self.inlet.release()
+        self.writer.finish()
+        self._arm("close", PART_WAIT_S)
 
     def _close_socket(self) -> None:
         """Send what waits, close the socket and end."""

@@ -1,0 +1,243 @@
+"""A broker without sockets: the real node and tree, metadata in memory, virtual time, fake transports.
+
+Everything happens by hand: ``settle`` lets happen what needs no time, ``jump`` lets time pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.amqp import methods as m
+from leveret.amqp.properties import Properties, head_of
+from leveret.broker import bootstrap
+from leveret.broker.bootstrap import VhostStarter
+from leveret.broker.connection_protocol import ConnectionProtocol
+from leveret.broker.node import Node
+from leveret.broker.settings import BrokerSettings
+from leveret.broker.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
+from leveret.metadata.memory import MemoryStore
+from leveret.supervisors.requests import StartChild
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+from leveret.testing.virtual_clock import VirtualClock
+
+HEADER = b"AMQP\x00\x00\x09\x01"
+METHOD, HEAD, BODY, HEARTBEAT = 1, 2, 3, 8
+
+
+class Wire(asyncio.Transport):
+    """A transport that keeps what was written to it.
+
+    Attributes:
+        out: bytes that the client has not looked at yet.
+        unread_bytes: what the peer's socket is said not to have taken.
+        state: ``open``, ``closed`` (after what was written) or ``aborted``.
+    """
+
+    def __init__(self, peer: str = "127.0.0.1") -> None:
+        super().__init__()
+        self.out = bytearray()
+        self.peer = peer
+        self.writes = 0
+        self.unread_bytes = 0
+        self.is_reading = True
+        self.state = "open"
+
+    def write(self, data: Any) -> None:
+        assert self.state == "open", "written after the end"
+        self.out += data
+        self.writes += 1
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return (self.peer, 40_000) if name == "peername" else ("127.0.0.1", 5672)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.limits = (high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread_bytes
+
+    def is_closing(self) -> bool:
+        return self.state != "open"
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def close(self) -> None:
+        if self.state == "open":
+            self.state = "closed"
+
+    def abort(self) -> None:
+        if self.state == "open":
+            self.state = "aborted"
+
+
+@dataclass(slots=True)
+class Frame:
+    """One frame as it stood on the wire."""
+
+    kind: int
+    channel: int
+    payload: bytes
+
+
+class Client:
+    """A client at the end of a fake wire.
+
+    Attributes:
+        wire: the transport.
+        protocol: asyncio's side of the connection.
+    """
+
+    def __init__(self, rig: Rig, peer: str = "127.0.0.1") -> None:
+        self.rig = rig
+        self.wire = Wire(peer)
+        self.protocol = ConnectionProtocol(rig.node)
+        rig.node.protocols[self.protocol] = self.wire
+        self.wire.pause_reading()
+        request = StartChild((rig.node, self.wire, self.protocol))
+        answer = rig.runtime.call_inline(rig.node.reader_sup, request)
+        self.reader: Ref = answer[1]
+        rig.settle()
+
+    def feed(self, data: bytes) -> None:
+        """Let the broker read these bytes."""
+        assert self.wire.is_reading, "the broker does not read"
+        self.protocol.data_received(data)
+        self.rig.settle()
+
+    def send(self, channel: int, *methods: m.Method) -> None:
+        self.feed(b"".join(m.method_frame(channel, m.encode(each)) for each in methods))
+
+    def publish(
+        self, channel: int, key: str, *bodies: bytes, exchange: str = "", **properties: Any
+    ) -> None:
+        mandatory = properties.pop("mandatory", False)
+        method = m.BasicPublish(exchange, key, mandatory)
+        self.feed(b"".join(_content(channel, method, properties, body) for body in bodies))
+
+    def hang_up(self) -> None:
+        """Lose the socket."""
+        self.wire.state = "aborted"
+        self.protocol.connection_lost(None)
+        self.rig.settle()
+
+    def frames(self) -> list[Frame]:
+        """Take what was written."""
+        frames, data = [], bytes(self.wire.out)
+        self.wire.out.clear()
+        while data:
+            kind, channel, size = struct.unpack_from(">BHI", data)
+            assert data[7 + size] == 0xCE
+            frames.append(Frame(kind, channel, data[7 : 7 + size]))
+            data = data[8 + size :]
+        return frames
+
+    def take(self) -> list[Any]:
+        """Take what was written: methods, the bytes of bodies, ``"heartbeat"``."""
+        taken: list[Any] = []
+        for frame in self.frames():
+            if frame.kind == METHOD:
+                ids = int.from_bytes(frame.payload[:4], "big")
+                taken.append(m.decode(ids, frame.payload[4:]))
+            elif frame.kind == BODY:
+                taken.append(frame.payload)
+            elif frame.kind == HEARTBEAT:
+                taken.append("heartbeat")
+        return taken
+
+    def bodies(self) -> list[bytes]:
+        return [each for each in self.take() if type(each) is bytes]
+
+    def ask(self, channel: int, method: m.Method) -> Any:
+        """Send a method and take its only answer."""
+        self.send(channel, method)
+        answers = self.take()
+        assert len(answers) == 1, answers
+        return answers[0]
+
+    def log_in(self, heartbeat_s: int = 0, vhost: str = "/", user: str = "guest") -> None:
+        capabilities = {"consumer_cancel_notify": ("t", True)}
+        properties = {"capabilities": ("F", capabilities)}
+        response = f"\0{user}\0{user}".encode()
+        self.feed(HEADER)
+        self.send(0, m.ConnectionStartOk(properties, "PLAIN", response))
+        self.send(0, m.ConnectionTuneOk(2047, 131_072, heartbeat_s))
+        self.send(0, m.ConnectionOpen(vhost))
+
+    @property
+    def is_up(self) -> bool:
+        return self.wire.state == "open"
+
+
+def _content(channel: int, method: m.BasicPublish, properties: Any, body: bytes) -> bytes:
+    head = head_of(Properties(**properties), len(body))
+    frames = m.method_frame(channel, m.encode(method)) + _frame(HEAD, channel, head)
+    return frames + (_frame(BODY, channel, body) if body else b"")
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+class Idle(OtpActor):
+    """An actor that does nothing."""
+
+
+class Rig:
+    """A running broker."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = VirtualClock()
+        self.runtime = Runtime(clock=self.clock)
+        self.store = MemoryStore(lambda run: self.clock.call_later(0, run))
+        self.node = Node(self.runtime, BrokerSettings(**settings), self.store)
+        self.node.boot_epoch = self.store.next_boot_epoch()
+        self.store.write(bootstrap.first_rows(self.node), [], lambda _: None)
+        self.node.load(self.store.load())
+        children = (
+            ChildSpec("metadata", MetadataSup, (self.node,), type="supervisor"),
+            ChildSpec("vhosts", VhostsSup, (self.node,), type="supervisor"),
+            ChildSpec("vhost_starter", VhostStarter, (self.node,), restart="temporary"),
+            ChildSpec("readers", ReadersSup, type="supervisor"),
+            ChildSpec("connections", ConnectionsSup, type="supervisor"),
+        )
+        spec = SupervisorSpec("one_for_all", 0, 1.0, children)
+        self.root = self.runtime.spawn(Supervisor, spec, label="broker")
+        self.settle()
+
+    def settle(self) -> None:
+        """Let everything happen that needs no time."""
+        self.clock.jump(0)
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.jump(seconds)
+
+    def client(self, peer: str = "127.0.0.1") -> Client:
+        """A fresh connection; nothing is said yet."""
+        return Client(self, peer)
+
+    def session(self, heartbeat_s: int = 0, channels: int = 1, user: str = "guest") -> Client:
+        """A client that is logged in, with channels open."""
+        client = self.client()
+        client.log_in(heartbeat_s, user=user)
+        client.send(0)
+        for number in range(1, channels + 1):
+            client.send(number, m.ChannelOpen())
+        answers = client.take()
+        assert type(answers[-1]) is (m.ChannelOpenOk if channels else m.ConnectionOpenOk), answers
+        return client
+
+    @property
+    def queues(self) -> dict[str, Any]:
+        return self.node.vhosts["/"].topology.queues
