@@ -22,11 +22,12 @@ class Writer:
         wrote: something was written since the heartbeat last looked (it resets this).
     """
 
-    __slots__ = ("_chunks", "_pending_bytes", "_runtime", "_transport", "wrote")
+    __slots__ = ("_chunks", "_finished", "_pending_bytes", "_runtime", "_transport", "wrote")
 
     def __init__(self, runtime: Runtime, transport: asyncio.Transport) -> None:
         self._runtime = runtime
         self._transport: asyncio.Transport | None = transport
+        self._finished: asyncio.Transport | None = None
         self._chunks: list[bytes] = []
         self._pending_bytes = 0
         self.wrote = False
@@ -66,10 +67,23 @@ class Writer:
             self.flush()
             self._transport.close()
             self._transport = None
+        if self._finished is not None:
+            self._finished.close()
+            self._finished = None
+
+    def finish(self) -> None:
+        """Send what waits and say that nothing follows; the socket stays open for the peer's end."""
+        if self._transport is None:
+            return
+        self.flush()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._finished, self._transport = self._transport, None
 
     def abort(self) -> None:
         """Drop what waits and close the socket at once."""
-        if self._transport is not None:
-            self._transport.abort()
-            self._transport = None
+        transport = self._transport or self._finished
+        if transport is not None:
+            transport.abort()
+            self._transport = self._finished = None
             self._chunks = []

@@ -18,6 +18,7 @@ TABLE_FIELDS_MAX: Final = 65_536  # values in one table, all levels together
 
 # Connections.
 HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
+PART_WAIT_S: Final = 3.0  # from our last word until the socket is closed, if the client does not
 SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a word
 CLOSING_WAIT_S: Final = 30.0  # for close-ok
 BACKLOG: Final = 128

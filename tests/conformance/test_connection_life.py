@@ -62,6 +62,20 @@ def test_frames_after_close_are_not_heard(connect: Connect, name: str) -> None:
     assert witness.call("queue.declare", queue=name, passive=True).name == "channel.close"
 
 
+def test_what_is_sent_behind_close_does_not_cost_the_answer(connect: Connect, name: str) -> None:
+    connection = connect()
+    connection.channel()
+    close = wire.frame(1, 0, wire.method("connection.close", reply_code=200))
+    publish = wire.frame(1, 1, wire.method("basic.publish", exchange="", routing_key=name))
+    content = publish + wire.frame(2, 1, wire.head(0, {}))
+
+    connection.send_bytes(close + content * 20_000)
+
+    assert connection.read().name == "connection.close-ok"
+    for _ in range(10):  # nobody has reset the connection
+        connection.send_bytes(content * 1000)
+
+
 def test_an_exclusive_queue_is_gone_when_close_ok_arrives(connect: Connect, name: str) -> None:
     owner, witness = connect(), connect().channel()
     owner.channel().ok("queue.declare", queue=name, exclusive=True)
