@@ -404,7 +404,20 @@ class Scheduler:
         """
         was_awake = self._is_awake
         self._is_awake = True
-        self.run_as(ref, function, *args)
+        cell = ref.cell
+        if cell.state:
+            self.run_as(ref, function, *args)
+        else:  # the same, spelled out for what happens at every event
+            cell.state = ACTIVE
+            try:
+                function(*args)
+            except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+                self._failed(cell, error)
+            else:
+                if cell.state == ACTIVE and not cell.inbox and not cell.kind:
+                    cell.state = IDLE
+                else:
+                    self._leave(cell)
         others = self._loop_ready
         if was_awake:
             if others is not None and len(others) == 1 and others[0] is self._coming:

@@ -123,9 +123,9 @@ async def main() -> None:
             if "--profile" in sys.argv:
                 profile = cProfile.Profile()
                 profile.enable()
-                run(publisher, consumer, 1, 5000, tag)
+                run(publisher, consumer, 1, 1000, tag)
                 profile.disable()
-                pstats.Stats(profile).sort_stats("tottime").print_stats(45)
+                pstats.Stats(profile).sort_stats("ncalls").print_stats(95)
 
 
 asyncio.run(main())
