@@ -51,6 +51,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.amqp.tables import plain
+from leveret.broker import address
 from leveret.broker.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel_slots import ChannelSlots, method_of
 from leveret.broker.handshake import (
@@ -118,7 +119,7 @@ class Reader(GenServer):
     @property
     def name(self) -> str:
         """``peer -> local``, as RabbitMQ names connections."""
-        return f"{_address(self.peer)} -> {_address(self.local)}"
+        return f"{address.shown(self.peer)} -> {address.shown(self.local)}"
 
     # -- the socket ----------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Reader(GenServer):
             self.writer.write(REFUSAL)
             self._part()
             return
-        self.handshake = Handshake(self.node, _is_loopback(self.peer))
+        self.handshake = Handshake(self.node, address.is_loopback(self.peer))
         self.scanner = Scanner(FRAME_MIN_BYTES, self.node.settings.message_bytes_max)
         self.scanner.stepwise = True
         self.state = "handshake"
@@ -214,7 +215,7 @@ class Reader(GenServer):
 
     def _refuse(self, refusal: RefusedError) -> None:
         """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
-        log.warning("connection refused peer=%s reason=%s", _address(self.peer), refusal)
+        log.warning("connection refused peer=%s reason=%s", address.shown(self.peer), refusal)
         self.state = "refused"
         self._arm("close", SILENT_CLOSE_S)
 
@@ -322,6 +323,8 @@ class Reader(GenServer):
             self.slots.stays(message.number)
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
+        else:
+            super().handle_cast(message)
 
     def handle_info(self, message: object) -> None:
         """Take DOWN of channels, exits of what the connection is linked with, and timers."""
@@ -461,7 +464,7 @@ class Reader(GenServer):
     def info(self) -> dict[str, Any]:
         """Return the connection as list_connections shows it."""
         opened = self.opened
-        peer, local = _split(self.peer), _split(self.local)
+        peer, local = address.split(self.peer), address.split(self.local)
         return {
             "pid": str(self.ref),
             "name": self.name,
@@ -493,17 +496,3 @@ class Reader(GenServer):
 
 def _raise(problem: Exception) -> None:
     raise problem
-
-
-def _split(address: Any) -> tuple[str, int]:
-    return (address[0], address[1]) if isinstance(address, tuple) else ("", 0)
-
-
-def _address(address: Any) -> str:
-    host, port = _split(address)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_loopback(address: Any) -> bool:
-    host = _split(address)[0]
-    return host.startswith(("127.", "::ffff:127.")) or host == "::1"

@@ -1,0 +1,452 @@
+"""What clients see when an actor dies: design supervision.md 5 and the settled points 1 to 5."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chaos.rig import Chaos, Consumer, Publisher, Worker, eventually
+from conformance.raw import Channel, hard, soft
+from leveret.actors.ref import Ref
+from leveret.broker.queue_sup import RESTARTS_MAX
+from leveret.server.node_admin import NodeAdmin
+from leveret.supervisors.requests import WhichChildren
+from leveret.supervisors.tree import Node
+
+in_thread = asyncio.to_thread
+INTERNAL = "INTERNAL_ERROR"
+
+
+@pytest.fixture(params=["kill", "crash"])
+def end(request: pytest.FixtureRequest, chaos: Chaos) -> Callable[[Ref], None]:
+    """End an actor, one way or the other."""
+    return chaos.kill if request.param == "kill" else chaos.crash
+
+
+async def declared(chaos: Chaos, queue: str, **fields: Any) -> Channel:
+    channel = await chaos.channel()
+    await in_thread(lambda: channel.ok("queue.declare", queue=queue, **fields))
+    return channel
+
+
+async def confirming(chaos: Chaos, queue: str) -> Channel:
+    channel = await declared(chaos, queue)
+    await in_thread(channel.ok, "confirm.select")
+    return channel
+
+
+async def is_alive(channel: Channel) -> bool:
+    """Whether the channel answers, with nothing before the answer."""
+    return await in_thread(channel.settle) == []
+
+
+async def publish(channel: Channel, queue: str, body: str) -> str:
+    """Publish one message and return what the broker says to it."""
+
+    def sent() -> str:
+        channel.publish(queue, body)
+        return channel.read().name
+
+    return await in_thread(sent)
+
+
+# A queue's pair.
+
+
+@pytest.mark.parametrize("half", ["amqqueue", "backing"])
+async def test_a_queue_that_dies_comes_back_empty_with_its_consumers(
+    chaos: Chaos, end: Callable[[Ref], None], half: str
+) -> None:
+    publisher = await confirming(chaos, "orders")
+    consumer = await declared(chaos, "orders")
+    await in_thread(lambda: consumer.ok("basic.qos", prefetch_count=3))
+    await in_thread(lambda: consumer.ok("basic.consume", queue="orders", consumer_tag="c"))
+    for number in range(10):
+        assert await publish(publisher, "orders", str(number)) == "basic.ack"
+    assert await in_thread(consumer.bodies, 3) == [b"0", b"1", b"2"]
+    old = chaos.find("queue:orders", "amqqueue")
+
+    end(chaos.find("queue:orders", half))
+    await eventually(lambda: chaos.find("queue:orders", "amqqueue") is not old)
+
+    assert await publish(publisher, "orders", "new") == "basic.ack"
+    (delivery,) = await in_thread(consumer.deliveries, 1)
+    assert (delivery.body, delivery.consumer_tag, delivery.redelivered) == (b"new", "c", False)
+    again = await in_thread(lambda: publisher.ok("queue.declare", queue="orders", passive=True))
+    assert (again.message_count, again.consumer_count) == (0, 1)
+    for tag in (1, 2, 3, 4):  # those of the dead incarnation settle silently
+        await in_thread(lambda tag=tag: consumer.send("basic.ack", delivery_tag=tag))
+    assert await is_alive(consumer)
+    assert await is_alive(publisher)
+
+
+async def test_publishes_that_a_dying_queue_has_not_seen_are_nacked(
+    chaos: Chaos, end: Callable[[Ref], None]
+) -> None:
+    channel = await confirming(chaos, "orders")
+    queue = chaos.find("queue:orders", "amqqueue")
+    chaos.runtime.suspend(queue)
+    for number in range(5):
+        await in_thread(channel.publish, "orders", str(number))
+    await eventually(queue.cell.has_mail)
+
+    if end == chaos.crash:
+        chaos.runtime.exit(queue, "boom")  # a poisoned mail would wait with the others
+    else:
+        end(queue)
+
+    event = await in_thread(channel.read)
+    assert (event.name, event.delivery_tag, event.multiple) == ("basic.nack", 5, True)
+    assert await publish(channel, "orders", "new") == "basic.ack"
+    assert await in_thread(channel.ready, "orders") == 1
+
+
+async def test_a_publisher_that_a_dead_queue_held_back_goes_on(chaos: Chaos) -> None:
+    channel = await declared(chaos, "orders")
+    queue = chaos.find("queue:orders", "amqqueue")
+    chaos.runtime.suspend(queue)
+    reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
+    for _ in range(500):  # beyond the credit
+        await in_thread(channel.publish, "orders", "x")
+    await eventually(lambda: reader.inlet.is_blocked)
+
+    chaos.kill(queue)
+
+    await eventually(lambda: not reader.inlet.is_blocked)
+    assert await is_alive(channel)
+
+
+async def test_a_consume_under_way_while_its_queue_dies_is_answered_once(chaos: Chaos) -> None:
+    channel = await declared(chaos, "orders")
+    queue = chaos.find("queue:orders", "amqqueue")
+    chaos.runtime.suspend(queue)
+    asked = asyncio.create_task(
+        in_thread(lambda: channel.ok("basic.consume", queue="orders", consumer_tag="c"))
+    )
+    await eventually(queue.cell.has_mail)
+
+    chaos.kill(queue)
+
+    assert (await asked).consumer_tag == "c"
+    again = await in_thread(lambda: channel.ok("queue.declare", queue="orders", passive=True))
+    assert again.consumer_count == 1
+
+
+@pytest.mark.parametrize("how_often", ["too often", "its supervisor"])
+async def test_a_queue_that_crashes_too_often_stays_down_alone(
+    chaos: Chaos, end: Callable[[Ref], None], how_often: str
+) -> None:
+    channel = await declared(chaos, "orders", durable=True)
+    consumer = await declared(chaos, "orders", durable=True)
+    await in_thread(lambda: consumer.ok("basic.consume", queue="orders", consumer_tag="c"))
+    if how_often == "too often":
+        for _ in range(RESTARTS_MAX + 1):
+            queue = chaos.find("queue:orders", "amqqueue")
+            end(queue)
+            await eventually(lambda queue=queue: not queue.is_alive)
+            await chaos.runtime.call(chaos.find("queues"), WhichChildren())  # restarted by now
+    else:
+        chaos.kill(chaos.find("queue:orders"))
+
+    cancelled = await in_thread(consumer.read)
+    assert (cancelled.name, cancelled.consumer_tag) == ("basic.cancel", "c")
+    assert await is_alive(consumer)
+    error = await in_thread(lambda: channel.error("queue.declare", queue="orders", passive=True))
+    assert error == soft(
+        404,
+        "NOT_FOUND - queue 'orders' in vhost '/' has crashed and failed to restart",
+        "queue.declare",
+    )
+    await chaos.round_trip("other")
+    assert await publish(await confirming_only(chaos), "orders", "x") == "basic.nack"
+    again = await chaos.channel()
+    await in_thread(lambda: again.ok("queue.delete", queue="orders"))
+    await chaos.round_trip("orders")
+
+
+async def confirming_only(chaos: Chaos) -> Channel:
+    channel = await chaos.channel()
+    await in_thread(channel.ok, "confirm.select")
+    return channel
+
+
+# Connections and channels.
+
+
+async def with_unacked(chaos: Chaos) -> Channel:
+    """A channel that has not settled the one message of ``orders``, and an exclusive queue."""
+    channel = await confirming(chaos, "orders")
+    await in_thread(lambda: channel.ok("queue.declare", queue="own", exclusive=True))
+    assert await publish(channel, "orders", "precious") == "basic.ack"
+    assert (await in_thread(lambda: channel.get("orders", no_ack=False))).body == b"precious"
+    return channel
+
+
+async def message_is_back(chaos: Chaos) -> None:
+    other = await chaos.channel()
+    event = await in_thread(other.get, "orders")
+    while event.name == "basic.get-empty":
+        event = await in_thread(other.get, "orders")
+    assert (event.body, event.redelivered) == (b"precious", True)
+    queues = chaos.broker.node.vhosts["/"].topology.queues
+    await eventually(lambda: "own" not in queues)
+    error = await in_thread(lambda: other.error("queue.declare", queue="own", passive=True))
+    assert error[1] == 404
+
+
+async def test_a_channel_that_dies_takes_its_connection_along(
+    chaos: Chaos, end: Callable[[Ref], None]
+) -> None:
+    channel = await with_unacked(chaos)
+
+    end(chaos.channel_of(channel.connection))
+
+    assert await in_thread(channel.read_error) == hard(541, INTERNAL, "")
+    await in_thread(channel.connection.send, "connection.close-ok")
+    assert await in_thread(channel.connection.read_until_closed) == []
+    await message_is_back(chaos)
+
+
+async def test_a_channel_that_dies_with_its_connection_held_back_closes_it_at_once(
+    chaos: Chaos,
+) -> None:
+    channel = await declared(chaos, "orders")
+    queue = chaos.find("queue:orders", "amqqueue")
+    chaos.runtime.suspend(queue)
+    reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
+    for _ in range(500):
+        await in_thread(channel.publish, "orders", "x")
+    await eventually(lambda: reader.inlet.is_blocked)
+
+    chaos.kill(chaos.channel_of(channel.connection))
+    chaos.runtime.resume(queue)
+
+    assert await in_thread(channel.read_error) == hard(541, INTERNAL, "")
+    await in_thread(channel.connection.send, "connection.close-ok")
+    assert await in_thread(channel.connection.read_until_closed) == []
+
+
+async def test_a_reader_that_dies_closes_its_socket(
+    chaos: Chaos, end: Callable[[Ref], None]
+) -> None:
+    channel = await with_unacked(chaos)
+    bystander = await declared(chaos, "orders")
+
+    end(chaos.reader_of(channel.connection))
+
+    assert await in_thread(channel.connection.read_until_closed) == []
+    await message_is_back(chaos)
+    assert await is_alive(bystander)
+    assert len(chaos.broker.node.readers) == 2  # of the bystander, and of who looked
+
+
+async def test_a_connection_supervisor_that_dies_closes_its_connection(chaos: Chaos) -> None:
+    channel = await with_unacked(chaos)
+    reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
+
+    chaos.kill(chaos.find(f"connection:{reader.name}"))
+
+    assert await in_thread(channel.read_error) == hard(541, INTERNAL, "")
+    await in_thread(channel.connection.send, "connection.close-ok")
+    await message_is_back(chaos)
+
+
+async def test_a_reader_that_dies_before_login_closes_its_socket(
+    chaos: Chaos, end: Callable[[Ref], None]
+) -> None:
+    connection = await chaos.dial()
+    await in_thread(connection.send_bytes, b"AMQP\0\0\x09\x01")
+    assert (await in_thread(connection.read)).name == "connection.start"
+
+    end(chaos.find("readers", "reader"))
+
+    assert await in_thread(connection.read_until_closed) == []
+
+
+@pytest.mark.parametrize("label", ["listener", "readers", "connections"])
+async def test_the_way_in_comes_back_and_its_connections_are_closed(
+    chaos: Chaos, label: str
+) -> None:
+    channel = await with_unacked(chaos)
+    old = chaos.find("listeners", label)
+
+    chaos.kill(old)
+
+    ended = await in_thread(channel.connection.read_until_closed)
+    assert [event.name for event in ended] in ([], ["connection.close"])
+    await eventually(lambda: chaos.broker.node.servers and not old.is_alive)
+    assert len(chaos.broker.node.servers) == 1
+    await message_is_back(chaos)
+    await chaos.round_trip("orders")
+
+
+# Below the connections.
+
+
+async def test_declares_wait_for_a_dead_metadata_store_and_messages_do_not(
+    chaos: Chaos, end: Callable[[Ref], None]
+) -> None:
+    channel = await confirming(chaos, "orders")
+    names = {"first", "second", "third"}
+    asked = [asyncio.create_task(declared(chaos, name, durable=True)) for name in names]
+    for _ in range(5):
+        end(chaos.find("metadata_store"))
+        assert await publish(channel, "orders", "x") == "basic.ack"
+        await eventually(lambda: chaos.runtime.whereis("metadata_store"))
+
+    for task in asked:
+        await task
+    assert {row.name for row in chaos.broker.node.store.load().queues} == names
+
+
+@pytest.mark.parametrize("label", ["queues_and_stores", "queues", "recovery"])
+async def test_a_vhost_that_dies_is_recovered_twice_in_five_minutes(
+    chaos: Chaos, label: str
+) -> None:
+    consumer = await declared(chaos, "orders")
+    await in_thread(lambda: consumer.ok("basic.consume", queue="orders", consumer_tag="c"))
+    publisher = await confirming(chaos, "orders")
+    vhost = chaos.broker.node.vhosts["/"]
+    for _ in range(2):
+        old = chaos.find("vhost:/", "recovery")
+
+        chaos.kill(chaos.find(label))
+        await eventually(lambda old=old: not old.is_alive)
+        await eventually(
+            lambda: vhost.is_up and all(each.is_running for each in vhost.topology.queues.values())
+        )
+
+        assert await publish(publisher, "orders", "x") == "basic.ack"
+        assert await in_thread(consumer.bodies, 1) == [b"x"]
+    chaos.kill(chaos.find(label))
+
+    for channel in (consumer, publisher):
+        assert await in_thread(channel.read_error) == hard(
+            320, "CONNECTION_FORCED - vhost '/' is down", ""
+        )
+    await eventually(lambda: not vhost.is_up)
+
+
+async def test_a_vhost_that_stays_down_refuses_connections_and_others_serve(chaos: Chaos) -> None:
+    admin = NodeAdmin(chaos.broker)
+    await admin.add_vhost("other")
+    await admin.set_permissions("other", "guest", ".*", ".*", ".*")
+    bystander = await chaos.channel(vhost="other")
+    await in_thread(lambda: bystander.ok("queue.declare", queue="orders"))
+    vhost = chaos.broker.node.vhosts["/"]
+    for _ in range(3):
+        old = chaos.find("vhost:/", "queues_and_stores")
+        chaos.kill(old)
+        await eventually(lambda old=old: not old.is_alive)
+        await eventually(lambda: vhost.is_up or "vhost:/" not in labels_of(chaos))
+
+    connection = await chaos.dial()
+    refused = await in_thread(connection.open)
+
+    assert (refused.name, refused.reply_code) == ("connection.close", 541)
+    assert refused.reply_text == (
+        "INTERNAL_ERROR - access to vhost '/' refused for user 'guest': vhost '/' is down"
+    )
+    assert (refused.class_id, refused.method_id) == (10, 40)
+    assert await is_alive(bystander)
+    assert await in_thread(bystander.ready, "orders") == 0
+
+
+def labels_of(chaos: Chaos) -> set[str]:
+    return {node.label for node in chaos.nodes()}
+
+
+# Everything, under load.
+
+
+async def test_every_actor_of_the_tree_dies_under_load(chaos: Chaos) -> None:
+    """Walk the tree; whoever may die does, twice, and everybody else goes on.
+
+    Left out are the root, its children and the vhost: a supervisor of intensity 0 is above them.
+    """
+    workers = [kind(chaos.broker.addresses[0], queue) for queue in ("a", "b") for kind in WORKERS]
+    for worker in workers:
+        worker.start()
+    killed: list[str] = []
+    for how in (chaos.kill, chaos.crash):
+        for place in [place_of(node) for node in chaos.nodes() if is_mortal(node)]:
+            await all_work(workers, place)
+            ref = next(node.ref for node in chaos.nodes() if place_of(node) == place)
+            assert ref is not None
+            await one_death(chaos, how, place, ref, workers)
+            killed.append(place)
+    await all_work(workers, "the end")
+
+    for worker in workers:
+        worker.is_told_to_stop = True
+    for worker in workers:
+        await in_thread(worker.join)
+    assert [worker.surprises for worker in workers] == [[]] * len(workers)
+    labels = {place.rpartition(" > ")[2] for place in killed}
+    assert labels >= {"amqqueue", "backing", "queue:a", "queues", "queues_and_stores", "recovery"}
+    assert labels >= {"reader", "connection", "channel:1", "readers", "connections", "listener"}
+    assert labels >= {"metadata_store", "sweeper"}
+
+
+WORKERS: tuple[type[Worker], ...] = (Publisher, Consumer)
+
+
+def is_mortal(node: Node) -> bool:
+    return node.depth > 1 and node.label != "vhost:/"
+
+
+def place_of(node: Node) -> str:
+    """Name a place in the tree, whoever is there at the moment: connections come and go."""
+    return " > ".join(
+        "connection" if label.startswith("connection:") else label for label in node.labels
+    )
+
+
+async def all_work(workers: list[Worker], when: str) -> None:
+    before = [worker.done for worker in workers]
+    for worker, done in zip(workers, before, strict=True):
+        await eventually(
+            lambda worker=worker, done=done: worker.done > done + 20,
+            f"{worker.name} {worker.queue} stands still after {when}: {worker.losses}",
+        )
+
+
+async def one_death(
+    chaos: Chaos, how: Callable[[Ref], None], place: str, ref: Ref, workers: list[Worker]
+) -> None:
+    """End one actor and see who is hit by it."""
+    chaos.clock.skip(301)  # so that no intensity is overrun
+    label = place.rpartition(" > ")[2]
+    before = [len(worker.losses) for worker in workers]
+
+    how(ref)
+    if how == chaos.kill:
+        await eventually(lambda: not ref.is_alive, place)
+    if label.startswith("queue:") and not ref.is_alive:
+        channel = await chaos.channel()
+        await in_thread(lambda: channel.ok("queue.delete", queue=label.partition(":")[2]))
+    await all_work(workers, place)
+
+    hit = [
+        worker for worker, count in zip(workers, before, strict=True) if len(worker.losses) > count
+    ]
+    if label in {"reader", "connection", "channel:1"}:
+        assert len(hit) <= 1, place
+    elif label.startswith("queue:"):
+        assert {worker.queue for worker in hit} <= {label.partition(":")[2]}, place
+    elif " > listeners > " not in place:
+        assert hit == [], (place, [worker.losses for worker in hit])
+
+
+async def test_a_broker_that_stops_says_so_to_clients_with_channels(chaos: Chaos) -> None:
+    channel = await with_unacked(chaos)
+
+    stopping = asyncio.create_task(chaos.broker.stop())
+
+    assert await in_thread(channel.read_error) == hard(
+        320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", ""
+    )
+    await stopping
