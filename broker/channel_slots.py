@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.ref import Ref
 from leveret.actors.signals import NORMAL, CallFailed
 from leveret.amqp import spec
-from leveret.amqp.errors import ChannelError, HardError, InternalError, NotAllowed
+from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.broker.channel import Runs
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from leveret.broker.reader import Reader
 
 _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_CLOSE_OK})
+# What only a broker sends, with a content. The frames of that content would be a frame error (the
+# kernel awaits none), so it is refused here before they are looked at.
+_ONLY_SENT: Final = frozenset({spec.BASIC_RETURN, spec.BASIC_DELIVER, spec.BASIC_GET_OK})
+_SPECIAL: Final = _EDGES | _ONLY_SENT
 _METHOD_OF_RUN: Final = {
     PUBLISH: spec.BASIC_PUBLISH,
     OVERSIZE: spec.BASIC_PUBLISH,
@@ -35,6 +39,12 @@ def method_of(run: Run) -> int:
     """Return the ids of the method a run of any kind stands for."""
     ids: int = run[2] if run[0] == METHOD else _METHOD_OF_RUN[run[0]]
     return ids
+
+
+def _refusal(ids: int) -> HardError:
+    if ids == spec.CHANNEL_OPEN:
+        return ChannelError("second 'channel.open' seen", ids)
+    return CommandInvalid("unimplemented method", ids)
 
 
 class _Slot:
@@ -97,11 +107,11 @@ class ChannelSlots:
             return
         assert slot.ref is not None
         for position, run in enumerate(batch):
-            if run[0] != METHOD or run[2] not in _EDGES:
+            if run[0] != METHOD or run[2] not in _SPECIAL:
                 continue
-            if run[2] == spec.CHANNEL_OPEN:
+            if run[2] == spec.CHANNEL_OPEN or run[2] in _ONLY_SENT:
                 self._reader.runtime.send_now(slot.ref, Runs(batch[:position]))
-                self._reader.fail(ChannelError("second 'channel.open' seen", spec.CHANNEL_OPEN))
+                self._reader.fail(_refusal(run[2]))
                 return
             slot.stash = batch[position + 1 :]
             batch = batch[: position + 1]

@@ -1,0 +1,25 @@
+"""Socket addresses as they are shown and judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.broker import address
+
+
+@pytest.mark.parametrize(
+    ("peer", "shown", "is_loopback"),
+    [
+        (("127.0.0.1", 5672), "127.0.0.1:5672", True),
+        (("127.9.9.9", 1), "127.9.9.9:1", True),
+        (("::1", 5672, 0, 0), "[::1]:5672", True),
+        (("::ffff:127.0.0.1", 5672, 0, 0), "[::ffff:127.0.0.1]:5672", True),
+        (("10.0.0.1", 5672), "10.0.0.1:5672", False),
+        (("2001:db8::1", 5672, 0, 0), "[2001:db8::1]:5672", False),
+        ("/run/socket", ":0", False),
+        (None, ":0", False),
+    ],
+)
+def test_an_address(peer: object, shown: str, is_loopback: bool) -> None:
+    assert address.shown(peer) == shown
+    assert address.is_loopback(peer) is is_loopback
