@@ -1,0 +1,120 @@
+"""Queues and connections come and go, and nothing of them stays: memory, objects, actors, files."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from conformance import wire
+from conformance.raw import Channel, Connection
+from leveret.server.broker import Broker
+from leveret.server.config import Address, Config
+
+CYCLES = 5
+BATCH = 500
+AT_ONCE = 50
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def live_objects() -> Counter[str]:
+    """Count what is alive of Leveret's own classes."""
+    gc.collect()
+    kinds = (type(each) for each in gc.get_objects())
+    return Counter(
+        kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("leveret")
+    )
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def connected(address: tuple[str, int]) -> Channel:
+    connection = Connection(address)
+    assert connection.open().name == "connection.open-ok"
+    return connection.channel()
+
+
+def declare_and_delete(address: tuple[str, int], count: int) -> None:
+    """Declare queues, every tenth durable and bound, then delete them all."""
+    channel = connected(address)
+    for first in range(0, count, BATCH):
+        for number in range(first, min(first + BATCH, count)):
+            declare(channel, number)
+        channel.ok("channel.flow", active=True)
+    assert channel.ok("queue.declare", queue=f"q{count - 1}", passive=True).queue
+    for first in range(0, count, BATCH):
+        out = bytearray()
+        for number in range(first, min(first + BATCH, count)):
+            payload = wire.method("queue.delete", queue=f"q{number}", nowait=True)
+            out += wire.frame(wire.METHOD, channel.number, payload)
+        channel.connection.send_bytes(bytes(out))
+        channel.ok("channel.flow", active=True)
+    assert channel.connection.close().name == "connection.close-ok"
+
+
+def declare(channel: Channel, number: int) -> None:
+    is_durable, queue = number % 10 == 0, f"q{number}"
+    payload = wire.method("queue.declare", queue=queue, durable=is_durable, nowait=True)
+    out = wire.frame(wire.METHOD, channel.number, payload)
+    if is_durable:
+        payload = wire.method(
+            "queue.bind", queue=queue, exchange="amq.topic", routing_key=f"a.{number}", nowait=True
+        )
+        out += wire.frame(wire.METHOD, channel.number, payload)
+    channel.connection.send_bytes(out)
+
+
+def open_and_close(address: tuple[str, int], count: int) -> None:
+    """Open connections, fifty at a time; one half says goodbye, the other just leaves."""
+    for first in range(0, count, AT_ONCE):
+        channels = [connected(address) for _ in range(first, min(first + AT_ONCE, count))]
+        for number, channel in enumerate(channels):
+            channel.ok("queue.declare", exclusive=True)
+            if number % 2:
+                channel.connection.drop()
+            else:
+                assert channel.connection.close().name == "connection.close-ok"
+
+
+async def cycle(broker: Broker, queues: int, connections: int) -> int:
+    """Run one cycle; return the resident memory after it."""
+    address = tuple(broker.addresses[0])
+    await asyncio.to_thread(declare_and_delete, address, queues)
+    await asyncio.to_thread(open_and_close, address, connections)
+    topology = broker.node.vhosts["/"].topology
+    async with asyncio.timeout(10):
+        while broker.node.protocols or broker.node.readers or topology.queues:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    gc.collect()
+    return resident_bytes()
+
+
+@pytest.mark.parametrize(
+    ("queues", "connections"),
+    [(2_000, 100), pytest.param(50_000, 1_000, marks=pytest.mark.slow)],
+)
+async def test_what_came_and_went_leaves_nothing(
+    tmp_path: Path, queues: int, connections: int
+) -> None:
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
+    async with Broker(config) as broker:
+        await cycle(broker, 20, 2)  # what is made once and for all is there now
+        objects, actors, files = live_objects(), broker.runtime.actor_count, open_files()
+
+        memory = [await cycle(broker, queues, connections) for _ in range(CYCLES)]
+
+        assert broker.runtime.actor_count == actors
+        assert open_files() == files
+        assert live_objects() - objects == Counter()
+        assert memory[-1] <= memory[0] * 1.1, memory
+        contents = broker.node.store.load()
+        assert (list(contents.queues), list(contents.bindings)) == ([], [])
