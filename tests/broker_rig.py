@@ -37,7 +37,8 @@ class Wire(asyncio.Transport):
     Attributes:
         out: bytes that the client has not looked at yet.
         unread_bytes: what the peer's socket is said not to have taken.
-        state: ``open``, ``closed`` (after what was written) or ``aborted``.
+        state: ``open``, ``finished`` (nothing more is written), ``closed`` (after what was written) or
+            ``aborted``.
     """
 
     def __init__(self, peer: str = "127.0.0.1") -> None:
@@ -64,7 +65,14 @@ class Wire(asyncio.Transport):
         return self.unread_bytes
 
     def is_closing(self) -> bool:
-        return self.state != "open"
+        return self.state in {"closed", "aborted"}
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        assert self.state == "open"
+        self.state = "finished"
 
     def pause_reading(self) -> None:
         self.is_reading = False
@@ -73,11 +81,11 @@ class Wire(asyncio.Transport):
         self.is_reading = True
 
     def close(self) -> None:
-        if self.state == "open":
+        if not self.is_closing():
             self.state = "closed"
 
     def abort(self) -> None:
-        if self.state == "open":
+        if not self.is_closing():
             self.state = "aborted"
 
 
@@ -176,6 +184,7 @@ class Client:
 
     @property
     def is_up(self) -> bool:
+        """Whether the broker may still say something."""
         return self.wire.state == "open"
 
 

@@ -55,7 +55,8 @@ def test_any_other_header_is_answered_with_ours_and_the_end(rig: Rig, header: by
     client.feed(header + b"TP/1.1\r\n\r\n")
 
     assert bytes(client.wire.out) == HEADER
-    assert client.wire.state == "closed"
+    assert client.wire.state == "finished"
+    client.hang_up()
     assert not client.reader.is_alive
 
 

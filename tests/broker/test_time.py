@@ -6,6 +6,7 @@ import pytest
 
 from broker_rig import HEADER, Client, Rig
 from leveret.amqp import methods as m
+from leveret.core import limits
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 HALF_HOUR_S = 30 * 60.0
@@ -177,6 +178,17 @@ def test_close_ok_ends_the_wait(rig: Rig) -> None:
 
     assert client.wire.state == "closed"
     assert rig.clock.pending_count == 0
+
+
+def test_a_client_that_does_not_hang_up_after_our_last_word_is_cut_off(rig: Rig) -> None:
+    client = rig.session()
+    client.send(0, m.ConnectionClose(200, "bye"))
+    assert client.take() == [m.ConnectionCloseOk()]
+    assert client.wire.state == "finished"
+    rig.jump(limits.PART_WAIT_S + 0.1)
+
+    assert client.wire.state == "aborted"
+    assert not client.reader.is_alive
 
 
 # Consumers.
