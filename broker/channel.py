@@ -1,6 +1,6 @@
 """The channel actor: methods in order, publishes, deliveries, confirms, and how it ends.
 
-The reader hands a channel its runs (``Runs``), queues send it what ``broker/mail.py`` lists. A channel
+The reader hands a channel its runs (a list, for each read of the socket), queues send it what ``broker/mail.py`` lists. A channel
 is strictly sequential towards its client: while a method waits for somebody (a script runs), the runs
 behind it are held, and the connection stops reading if there are any. Deliveries and confirms go on.
 
@@ -43,6 +43,7 @@ from leveret.broker.mail import (
     QueueDeleted,
     QueueFailed,
     QueueUp,
+    Resume,
 )
 from leveret.broker.outlet import Outlet
 from leveret.broker.publish import Publisher
@@ -54,22 +55,6 @@ if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
 
 _SETTLEMENT_CHECK_S: Final = 60.0
-
-
-class Runs:
-    """What the reader got for one channel from one read of the socket."""
-
-    __slots__ = ("runs",)
-
-    def __init__(self, runs: list[Run]) -> None:
-        self.runs = runs
-
-    def absorb(self, later: object) -> bool:
-        """Take a later batch in."""
-        if type(later) is not Runs:
-            return False
-        self.runs += later.runs
-        return True
 
 
 class ConnectionFailed:
@@ -101,6 +86,7 @@ class Channel(GenServer):
         number: the channel number on the wire.
         session: what the channels of the connection share.
         last_queue: the queue declared last, for methods that leave the name empty.
+        check_timer: runs while deliveries wait for their settlement.
     """
 
     number: int
@@ -118,9 +104,10 @@ class Channel(GenServer):
         self._cancelled: list[bytes] = []
         self._busy = False
         self._blocks_inlet = False
+        self._when_writable: Callable[[], None] | None = None
         self._state = "running"
         self._current = 0
-        self._check_timer: Any = None
+        self.check_timer: Any = None
         self._oldest_s = 0.0
         self._oldest_tag: int | None = None
         self.send_method(ChannelOpenOk())
@@ -151,31 +138,22 @@ class Channel(GenServer):
             "state": self._state,
         }
 
-    def on_runs(self, mail: Runs) -> None:
-        """Handle runs in order; hold them while a method waits."""
+    def on_runs(self, runs: list[Run]) -> None:
+        """Handle what the reader got from one read, in order; hold it while a method waits."""
         if self._busy:
-            self._hold(mail.runs)
+            self._hold(runs)
             return
-        runs = mail.runs
-        if len(runs) == 1 and self._state == "running" and runs[0][0] == PUBLISH:
-            self._publish_one(runs[0])
-        else:
-            self._handle(runs)
+        self._handle(runs)
         if self.publisher.confirms is not None:
             self.publisher.send_confirms()
-
-    def _publish_one(self, run: Run) -> None:
-        self._current = BASIC_PUBLISH
-        try:
-            self.publisher.publish(run[2], run[3], run[4])
-        except SoftError as error:
-            self.fail(error)
-        except HardError as error:
-            self._fail_hard(error)
 
     def _handle(self, runs: list[Run]) -> None:
         for position, run in enumerate(runs):
             try:
+                if run[0] == PUBLISH and self._state == "running":
+                    self._current = BASIC_PUBLISH
+                    self.publisher.publish(run[2], run[3], run[4])
+                    continue
                 self._run(run)
             except SoftError as error:
                 self.fail(error)
@@ -190,9 +168,6 @@ class Channel(GenServer):
         if self._state != "running":
             if kind == METHOD:
                 self._method_while_ending(run[2], run[3])
-        elif kind == PUBLISH:
-            self._current = BASIC_PUBLISH
-            self.publisher.publish(run[2], run[3], run[4])
         elif kind == ACK:
             self.deliveries.acked(run[2])
         elif kind == METHOD:
@@ -279,6 +254,17 @@ class Channel(GenServer):
         """Write a method to the client."""
         self.session.writer.write(method_frame(self.number, encode(method)))
 
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        """Call back when the connection takes more again; one script at a time asks for it."""
+        self.deliveries.outlet.wait(self.ref)
+        self._when_writable = callback
+
+    def on_resume(self, mail: Resume) -> None:
+        """The connection takes more: the method that waited for it goes on."""
+        callback, self._when_writable = self._when_writable, None
+        if callback is not None:
+            callback()
+
     # -- mail of queues ------------------------------------------------------------------------
 
     def watch(self, queue: Ref) -> None:
@@ -347,20 +333,20 @@ class Channel(GenServer):
 
     def expect_settlement(self) -> None:
         """Make sure that somebody looks at the oldest unacked delivery once in a while."""
-        if self._check_timer is None and self.session.settings.consumer_timeout_ms:
+        if self.check_timer is None and self.session.settings.consumer_timeout_ms:
             self._oldest_tag = None
             self._arm_check()
 
     def _arm_check(self) -> None:
         period_s = min(_SETTLEMENT_CHECK_S, self.session.settings.consumer_timeout_ms / 2000)
-        self._check_timer = self.start_timer(period_s, _CheckSettlement())
+        self.check_timer = self.start_timer(period_s, _CheckSettlement())
 
     def _check_settlement(self) -> None:
         """Close the channel when its oldest delivery has been unacked for the time-out.
 
         A delivery's age counts from the check that first found it the oldest.
         """
-        self._check_timer = None
+        self.check_timer = None
         oldest = self.deliveries.unacked.oldest_tag()
         if oldest is None or self._state != "running":
             return
@@ -439,7 +425,7 @@ class Channel(GenServer):
 
 
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
-    Runs: Channel.on_runs,
+    list: Channel.on_runs,
     Deliver: Channel.on_deliver,
     Confirm: Channel.on_confirm,
     CreditGrant: Channel.on_credit,
@@ -447,4 +433,5 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     QueueDeleted: Channel.on_queue_deleted,
     QueueUp: Channel.on_queue_up,
     QueueFailed: Channel.on_queue_failed,
+    Resume: Channel.on_resume,
 }

@@ -15,7 +15,6 @@ from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
-from leveret.broker.channel import Runs
 from leveret.broker.mail import Resume
 from leveret.broker.outlet import Outlet
 from leveret.supervisors.requests import StartChild
@@ -67,10 +66,11 @@ class _Slot:
 class ChannelSlots:
     """The channels of one connection, for its reader."""
 
-    __slots__ = ("_reader", "_slots")
+    __slots__ = ("_is_full", "_reader", "_slots")
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+        self._is_full = False  # the transport takes no more
         self._slots: dict[int, _Slot] = {}
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class ChannelSlots:
         slot = self._slots.get(run[1])
         if slot is None or slot.stash is not None or slot.ref is None:
             return False
-        self._reader.runtime.send_now(slot.ref, Runs(runs))
+        self._reader.runtime.send_now(slot.ref, runs)
         return True
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
@@ -110,13 +110,13 @@ class ChannelSlots:
             if run[0] != METHOD or run[2] not in _SPECIAL:
                 continue
             if run[2] == spec.CHANNEL_OPEN or run[2] in _ONLY_SENT:
-                self._reader.runtime.send_now(slot.ref, Runs(batch[:position]))
+                self._reader.runtime.send_now(slot.ref, batch[:position])
                 self._reader.fail(_refusal(run[2]))
                 return
             slot.stash = batch[position + 1 :]
             batch = batch[: position + 1]
             break
-        self._reader.runtime.send_now(slot.ref, Runs(batch))
+        self._reader.runtime.send_now(slot.ref, batch)
 
     def _open(self, number: int, batch: list[Run]) -> None:
         """Have the channel started that the first run opens."""
@@ -133,6 +133,7 @@ class ChannelSlots:
             return
         assert reader.channels_sup is not None
         slot = self._slots[number] = _Slot(batch[1:])
+        slot.outlet.is_open = not self._is_full
 
         def started(answer: Any) -> None:
             self._started(number, slot, answer)
@@ -192,13 +193,17 @@ class ChannelSlots:
 
     def close_outlets(self) -> None:
         """The transport is full: queues stop delivering."""
+        self._is_full = True
         for slot in self._slots.values():
             slot.outlet.is_open = False
 
     def open_outlets(self) -> None:
         """The transport takes more: the queues that waited go on."""
+        self._is_full = False
         for slot in self._slots.values():
-            if slot.ref is not None and slot.stash is None:
+            if slot.ref is None:
+                slot.outlet.is_open = True
+            elif slot.stash is None:
                 slot.outlet.is_open = True
                 for queue in slot.outlet.take_waiting():
                     self._reader.post(queue, Resume(slot.ref))

@@ -123,7 +123,7 @@ class Confirms:
                     return [(True, first + count - 1, True)]
             return [(True, tag, multiple) for tag, multiple in _worded(acked, smallest)]
         self._nacked = []
-        cutoff = min(smallest, min(first for first, _ in nacked))
+        cutoff = min(smallest, *(first for first, _ in nacked))
         answers = [(True, tag, multiple) for tag, multiple in _worded(acked, cutoff)]
         # The acks of this batch are sent before, so only what waits holds a nack back.
         answers += [(False, tag, multiple) for tag, multiple in _worded(nacked, smallest)]

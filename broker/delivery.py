@@ -115,7 +115,8 @@ class Deliveries:
             if source is None or source.queue is not mail.queue:
                 source = consumer.source = Source(mail.queue, consumer.tag)
             first = self.unacked.add(source, seqs)
-            self._channel.expect_settlement()
+            if self._channel.check_timer is None:
+                self._channel.expect_settlement()
         session = self._session
         session.writer.write(
             deliveries(
@@ -152,12 +153,17 @@ class Deliveries:
         Raises:
             PreconditionFailed: one tag is unknown; those before it are settled.
         """
+        if len(tags) == 1:
+            ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
+            channel = self._channel
+            channel.runtime.send(source.queue, Ack(channel.ref, source.consumer, seqs))
+            if self.limiter.limit:
+                self._made_room(settled)
+            return
         settled, unknown = self.unacked.take(tags)
         self._ack(settled)
         if unknown >= 0:
-            error = unknown_tag(unknown)
-            error.method = BASIC_ACK
-            raise error
+            raise unknown_tag(unknown, BASIC_ACK)
 
     def ack(self, method: BasicAck) -> None:
         """Settle basic.ack with multiple."""

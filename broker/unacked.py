@@ -102,15 +102,15 @@ class Unacked:
         self._lowest = tag + 1
         return _by_source([record for record in records if record is not None])
 
-    def take_single(self, tag: int) -> Settled:
-        """Take out one tag.
+    def take_single(self, tag: int, method: int | None = None) -> Settled:
+        """Take out one tag; ``method`` goes into the error.
 
         Raises:
             PreconditionFailed: unknown delivery tag.
         """
         record = self._records.pop(tag, None)
         if record is None:
-            raise unknown_tag(tag)
+            raise unknown_tag(tag, method)
         return [(record[0], [record[1]])]
 
     def take_all(self) -> Settled:
@@ -128,9 +128,9 @@ class Unacked:
         return next(iter(self._records), None)
 
 
-def unknown_tag(tag: int) -> PreconditionFailed:
+def unknown_tag(tag: int, method: int | None = None) -> PreconditionFailed:
     """Return RabbitMQ's error for a tag that cannot be settled."""
-    return PreconditionFailed(f"unknown delivery tag {tag}")
+    return PreconditionFailed(f"unknown delivery tag {tag}", method)
 
 
 def _by_source(records: list[tuple[Source, int]]) -> Settled:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.actors.gen_server import GenServer
-from leveret.queue_backing.backing_queue import BackingQueue, Confirmed
+from leveret.queue_backing.backing_queue import BackingQueue, Confirmed, Urgency
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
@@ -77,15 +77,13 @@ class BackingActor(GenServer):
 
     def run(self, operation: str, *arguments: Any) -> Any:
         """Let the queue do an operation and return its result."""
-        result = getattr(self._queue, operation)(*arguments)
-        if not self._has_work:
-            self._plan_work()
+        queue = self._queue
+        result = getattr(queue, operation)(*arguments)
+        if not self._has_work and (urgency := queue.needs_timeout()) is not None:
+            self._plan_work(urgency)
         return result
 
-    def _plan_work(self) -> None:
-        urgency = self._queue.needs_timeout()
-        if urgency is None:
-            return
+    def _plan_work(self, urgency: Urgency) -> None:
         self._has_work = True
         if urgency == "timed":
             self.post(self.ref, _HOUSEKEEPING)

@@ -108,7 +108,14 @@ class MemoryQueue:
     ) -> tuple[int, bool]:
         """Take a batch as unacked."""
         assert not self._ready, "publish_delivered on a queue that is not empty"
-        first = self._number(len(messages))
+        first = self._next_seq
+        if len(messages) == 1 and self._unacked is not None and size_bytes is not None:
+            self._next_seq = self._next_deliver = first + 1
+            entry = (first, messages[0], expiries[0] if expiries else 0, persistent)
+            self._unacked[first] = entry
+            self.unacked_bytes += size_bytes
+            return first, True
+        self._next_seq = first + len(messages)
         seqs = range(first, self._next_seq)
         entries = zip(seqs, messages, expiries or repeat(0), repeat(persistent))
         self._await_acks(
