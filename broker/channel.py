@@ -104,7 +104,7 @@ class Channel(GenServer):
         self._cancelled: list[bytes] = []
         self._busy = False
         self._blocks_inlet = False
-        self._when_writable: Callable[[], None] | None = None
+        self._when_writable: Callable[[Any], None] | None = None
         self._state = "running"
         self._current = 0
         self.check_timer: Any = None
@@ -254,7 +254,7 @@ class Channel(GenServer):
         """Write a method to the client."""
         self.session.writer.write(method_frame(self.number, encode(method)))
 
-    def when_writable(self, callback: Callable[[], None]) -> None:
+    def when_writable(self, callback: Callable[[Any], None]) -> None:
         """Call back when the connection takes more again; one script at a time asks for it."""
         self.deliveries.outlet.wait(self.ref)
         self._when_writable = callback
@@ -263,7 +263,7 @@ class Channel(GenServer):
         """The connection takes more: the method that waited for it goes on."""
         callback, self._when_writable = self._when_writable, None
         if callback is not None:
-            callback()
+            callback(None)
 
     # -- mail of queues ------------------------------------------------------------------------
 

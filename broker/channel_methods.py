@@ -43,7 +43,7 @@ from leveret.broker.delivery import Consumer
 from leveret.broker.exchange_rules import consumer_tag, strip_crlf
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue_arguments import check_consumer_arguments
-from leveret.broker.script import Steps
+from leveret.broker.script import Steps, Until
 from leveret.broker.vhosts import ask_queue
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
@@ -277,6 +277,8 @@ def basic_get(channel: Channel, method: Any) -> Steps:
     name = queue_name(channel, method.queue)
     session.vhost.check_queue(session.user, name, "read")
     entry = session.vhost.find_queue(name, session.reader)
+    if not channel.deliveries.outlet.is_open:
+        yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:
         return BasicGetEmpty()

@@ -66,11 +66,10 @@ class _Slot:
 class ChannelSlots:
     """The channels of one connection, for its reader."""
 
-    __slots__ = ("_is_full", "_reader", "_slots")
+    __slots__ = ("_reader", "_slots")
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._is_full = False  # the transport takes no more
         self._slots: dict[int, _Slot] = {}
 
     def __len__(self) -> int:
@@ -133,7 +132,7 @@ class ChannelSlots:
             return
         assert reader.channels_sup is not None
         slot = self._slots[number] = _Slot(batch[1:])
-        slot.outlet.is_open = not self._is_full
+        slot.outlet.is_open = not reader.writing_is_paused
 
         def started(answer: Any) -> None:
             self._started(number, slot, answer)
@@ -193,13 +192,11 @@ class ChannelSlots:
 
     def close_outlets(self) -> None:
         """The transport is full: queues stop delivering."""
-        self._is_full = True
         for slot in self._slots.values():
             slot.outlet.is_open = False
 
     def open_outlets(self) -> None:
         """The transport takes more: the queues that waited go on."""
-        self._is_full = False
         for slot in self._slots.values():
             if slot.ref is None:
                 slot.outlet.is_open = True

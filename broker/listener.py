@@ -18,13 +18,22 @@ from leveret.actors.ref import Ref
 from leveret.actors.signals import CallFailed, Down
 from leveret.broker.connection_protocol import ConnectionProtocol
 from leveret.broker.node import Accepted
-from leveret.core.limits import BACKLOG
+from leveret.core.limits import BACKLOG, LINGER_S
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.broker.node import Node
 
 log = logging.getLogger(__name__)
+
+
+class _Linger:
+    """Timer: a closed connection has had its time to take its last bytes."""
+
+    __slots__ = ("transport",)
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
 
 
 class Listener(GenServer):
@@ -37,8 +46,11 @@ class Listener(GenServer):
         """Open the servers; the start is acknowledged when they accept."""
         self.node = node
         self.name = name
-        node.close_servers()
         self.transports: dict[Ref, asyncio.Transport] = {}
+        node.close_servers()
+        for protocol, transport in node.protocols.items():
+            if not protocol.is_attached:
+                self._see_closed(transport)
         self.runtime.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
         return LATER
 
@@ -82,8 +94,17 @@ class Listener(GenServer):
         if type(message) is Down:
             self.node.connection_closed(message.ref)
             transport = self.transports.pop(message.ref, None)
-            if transport is not None and not transport.is_closing():
-                transport.abort()
+            if transport is not None:
+                self._see_closed(transport)
+        elif type(message) is _Linger:
+            message.transport.abort()
+
+    def _see_closed(self, transport: asyncio.Transport) -> None:
+        """Close the socket of a reader that has ended; a peer that does not read gets some time."""
+        if not transport.is_closing():
+            transport.abort()
+        elif transport.get_write_buffer_size():
+            self.start_timer(LINGER_S, _Linger(transport))
 
     def terminate(self, reason: object) -> None:
         """Stop accepting."""

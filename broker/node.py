@@ -142,13 +142,10 @@ class Node:
                 await asyncio.wait_for(self._all_closed.wait(), timeout_s)
 
     def close_servers(self) -> None:
-        """Stop accepting, and close the sockets that no reader looks after (yet, or any more)."""
+        """Stop accepting."""
         for server in self.servers:
             server.close()
         self.servers.clear()
-        for protocol, transport in self.protocols.items():
-            if not protocol.is_attached and not transport.is_closing():
-                transport.abort()
 
     def connection_opened(self, reader: Reader) -> None:
         """Count a connection in."""

@@ -21,6 +21,7 @@ HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
 PART_WAIT_S: Final = 3.0  # from our last word until the socket is closed, if the client does not
 SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a word
 CLOSING_WAIT_S: Final = 30.0  # for close-ok
+LINGER_S: Final = 5.0  # for a closed connection's last bytes, when the peer does not read
 BACKLOG: Final = 128
 CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
