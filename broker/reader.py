@@ -257,7 +257,7 @@ class Reader(GenServer):
 
     def _dispatch(self, runs: list[Run]) -> None:
         """Handle channel 0, hand the rest to the channels: one mail per channel and stretch."""
-        if len(runs) == 1 and self.slots.hand_over_one(runs):
+        if len(runs) == 1 and not self.writing_is_paused and self.slots.hand_over_one(runs):
             return
         number = 0
         batch: list[Run] = []

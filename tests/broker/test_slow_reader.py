@@ -55,7 +55,7 @@ def test_replies_that_nobody_reads_stop_the_reading(rig: Rig) -> None:
     client = rig.session()
     client.protocol.pause_writing()
     client.wire.unread_bytes = 17 << 20
-    client.send(1, m.BasicQos(0, 1))
+    client.publish(1, "nowhere", b"body", mandatory=True)
     assert not client.wire.is_reading
 
     client.wire.unread_bytes = 0
