@@ -125,6 +125,9 @@ class Config:
     cluster_name: str | None = None
 
     def __post_init__(self) -> None:
+        folder: object = self.data_dir
+        if isinstance(folder, str):  # from code without types
+            object.__setattr__(self, "data_dir", Path(folder))
         self._check_listen()
         self._check_wire()
         self._check_ceilings()

@@ -109,6 +109,12 @@ async def test_one_object_starts_again_after_its_stop(folder: Path | None) -> No
             await round_trip(broker)
 
 
+async def test_a_data_directory_may_be_given_as_text(tmp_path: Path) -> None:
+    folder: Any = str(tmp_path / "data")
+    async with Broker(config(folder)):
+        assert "lock" in os.listdir(folder)
+
+
 async def test_it_keeps_its_identity_and_counts_its_starts(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
