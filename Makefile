@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard amqp/_kernel_c*.px?)
+PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONSAFEPATH := 1
 
@@ -45,8 +46,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: $(SOURCES_OF_INSTALL) | $(VENV)/bin/python
 	@$(VENV)/bin/pip install -q -e . || { echo "leveret: pip could not install what pyproject.toml names (network?)" >&2; exit 1; }
+	@$(VENV)/bin/python -m compileall -q $(PACKAGES)
 	@touch $@
 
 $(VENV)/.installed-dev: $(SOURCES_OF_INSTALL) | $(VENV)/bin/python
 	@$(VENV)/bin/pip install -q -e '.[dev]' || { echo "leveret: pip could not install what pyproject.toml names (network?)" >&2; exit 1; }
+	@$(VENV)/bin/python -m compileall -q $(PACKAGES)
 	@touch $(VENV)/.installed $@

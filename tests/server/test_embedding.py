@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import aio_pika
+import pika
 import pytest
 
 import leveret.server
@@ -638,3 +639,58 @@ def test_importing_loads_nothing_that_is_not_needed(
     assert not {name for name in modules if name.startswith("multiprocessing.")}
     later = {"leveret.server.control", "leveret.server.node_admin", "leveret.server.main"}
     assert not (later | {"leveret.testing", "leveret.server.perf"}) & modules
+
+
+# Other places to run.
+
+
+def test_a_loop_in_another_thread_serves_blocking_clients_of_this_one() -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    broker = Broker(config(None))
+    asyncio.run_coroutine_threadsafe(broker.start(), loop).result(SOON_S)
+    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.basic_publish("", "q", b"hello")
+        got = channel.basic_get("q", auto_ack=True)[2]
+    asyncio.run_coroutine_threadsafe(broker.stop(), loop).result(SOON_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(SOON_S)
+    loop.close()
+
+    assert got == b"hello"
+
+
+DEVELOPING = """
+import asyncio
+from leveret.server import Address, Broker, Config
+
+async def main():
+    for folder in ("data", None):
+        config = Config(listen=(Address("127.0.0.1", 0),), data_dir=folder)
+        for _ in range(2):
+            async with Broker(config) as broker:
+                reader, writer = await asyncio.open_connection(*broker.addresses[0])
+                writer.write(b"AMQP\\0\\0\\x09\\x01")
+                assert await reader.readexactly(4) == b"\\x01\\0\\0\\0"
+            writer.close()
+            await writer.wait_closed()
+
+asyncio.run(main())
+"""
+
+
+def test_pythons_development_mode_finds_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-X", "dev", "-W", "error", "-c", DEVELOPING],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    said = [line for line in done.stderr.splitlines() if "Executing" not in line]  # slow machine
+
+    assert (done.returncode, said) == (0, [])
