@@ -46,6 +46,14 @@ def _refusal(ids: int) -> HardError:
     return CommandInvalid("unimplemented method", ids)
 
 
+def _from_open(stash: list[Run]) -> list[Run]:
+    """Drop what came for a channel after its end was asked for and before the answer was sent."""
+    for position, run in enumerate(stash):
+        if run[0] == METHOD and run[2] == spec.CHANNEL_OPEN:
+            return stash[position:]
+    return []
+
+
 class _Slot:
     """A channel number in use.
 
@@ -188,7 +196,7 @@ class ChannelSlots:
         if reason != NORMAL:
             self._reader.fail(InternalError(method=0))
         elif slot.stash:
-            self.hand_over(number, slot.stash)
+            self.hand_over(number, _from_open(slot.stash))
 
     def close_outlets(self) -> None:
         """The transport is full: queues stop delivering."""

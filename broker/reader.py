@@ -302,7 +302,7 @@ class Reader(GenServer):
             elif method == spec.CONNECTION_UPDATE_SECRET:
                 decode(method, run[3])
                 self.send_method(ConnectionUpdateSecretOk())
-            elif method != spec.CONNECTION_CLOSE_OK:
+            else:
                 if method in spec.METHOD_NAMES and run[0] == METHOD:
                     decode(method, run[3])
                 raise ChannelError("unexpected method in connection state running", method)

@@ -197,6 +197,9 @@ class VHost:
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
         self._check_binding(session, source, kind, destination, key, must_exist=False)
+        bound = self.topology.binding(source, kind, destination, key, arguments)
+        if bound is not None and kind == QUEUE:
+            self.find_queue(destination, session.reader)
         removed = self.topology.unbind(source, kind, destination, key, arguments)
         yield from self._commit_removed(removed)
 
@@ -224,7 +227,7 @@ class VHost:
             return
         if exchange.type == "topic":
             access.check_topic(user, self.name, source, key, "read")
-        if kind == QUEUE and (must_exist or destination in self.topology.queues):
+        if kind == QUEUE and must_exist:
             self.find_queue(destination, session.reader)
 
     # -- queues --------------------------------------------------------------------------------

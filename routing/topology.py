@@ -156,16 +156,24 @@ class Topology:
         self.epoch += 1
         return binding
 
+    def binding(
+        self, source: str, kind: str, destination: str, key: bytes, arguments: Table
+    ) -> Binding | None:
+        """Return the binding that is meant, None when there is no such one."""
+        exchange = self.exchanges.get(source)
+        if exchange is None:
+            return None
+        return exchange.bindings.get(identity_of(kind, destination, key, arguments))
+
     def unbind(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Removed:
         """Take a binding away; nothing happens when it, or an end of it, is not there."""
         removed = Removed()
-        exchange = self.exchanges.get(source)
-        identity = identity_of(kind, destination, key, arguments)
-        binding = exchange.bindings.get(identity) if exchange is not None else None
-        if exchange is None or binding is None:
+        binding = self.binding(source, kind, destination, key, arguments)
+        if binding is None:
             return removed
+        exchange = self.exchanges[source]
         self._drop(binding, removed)
         if exchange.auto_delete and not exchange.bindings:
             self._remove_exchanges(deque([exchange]), removed)

@@ -80,6 +80,20 @@ def test_the_number_is_free_after_close_ok(channel: Channel, name: str) -> None:
     assert channel.call("channel.open").name == "channel.open-ok"
 
 
+def test_what_is_sent_right_behind_close_is_discarded(channel: Channel, queue: str) -> None:
+    number, connection = channel.number, channel.connection
+    publish = wire.method("basic.publish", exchange="", routing_key=queue)
+    behind = wire.frame(1, number, publish) + wire.frame(2, number, wire.head(0, {}))
+
+    connection.send_bytes(
+        wire.frame(1, number, wire.method("channel.close", reply_code=200)) + behind
+    )
+
+    assert channel.read().name == "channel.close-ok"
+    channel.ok("channel.open")
+    assert channel.ready(queue) == 0
+
+
 def test_open_before_close_ok(channel: Channel, name: str) -> None:
     channel.error("queue.declare", queue=name, passive=True)
 

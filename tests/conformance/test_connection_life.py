@@ -22,6 +22,8 @@ NOT_NOW = "CHANNEL_ERROR - unexpected method in connection state running"
     [
         ("connection.open", 0, hard(504, NOT_NOW, "connection.open")),
         ("connection.start-ok", 0, hard(504, NOT_NOW, "connection.start-ok")),
+        ("connection.close-ok", 0, hard(504, NOT_NOW, "connection.close-ok")),
+        ("connection.blocked", 0, hard(504, NOT_NOW, "connection.blocked")),
         ("channel.open", 0, hard(504, NOT_NOW, "channel.open")),
         ("queue.declare", 0, hard(504, NOT_NOW, "queue.declare")),
         (

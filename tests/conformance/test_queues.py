@@ -213,6 +213,20 @@ def test_another_connections_exclusive_queue(
     assert error == soft(405, LOCKED.format(name), method)
 
 
+def test_another_connection_unbinds_an_exclusive_queue(
+    connect: Connect, channel: Channel, name: str
+) -> None:
+    owner = connect().channel()
+    owner.ok("queue.declare", queue=name, exclusive=True)
+    binding = {"queue": name, "exchange": "amq.direct", "routing_key": name}
+
+    assert channel.call("queue.unbind", **binding).name == "queue.unbind-ok", "nothing is bound"
+    owner.ok("queue.bind", **binding)
+    assert channel.error("queue.unbind", **binding) == soft(
+        405, LOCKED.format(name), "queue.unbind"
+    )
+
+
 def test_other_channels_of_the_owner_may_use_an_exclusive_queue(
     channel: Channel, name: str
 ) -> None:
