@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Together less than 10 s, in which `leveret serve` has to be gone.
-STOP_S: Final = 7.0  # to stop in order
-END_S: Final = 1.0  # then for those without order; whoever is left is killed
+STOP_S: Final = 6.0  # to stop in order
+END_S: Final = 0.5  # then for those without order; whoever is left is killed
 FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
 
 
