@@ -90,9 +90,8 @@ class Listener(GenServer):
         self.call(self.node.reader_sup, request, started, None)
 
     def handle_info(self, message: Any) -> None:
-        """Count out a reader that was killed and close its socket."""
+        """Close the socket of a reader that could not do it."""
         if type(message) is Down:
-            self.node.connection_closed(message.ref)
             transport = self.transports.pop(message.ref, None)
             if transport is not None:
                 self._see_closed(transport)

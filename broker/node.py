@@ -148,8 +148,15 @@ class Node:
         self.servers.clear()
 
     def connection_opened(self, reader: Reader) -> None:
-        """Count a connection in."""
-        self.readers[reader.ref] = reader
+        """Count a connection in, until its reader ends, whatever ends it."""
+        ref = reader.ref
+        self.readers[ref] = reader
+        self.runtime.watch(ref, lambda _: self._reader_ended(ref))
+
+    def _reader_ended(self, ref: Ref) -> None:
+        self.connection_closed(ref)
+        for vhost in self.vhosts.values():
+            vhost.owner_ended(ref)
 
     def connection_closed(self, reader: Ref) -> None:
         """Count a connection out; harmless when it never was open."""

@@ -352,6 +352,12 @@ class VHost:
         for entry in list(self._exclusive.get(owner, ())):
             yield from self._delete(entry)
 
+    def owner_ended(self, owner: Ref) -> None:
+        """Forget a connection's exclusive queues that do not run; the others see to it themselves."""
+        for entry in list(self._exclusive.get(owner, ())):
+            if entry.state in _GONE:
+                entry.deleted()
+
     def queue_deleted(self, entry: QueueEntry) -> None:
         """Forget a queue: called by the queue itself, whatever deleted it."""
         if self.topology.queues.get(entry.name) is not entry:

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pika
+import pika.exceptions
 import pytest
 
-from chaos.rig import Chaos, Consumer, Publisher, Worker, eventually
+from chaos.rig import SOON_S, Chaos, Consumer, Publisher, Worker, eventually
 from conformance.raw import Channel, hard, soft
 from leveret.actors.ref import Ref
 from leveret.broker.queue_sup import RESTARTS_MAX
@@ -173,6 +175,56 @@ async def confirming_only(chaos: Chaos) -> Channel:
     return channel
 
 
+async def test_pika_hears_nothing_of_a_restart_but_nacks(chaos: Chaos) -> None:
+    """A blocking consumer and a blocking publisher, neither of which connects again."""
+    url = chaos.broker.url
+    seen: list[bytes] = []
+    refused = 0
+
+    def consume() -> None:
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("orders")
+            channel.basic_qos(prefetch_count=5)
+            for method, _, body in channel.consume("orders", inactivity_timeout=SOON_S):
+                if method is None or body == b"last":
+                    return
+                seen.append(body)
+                channel.basic_ack(method.delivery_tag)
+
+    def publish_some(bodies: list[str]) -> None:
+        nonlocal refused
+        for body in bodies:
+            try:
+                publisher.basic_publish("", "orders", body.encode())
+            except pika.exceptions.NackError:
+                refused += 1
+
+    def dial() -> pika.BlockingConnection:
+        return pika.BlockingConnection(pika.URLParameters(url))
+
+    connection = await in_thread(dial)
+    publisher = await in_thread(connection.channel)
+    await in_thread(publisher.queue_declare, "orders")
+    await in_thread(publisher.confirm_delivery)
+    consuming = asyncio.create_task(in_thread(consume))
+    for turn in range(10):
+        publishing = asyncio.create_task(
+            in_thread(publish_some, [f"{turn}.{number}" for number in range(20)])
+        )
+        before = len(seen)
+        await eventually(lambda before=before: len(seen) > before)
+        chaos.clock.skip(11)
+        chaos.kill(chaos.find("queue:orders", "amqqueue" if turn % 2 else "backing"))
+        await publishing
+    await in_thread(publish_some, ["last"])
+
+    await consuming
+    await in_thread(connection.close)
+    assert len(seen) + refused <= 200 + 5 * 10, "what was unacked came again once at most"
+    assert refused < 20
+
+
 # Connections and channels.
 
 
@@ -241,6 +293,17 @@ async def test_a_reader_that_dies_closes_its_socket(
     await message_is_back(chaos)
     assert await is_alive(bystander)
     assert len(chaos.broker.node.readers) == 2  # of the bystander, and of who looked
+
+
+async def test_exclusive_queues_that_had_crashed_go_with_their_connection(
+    chaos: Chaos, end: Callable[[Ref], None]
+) -> None:
+    channel = await with_unacked(chaos)
+    chaos.kill(chaos.find("queue:own"))
+
+    end(chaos.reader_of(channel.connection))
+
+    await message_is_back(chaos)
 
 
 async def test_a_connection_supervisor_that_dies_closes_its_connection(chaos: Chaos) -> None:
