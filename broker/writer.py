@@ -8,6 +8,7 @@ that is large already goes at once, so that the transport can say ``pause_writin
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from leveret.actors.runtime import Runtime
@@ -77,7 +78,8 @@ class Writer:
             return
         self.flush()
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with suppress(OSError):  # the peer has reset it: connection_lost follows
+                self._transport.write_eof()
         self._finished, self._transport = self._transport, None
 
     def abort(self) -> None:

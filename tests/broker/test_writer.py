@@ -125,3 +125,19 @@ def test_a_closed_inlet_leaves_the_transport_alone(wire: Wire) -> None:
     inlet.unblock()
 
     assert not wire.is_reading
+
+
+def test_a_peer_that_has_reset_the_connection_is_told_nothing(
+    writer: Writer, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset() -> None:
+        raise OSError(107, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(wire, "write_eof", reset)
+    writer.write(b"last word")
+
+    writer.finish()
+
+    assert bytes(wire.out) == b"last word"
+    writer.close()
+    assert wire.state == "closed"
