@@ -35,9 +35,11 @@ class ConnectionProtocol(asyncio.Protocol):
         self._received = reader.received
         transport.resume_reading()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Have a reader started; a node that is full or stopping closes the socket at once."""
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Have a reader started; a node that is full or stopping closes the socket at once.
+
+        A transport of uvloop is none of asyncio's classes, so its class is not looked at.
+        """
         transport.pause_reading()
         self._node.protocols[self] = transport
         if not self._node.accept(transport, self):

@@ -5,7 +5,6 @@ Everything happens by hand: ``settle`` lets happen what needs no time, ``jump`` 
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from leveret.amqp.properties import Properties, head_of
 from leveret.broker import bootstrap
 from leveret.broker.bootstrap import VhostStarter
 from leveret.broker.connection_protocol import ConnectionProtocol
-from leveret.broker.node import Node
+from leveret.broker.node import LISTENER, Node
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.metadata.memory import MemoryStore
@@ -31,8 +30,8 @@ HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, HEAD, BODY, HEARTBEAT = 1, 2, 3, 8
 
 
-class Wire(asyncio.Transport):
-    """A transport that keeps what was written to it.
+class Wire:
+    """A transport that keeps what was written to it; like uvloop's, it is none of asyncio's classes.
 
     Attributes:
         out: bytes that the client has not looked at yet.
@@ -42,7 +41,6 @@ class Wire(asyncio.Transport):
     """
 
     def __init__(self, peer: str = "127.0.0.1") -> None:
-        super().__init__()
         self.out = bytearray()
         self.peer = peer
         self.writes = 0
@@ -110,12 +108,9 @@ class Client:
         self.rig = rig
         self.wire = Wire(peer)
         self.protocol = ConnectionProtocol(rig.node)
-        rig.node.protocols[self.protocol] = self.wire
-        self.wire.pause_reading()
-        request = StartChild((rig.node, self.wire, self.protocol))
-        answer = rig.runtime.call_inline(rig.node.reader_sup, request)
-        self.reader: Ref = answer[1]
+        self.protocol.connection_made(self.wire)  # type: ignore[arg-type]
         rig.settle()
+        self.reader: Ref = rig.readers[-1]
 
     def feed(self, data: bytes) -> None:
         """Let the broker read these bytes."""
@@ -198,14 +193,24 @@ def _frame(kind: int, channel: int, payload: bytes) -> bytes:
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
 
 
-class Idle(OtpActor):
-    """An actor that does nothing."""
+class Door(OtpActor):
+    """What the listener does with an accepted connection."""
+
+    def init(self, rig: Rig) -> None:
+        self.rig = rig
+        self.runtime.register(LISTENER, self.ref)
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        node = self.rig.node
+        request = StartChild((node, message.transport, message.protocol))
+        self.rig.readers.append(self.runtime.call_inline(node.reader_sup, request)[1])
 
 
 class Rig:
     """A running broker."""
 
     def __init__(self, **settings: Any) -> None:
+        self.readers: list[Ref] = []
         self.clock = VirtualClock()
         self.runtime = Runtime(clock=self.clock)
         self.store = MemoryStore(lambda run: self.clock.call_later(0, run))
@@ -219,6 +224,7 @@ class Rig:
             ChildSpec("vhost_starter", VhostStarter, (self.node,), restart="temporary"),
             ChildSpec("readers", ReadersSup, type="supervisor"),
             ChildSpec("connections", ConnectionsSup, type="supervisor"),
+            ChildSpec("door", Door, (self,)),
         )
         spec = SupervisorSpec("one_for_all", 0, 1.0, children)
         self.root = self.runtime.spawn(Supervisor, spec, label="broker")

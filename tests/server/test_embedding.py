@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -694,3 +695,35 @@ def test_pythons_development_mode_finds_nothing(tmp_path: Path) -> None:
     said = [line for line in done.stderr.splitlines() if "Executing" not in line]  # slow machine
 
     assert (done.returncode, said) == (0, [])
+
+
+UVLOOP = """
+import asyncio, uvloop
+import aio_pika
+from leveret.server import Address, Broker, Config
+
+async def main():
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir="data")) as broker:
+        connection = await aio_pika.connect(broker.url)
+        async with connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue("q")
+            await channel.default_exchange.publish(aio_pika.Message(b"hello"), "q")
+            print((await queue.get()).body)
+
+uvloop.run(main())
+"""
+
+
+@pytest.mark.skipif(find_spec("uvloop") is None, reason="uvloop is not installed")
+def test_it_runs_on_uvloop(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-W", "error", "-c", UVLOOP],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.stdout, done.stderr) == ("b'hello'\n", "")
