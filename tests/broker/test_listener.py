@@ -1,0 +1,68 @@
+"""The door: who is let in, and what happens to sockets whose reader cannot close them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from leveret.actors.ref import Ref
+from leveret.broker.node import LISTENER
+from leveret.server import Address, Broker, Config
+
+SOON_S = 10.0
+HEADER = b"AMQP\0\0\x09\x01"
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    place = Config(listen=(Address("127.0.0.1", 0),), data_dir=None, connections_max=1)
+    async with Broker(place) as running:
+        yield running
+
+
+async def hello(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect and wait for connection.start."""
+    reader, writer = await asyncio.open_connection(*broker.addresses[0])
+    writer.write(HEADER)
+    assert await asyncio.wait_for(reader.readexactly(3), SOON_S) == b"\x01\0\0"
+    return reader, writer
+
+
+def listener(broker: Broker) -> Ref:
+    ref = broker.runtime.whereis(LISTENER)
+    assert ref is not None
+    return ref
+
+
+async def test_a_killed_reader_leaves_no_open_socket(broker: Broker) -> None:
+    reader, writer = await hello(broker)
+    (cell,) = [each for each in broker.runtime.cells() if type(each.actor).__name__ == "Reader"]
+    broker.runtime.exit(cell.ref, "kill")
+
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1_000_000), SOON_S)
+    writer.close()
+    assert not broker.node.protocols
+
+
+async def test_a_killed_listener_comes_back_on_its_port(broker: Broker) -> None:
+    before = listener(broker)
+    broker.runtime.exit(before, "kill")
+    _, writer = await hello(broker)
+    writer.close()
+
+    assert listener(broker) is not before
+
+
+async def test_a_full_node_closes_new_sockets_at_once(broker: Broker) -> None:
+    broker.node.readers[listener(broker)] = None  # type: ignore[assignment]
+    reader, writer = await asyncio.open_connection(*broker.addresses[0])
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(1), SOON_S)
+    writer.close()
+    del broker.node.readers[listener(broker)]
+
+    _, writer = await hello(broker)
+    writer.close()
