@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
     from leveret.core.message import Message
 
-_Got: TypeAlias = "tuple[Message, int | None, bool, int]"
+_Got: TypeAlias = "tuple[Ref, Message, int | None, bool, int]"
 
 
 class Finish:
@@ -235,7 +235,7 @@ class AmqQueue(Dispatch):
             self._peer(get.channel).owe(fetched.seqs)
         while self._has_expiries and not self._drop_expired():
             pass
-        return fetched.messages[0], seq, bool(fetched.redelivered), self._ready
+        return self.ref, fetched.messages[0], seq, bool(fetched.redelivered), self._ready
 
     def _stat(self, stat: mail.Stat) -> tuple[int, int]:
         self._put_back_all()

@@ -327,7 +327,6 @@ class Channel(GenServer):
         if monitor is not None:
             self.demonitor(monitor)
         self.publisher.queue_gone(queue, deleted)
-        self.deliveries.queue_gone(queue)
 
     # -- settlement time-out -------------------------------------------------------------------
 

@@ -282,8 +282,7 @@ def basic_get(channel: Channel, method: Any) -> Steps:
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:
         return BasicGetEmpty()
-    assert entry.ref is not None
-    channel.deliveries.got(entry.ref, *answer)
+    channel.deliveries.got(*answer)
     return None
 
 

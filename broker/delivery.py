@@ -81,7 +81,7 @@ class Deliveries:
         "_channel",
         "_number",
         "_session",
-        "_sources",
+        "_source",
         "consumers",
         "limiter",
         "outlet",
@@ -93,7 +93,7 @@ class Deliveries:
         self._channel = channel
         self._session = channel.session
         self._number = channel.number
-        self._sources: dict[Ref, Source] = {}  # for basic.get, by queue
+        self._source: Source | None = None  # of the latest basic.get
         self.consumers: dict[bytes, Consumer] = {}
         self.unacked = Unacked()
         self.prefetch = 0
@@ -136,9 +136,9 @@ class Deliveries:
         if seq is None:
             tag = self.unacked.skip(1)
         else:
-            source = self._sources.get(queue)
-            if source is None:
-                source = self._sources[queue] = Source(queue, None)
+            source = self._source
+            if source is None or source.queue is not queue:
+                source = self._source = Source(queue, None)
             tag = self.unacked.add(source, [seq])
             self._channel.expect_settlement()
         origin, head, body = message
@@ -183,10 +183,6 @@ class Deliveries:
         for source, seqs in settled:
             self._post(source.queue, kind(self._channel.ref, source.consumer, seqs))
         self._made_room(settled)
-
-    def queue_gone(self, queue: Ref) -> None:
-        """A queue's incarnation ended: its deliveries stay settleable, to no effect."""
-        self._sources.pop(queue, None)
 
     def _take(self, tag: int, multiple: bool) -> Settled:
         return self.unacked.take_to(tag) if multiple else self.unacked.take_single(tag)

@@ -279,7 +279,10 @@ class Cancel:
 
 @dataclass(slots=True)
 class Get:
-    """basic.get; answered ``(message, seq | None, redelivered, ready_left)`` or None when empty."""
+    """basic.get; answered None when empty, else what follows.
+
+    ``(queue, message, seq | None, redelivered, ready_left)``; acks go to exactly this incarnation.
+    """
 
     channel: Ref
     no_ack: bool

@@ -267,7 +267,7 @@ def test_a_dead_channel_gives_back_everything_in_order() -> None:
     dying.publish(*[b"%d" % n for n in range(6)])
     dying.consume(b"a", prefetch=2)
     dying.consume(b"b", prefetch=2)
-    assert dying.ask(mail.Get(dying.ref, no_ack=False))[0][2] == b"4"
+    assert dying.ask(mail.Get(dying.ref, no_ack=False))[1][2] == b"4"
     rig.entry.watch(dying.ref)
 
     dying.die()
@@ -341,7 +341,7 @@ def test_a_call_finds_all_unacked_back() -> None:
     rig.runtime.call_inline(rig.queue, mail.Leave(dying.ref))
 
     answer = rig.runtime.call_inline(rig.queue, mail.Get(other.ref, no_ack=True))
-    assert (answer[2], answer[3]) == (True, total - 1)
+    assert (answer[3], answer[4]) == (True, total - 1)
 
 
 # Confirms and credit.
@@ -388,15 +388,16 @@ def test_credit_is_granted_after_so_many_messages() -> None:
 # Calls.
 
 
-def test_get_answers_message_seq_redelivered_and_what_is_left() -> None:
+def test_get_answers_queue_message_seq_redelivered_and_what_is_left() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"0", b"1")
 
-    assert channel.ask(mail.Get(channel.ref, False)) == ((b"origin", b"head", b"0"), 0, False, 1)
+    first, second = (b"origin", b"head", b"0"), (b"origin", b"head", b"1")
+    assert channel.ask(mail.Get(channel.ref, False)) == (rig.queue, first, 0, False, 1)
     channel.requeue(None, 0)
-    assert channel.ask(mail.Get(channel.ref, False)) == ((b"origin", b"head", b"0"), 0, True, 1)
-    assert channel.ask(mail.Get(channel.ref, True)) == ((b"origin", b"head", b"1"), None, False, 0)
+    assert channel.ask(mail.Get(channel.ref, False)) == (rig.queue, first, 0, True, 1)
+    assert channel.ask(mail.Get(channel.ref, True)) == (rig.queue, second, None, False, 0)
     assert channel.ask(mail.Get(channel.ref, True)) is None
     channel.ack(None, 0)
     assert rig.info()["messages"] == 0
@@ -409,7 +410,7 @@ def test_get_works_beside_an_exclusive_consumer_and_ignores_prefetch() -> None:
     channel.publish(b"0", b"1")
     channel.bodies()
 
-    assert other.ask(mail.Get(other.ref, False))[0][2] == b"1"
+    assert other.ask(mail.Get(other.ref, False))[1][2] == b"1"
     assert channel.limiter.in_flight == 1
 
 

@@ -135,7 +135,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         if head is None:
             assert answer is None
             return
-        message, seq, redelivered, left = answer
+        _, message, seq, redelivered, left = answer
         assert int(message[2]) == head
         assert redelivered == (head in self.handed_out)
         self.ready.discard(head)
