@@ -39,12 +39,19 @@ def binary(data: bytes, column: int = 0) -> str:
     return _broken(data, column, len(text))
 
 
-def tagged(tag: str, number: int, column: int = 0) -> str:
-    """Return ``{tag,Number}`` as ``~p`` prints it at ``column``."""
-    text = f"{{{tag},{number}}}"
+def string(data: bytes) -> str:
+    """Return the octets as ``~p`` prints a list of them."""
+    if data and _PRINTABLE.issuperset(data):
+        return f'"{_quoted(data)}"'
+    return f"[{','.join(map(str, data))}]"
+
+
+def tagged(tag: str, value: int | str, column: int = 0) -> str:
+    """Return ``{tag,Value}`` as ``~p`` prints it at ``column``; a text is printed already."""
+    text = f"{{{tag},{value}}}"
     if len(text) < _LINE - column - 1:
         return text
-    return f"{{{tag},\n{' ' * (column + 1)}{number}}}"
+    return f"{{{tag},\n{' ' * (column + 1)}{value}}}"
 
 
 def column_after(text: str) -> int:

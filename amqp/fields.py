@@ -6,6 +6,7 @@ one ``struct`` call; bits share an octet.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from struct import Struct
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from leveret.amqp.frame_errors import malformed_utf8
 from leveret.amqp.spec import METHOD_NAMES
 from leveret.amqp.tables import decode_table, encode_table
 
@@ -22,6 +24,11 @@ Writer: TypeAlias = Callable[[Any], bytes]
 _NUMBERS: Final = {"octet": "B", "short": "H", "long": "I", "longlong": "Q", "timestamp": "Q"}
 _NEUTRAL: Final[dict[str, Any]] = {"shortstr": "", "longstr": b"", "bit": False}
 _U32: Final = Struct(">I")
+# What Erlang's xmerl_ucs takes: surrogates too, and code points up to 1FFFFF.
+_UTF8: Final = re.compile(
+    rb"(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xef][\x80-\xbf]{2}"
+    rb"|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf7][\x80-\xbf]{3})*"
+)
 _BY_CLASS_NAME: Final = {
     "".join(word.capitalize() for word in name.replace(".", "-").split("-")): ids
     for ids, name in METHOD_NAMES.items()
@@ -40,12 +47,13 @@ class Method(msgspec.Struct):
         cls.NAME = METHOD_NAMES[cls.IDS]
 
 
-def reader(notation: str) -> Callable[[bytes], list[Any]]:
+def reader(notation: str, is_strict: bool) -> Callable[[bytes], list[Any]]:
     """Return a function from a method's argument bytes to its values, reserved ones left out.
 
-    It raises IndexError or struct.error where the bytes are not exactly these arguments.
+    It raises IndexError or struct.error where the bytes are not exactly these arguments, and
+    FrameError where ``is_strict`` and a short string is not UTF-8.
     """
-    steps = [_read_step(kind, names) for kind, names in _groups(notation)]
+    steps = [_read_step(kind, names, is_strict) for kind, names in _groups(notation)]
 
     def read(arguments: bytes) -> list[Any]:
         values: list[Any] = []
@@ -86,14 +94,14 @@ def _groups(notation: str) -> Iterator[tuple[str, list[str]]]:
         yield "bit", bits
 
 
-def _read_step(kind: str, names: list[str]) -> Step:
+def _read_step(kind: str, names: list[str], is_strict: bool) -> Step:
     is_kept = not names[0].startswith("-")
     if kind == "bit":
         return _read_bits([1 << place for place, name in enumerate(names) if name[0] != "-"])
     if kind == "table":
         return _read_table
     if kind == "shortstr":
-        return _read_shortstr if is_kept else _skip_shortstr
+        return _read_shortstr_step(is_kept, is_strict)
     if kind == "longstr":
         return _read_longstr if is_kept else _skip_longstr
     return _read_number(Struct(f">{_NUMBERS[kind]}"), is_kept)
@@ -120,14 +128,21 @@ def _read_bits(masks: list[int]) -> Step:
     return read
 
 
-def _read_shortstr(data: bytes, offset: int, values: list[Any]) -> int:
-    end = offset + 1 + data[offset]
-    values.append(data[offset + 1 : end].decode("utf-8", "surrogateescape"))
-    return end
+def _read_shortstr_step(is_kept: bool, is_strict: bool) -> Step:
+    def read(data: bytes, offset: int, values: list[Any]) -> int:
+        end = offset + 1 + data[offset]
+        octets = data[offset + 1 : end]
+        try:
+            text = octets.decode()
+        except UnicodeDecodeError:
+            if is_strict and _UTF8.fullmatch(octets) is None:
+                raise malformed_utf8() from None
+            text = octets.decode("utf-8", "surrogateescape")
+        if is_kept:
+            values.append(text)
+        return end
 
-
-def _skip_shortstr(data: bytes, offset: int, values: list[Any]) -> int:
-    return offset + 1 + data[offset]
+    return read
 
 
 def _read_longstr(data: bytes, offset: int, values: list[Any]) -> int:

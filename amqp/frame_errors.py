@@ -71,6 +71,11 @@ def cannot_decode(ids: int, arguments: bytes) -> FrameError:
     return FrameError(f"cannot decode {erlang_text.octets(arguments[:256])}", ids)
 
 
+def malformed_utf8() -> FrameError:
+    """A short string of a method that is not UTF-8."""
+    return FrameError("Malformed UTF-8 in shortstr", 0)
+
+
 def malformed_properties() -> SyntaxError_:
     """Properties that end too early or too late, or whose flags go on (RabbitMQ fails with 541)."""
     return SyntaxError_("malformed content header", BASIC_PUBLISH)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_CLOSE_OK})
 # What only a broker sends, with a content. The frames of that content would be a frame error (the
 # kernel awaits none), so it is refused here before they are looked at.
-_ONLY_SENT: Final = frozenset({spec.BASIC_RETURN, spec.BASIC_DELIVER, spec.BASIC_GET_OK})
+_ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
 _METHOD_OF_RUN: Final = {
     PUBLISH: spec.BASIC_PUBLISH,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from leveret.amqp.erlang_text import column_after, string, tagged
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.properties import Examined, decode_properties, with_headers
+from leveret.amqp.tables import type_name
 from leveret.core.limits import TTL_MS_MAX
 
 if TYPE_CHECKING:
@@ -45,17 +47,20 @@ def parse_expiration(text: str) -> int:
         PreconditionFailed: not a whole decimal number from 0 to 315360000000 (a ``+`` is allowed).
     """
     found = _INTEGER.match(text)
+    start = f"invalid expiration '{text}': "
+    column = column_after(start)
     if found is None:
         reason = "no_integer"
     elif found.end() < len(text):
-        reason = f'{{leftover_string,"{text[found.end() :]}"}}'
+        left = text[found.end() :].encode("utf-8", "surrogateescape")
+        reason = tagged("leftover_string", string(left), column)
     elif (value := int(found.group())) < 0:
-        reason = f"{{value_negative,{value}}}"
+        reason = tagged("value_negative", value, column)
     elif value > TTL_MS_MAX:
-        reason = f"{{value_too_large,{value}}}"
+        reason = tagged("value_too_large", value, column)
     else:
         return value
-    raise PreconditionFailed(f"invalid expiration '{text}': {reason}")
+    raise PreconditionFailed(start + reason)
 
 
 def checked_keys(routing_key: bytes, seen: Examined) -> tuple[list[bytes], bool]:
@@ -74,7 +79,7 @@ def checked_keys(routing_key: bytes, seen: Examined) -> tuple[list[bytes], bool]
             continue
         if field[0] != "A":
             raise PreconditionFailed(
-                f'invalid message: {{unacceptable_type_in_header,"{name}",longstr}}'
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(field)}}}'
             )
         keys += [value for kind, value in field[1] if kind == "S"]
     return keys, "BCC" in headers

@@ -307,6 +307,7 @@ class Reader(GenServer):
                     decode(method, run[3])
                 raise ChannelError("unexpected method in connection state running", method)
         except HardError as error:
+            error.method = error.method or method
             self.fail(error)
 
     # -- mail ----------------------------------------------------------------------------------

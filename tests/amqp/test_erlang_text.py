@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.amqp.erlang_text import binary, column_after, octets, tagged
+from leveret.amqp.erlang_text import binary, column_after, octets, string, tagged
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,18 @@ def test_octets_that_do_not_fit_are_broken_at_80_columns() -> None:
 )
 def test_tuples_that_do_not_fit_are_broken_behind_their_tag(column: int, text: str) -> None:
     assert tagged("invalid_frame_end_marker", 205, column) == text
+
+
+def test_a_tagged_text_is_broken_likewise() -> None:
+    assert tagged("leftover_string", '"x"', 57) == '{leftover_string,"x"}'
+    assert tagged("leftover_string", '"x"', 58) == "{leftover_string,\n" + " " * 59 + '"x"}'
+
+
+@pytest.mark.parametrize(
+    ("data", "text"), [(b"", "[]"), (b'a"\\\n', '"a\\"\\\\\\n"'), (b"a\x7f", "[97,127]")]
+)
+def test_lists_of_octets_are_quoted_where_all_are_printable(data: bytes, text: str) -> None:
+    assert string(data) == text
 
 
 def test_columns_count_octets_of_the_last_line() -> None:

@@ -49,6 +49,18 @@ def _header(size: int, class_id: int = 60, weight: int = 0) -> bytes:
             hard(501, "FRAME_ERROR - cannot decode <<>>", "basic.qos"),
         ),
         (
+            wire.frame(1, 1, wire.method("basic.cancel", consumer_tag=b"\xff")),
+            hard(501, "FRAME_ERROR - Malformed UTF-8 in shortstr"),
+        ),
+        (
+            wire.frame(1, 1, wire.method("access.request", realm=b"a\xc3")),
+            hard(501, "FRAME_ERROR - Malformed UTF-8 in shortstr"),
+        ),
+        (
+            wire.frame(1, 0, wire.method("connection.close", reply_text=b"\xc0\x80")),
+            hard(501, "FRAME_ERROR - Malformed UTF-8 in shortstr", "connection.close"),
+        ),
+        (
             wire.frame(3, 1, b"body"),
             hard(505, "UNEXPECTED_FRAME - expected method frame, got non method frame instead"),
         ),

@@ -61,6 +61,12 @@ def test_mandatory_and_routable(channel: Channel, queue: str) -> None:
         ({"expiration": "10x"}, "invalid expiration '10x': {leftover_string,\"x\"}"),
         ({"expiration": "1.5"}, "invalid expiration '1.5': {leftover_string,\".5\"}"),
         ({"expiration": " 5"}, "invalid expiration ' 5': no_integer"),
+        ({"expiration": '1"'}, 'invalid expiration \'1"\': {leftover_string,"\\""}'),
+        ({"expiration": "1\x7f"}, "invalid expiration '1\x7f': {leftover_string,[127]}"),
+        (
+            {"expiration": "9" * 19},
+            f"invalid expiration '{'9' * 19}': {{value_too_large,\n{' ' * 43}{'9' * 19}}}",
+        ),
         ({"expiration": ""}, "invalid expiration '': no_integer"),
         (
             {"expiration": TOO_LONG},

@@ -202,12 +202,23 @@ def test_what_is_no_string_in_cc_is_passed_over(channel: Channel) -> None:
     assert _got(channel, queues) == [0]
 
 
-@pytest.mark.parametrize("header", ["CC", "BCC"])
-def test_cc_must_be_an_array(channel: Channel, queue: str, header: str) -> None:
-    channel.publish(queue, "m", headers={header: "a"})
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ({"CC": "no array"}, '"CC",longstr'),
+        ({"BCC": "no array"}, '"BCC",longstr'),
+        ({"CC": 1}, '"CC",signedint'),
+        ({"BCC": None}, '"BCC",void'),
+        ({"CC": {"a": 1}}, '"CC",table'),
+    ],
+)
+def test_cc_must_be_an_array(
+    channel: Channel, queue: str, headers: dict[str, Any], shown: str
+) -> None:
+    channel.publish(queue, "m", headers=headers)
 
-    text = f'invalid message: {{unacceptable_type_in_header,"{header}",longstr}}'
-    assert channel.read_error() == soft(406, f"PRECONDITION_FAILED - {text}", "basic.publish")
+    text = f"PRECONDITION_FAILED - invalid message: {{unacceptable_type_in_header,{shown}}}"
+    assert channel.read_error() == soft(406, text, "basic.publish")
 
 
 def test_bcc_is_taken_out_of_a_return_too(channel: Channel) -> None:
