@@ -17,7 +17,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.cell import ACTIVE, COROUTINES, DEAD, DOOMED, IDLE, SUSPENDED, UNACKED, Cell
-from leveret.actors.scheduler import Scheduler, reason_of
+from leveret.actors.coroutines import CoroutineTurns
+from leveret.actors.scheduler import reason_of
 from leveret.actors.signals import NOPROC, NOREPLY, CallExit
 from leveret.core.errors import ActorError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 INLINE_MAILS: Final = 1_000
 
 
-class InlineCalls(Scheduler):
+class InlineCalls(CoroutineTurns):
     """The two forms of the inline call."""
 
     def call_inline(self, to: Ref, request: Any) -> Any:

@@ -24,7 +24,6 @@ from leveret.actors.cell import (
     BUSY,
     COROUTINES,
     DEAD,
-    DEAD_CELL,
     DOOMED,
     IDLE,
     PRIORITY,
@@ -38,7 +37,6 @@ from leveret.actors.signals import (
     KILL,
     KILLED,
     NORMAL,
-    SHUTDOWN,
     CallExit,
     Crash,
     Exit,
@@ -194,6 +192,10 @@ class Scheduler:
 
     def end(self, cell: Cell, reason: object, is_graceful: bool = True) -> None:
         """End an actor now; see ``Lifecycle``."""
+        raise NotImplementedError
+
+    def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine handler; see ``CoroutineTurns``."""
         raise NotImplementedError
 
     def _failed(self, cell: Cell, error: BaseException) -> None:
@@ -429,59 +431,6 @@ class Scheduler:
         else:
             self._wake()
 
-    # Coroutines.
-
-    def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine handler; the actor's mail waits until it is done."""
-        cell.state |= BUSY
-        self.new_task(cell, coroutine, self._handler_done)
-
-    def new_task(
-        self,
-        cell: Cell,
-        coroutine: Coroutine[Any, Any, object],
-        done: Callable[[Cell, asyncio.Task[Any]], None],
-    ) -> asyncio.Task[Any]:
-        """Run a coroutine for an actor; it is cancelled when the actor ends before it.
-
-        Args:
-            cell: the actor's.
-            coroutine: what to run.
-            done: called with cell and task when it ends, unless the actor is dead by then.
-        """
-        if self.loop is None:
-            coroutine.close()
-            raise ActorError("coroutines need an event loop")
-        ref = cell.ref
-        task = cell.task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-
-        def ended(task: asyncio.Task[Any]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled():
-                task.exception()  # seen: asyncio need not complain
-            if ref.cell is not DEAD_CELL:
-                ref.cell.task = None
-                done(ref.cell, task)
-
-        task.add_done_callback(ended)
-        return task
-
-    def abandon(self, task: asyncio.Task[Any]) -> None:
-        """Stop counting on the end of a task that does not let itself be cancelled."""
-        self._tasks.discard(task)
-        self.abandoned_tasks += 1
-
-    def _handler_done(self, cell: Cell, task: asyncio.Task[Any]) -> None:
-        cell.state &= ~BUSY
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled():
-            self.end(cell, SHUTDOWN)
-        elif error is not None:
-            self._failed(cell, error)
-        else:
-            self._leave(cell)
-
 
 def _is_unsorted(cell: Cell) -> bool:
     """Whether the mail of an actor with priorities may be handled as it came.
@@ -494,7 +443,10 @@ def _is_unsorted(cell: Cell) -> bool:
     if len(inbox) == 1:
         return True
     unsorted = cell.actor.unsorted
-    return all([mail[0].__class__ in unsorted for mail in inbox])
+    for mail in inbox:  # noqa: SIM110  # a generator costs more than the few mails there are
+        if mail[0].__class__ not in unsorted:
+            return False
+    return True
 
 
 def reason_of(error: BaseException, cell: Cell) -> object:

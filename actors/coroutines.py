@@ -1,0 +1,73 @@
+"""Coroutine handlers: turns that last longer than a drain.
+
+For actors at the edges only (``async_handlers``), never on queue paths: each such mail costs a task, and
+the actor's other mail waits until it is done. Exit signals do not wait.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.actors.cell import BUSY, DEAD_CELL, Cell
+from leveret.actors.scheduler import Scheduler
+from leveret.actors.signals import SHUTDOWN
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+
+class CoroutineTurns(Scheduler):
+    """Runs coroutines for actors, as tasks of the loop."""
+
+    def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine handler; the actor's mail waits until it is done."""
+        cell.state |= BUSY
+        self.new_task(cell, coroutine, self._handler_done)
+
+    def new_task(
+        self,
+        cell: Cell,
+        coroutine: Coroutine[Any, Any, object],
+        done: Callable[[Cell, asyncio.Task[Any]], None],
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine for an actor; it is cancelled when the actor ends before it.
+
+        Args:
+            cell: the actor's.
+            coroutine: what to run.
+            done: called with cell and task when it ends, unless the actor is dead by then.
+        """
+        if self.loop is None:
+            coroutine.close()
+            raise ActorError("coroutines need an event loop")
+        ref = cell.ref
+        task = cell.task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                task.exception()  # seen: asyncio need not complain
+            if ref.cell is not DEAD_CELL:
+                ref.cell.task = None
+                done(ref.cell, task)
+
+        task.add_done_callback(ended)
+        return task
+
+    def abandon(self, task: asyncio.Task[Any]) -> None:
+        """Stop counting on the end of a task that does not let itself be cancelled."""
+        self._tasks.discard(task)
+        self.abandoned_tasks += 1
+
+    def _handler_done(self, cell: Cell, task: asyncio.Task[Any]) -> None:
+        cell.state &= ~BUSY
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self.end(cell, SHUTDOWN)
+        elif error is not None:
+            self._failed(cell, error)
+        else:
+            self._leave(cell)
