@@ -318,6 +318,8 @@ class Channel(GenServer):
 
     def unwatch_queue(self, entry: QueueEntry) -> None:
         """A consumer is gone; without others on that queue its restarts do not matter any more."""
+        if entry.state == "deleted":
+            return  # it has forgotten its watchers; no search among thousands of consumers
         consumers = self.deliveries.consumers.values()
         if not any(consumer.entry is entry for consumer in consumers):
             entry.unwatch(self.ref)
