@@ -10,7 +10,8 @@ connection.open there is the reader only (SETTLED 7). States::
     header -> handshake -> running -> closing -> (socket closed)
     any -> (closed by the client, killed, loss of the socket)
 
-*closing*: the broker has sent connection.close and waits for close-ok; everything else is ignored.
+*closing*: connection.close or close-ok has been sent; the broker waits for close-ok or the end of the
+socket, which it leaves to the client so that nothing said is lost. Everything else is ignored.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
-from leveret.amqp.tables import plain
 from leveret.broker import address
 from leveret.broker.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel_slots import ChannelSlots, method_of
+from leveret.broker.connection_info import connection_info
 from leveret.broker.handshake import (
     HEADER_BYTES,
     REFUSAL,
@@ -110,6 +111,7 @@ class Reader(GenServer):
         self.channels_sup: Ref | None = None
         self.writing_is_paused = False
         self.unsent_blocks = False
+        self.unanswered_closes = 0
         self.heartbeat: Heartbeat | None = None
         self.heartbeat_timer: Any = None
         self.timer: Any = self.start_timer(node.settings.handshake_s, "handshake")
@@ -268,8 +270,7 @@ class Reader(GenServer):
             if kind == ERROR or run[1] == 0:
                 self.slots.hand_over(number, batch)
                 number, batch = 0, []
-                if self.state == "running":
-                    self._own_run(run)
+                self._own_run(run)
             elif run[1] == number:
                 batch.append(run)
             else:
@@ -291,7 +292,12 @@ class Reader(GenServer):
 
     def _own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
+        if self.state != "running":
+            if _closes(run):
+                self._close_again()
+            return
         if run[0] == ERROR:
+            self._renew_scanner()
             self.fail(run[1])
             return
         method = method_of(run)
@@ -314,7 +320,7 @@ class Reader(GenServer):
 
     def handle_call(self, request: object, frm: object) -> object:
         """Answer ``"info"``: the connection as list_connections shows it."""
-        return self.info()
+        return connection_info(self)
 
     def handle_cast(self, message: object) -> None:
         """Take what channels and operators say."""
@@ -385,13 +391,15 @@ class Reader(GenServer):
 
         def ended(_: object) -> None:
             self.send_method(ConnectionCloseOk())
-            self._part()
+            self.node.connection_closed(self.ref)
+            self._wait_for_end()
 
         Script(self, self._end_steps(), ended, _raise).resume()
 
     def _end_steps(self) -> Steps:
         """End the channels (their messages go back) and delete the connection's exclusive queues."""
         self._disarm()
+        self.inlet.block()
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
             yield Ask(self.node.connections, TerminateChild(ended))
@@ -400,10 +408,15 @@ class Reader(GenServer):
 
     def _say_close(self, error: ProtocolError, method: int) -> None:
         self._write_close(error, method)
+        self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
+        """Wait for the client's close-ok, or for it to close the socket; not for ever."""
         self.state = "closing"
+        self.scanner.stepwise = False
         self.inlet.release()
-        # After an error the old one is done for; the answer begins with a frame of its own.
-        self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
+        for _ in range(self.unanswered_closes):
+            self.send_method(ConnectionCloseOk())
         wait_s = CLOSING_WAIT_S
         if self.opened is not None and self.opened.heartbeat_s:
             wait_s = min(wait_s, self.opened.heartbeat_s)
@@ -414,31 +427,38 @@ class Reader(GenServer):
         self.send_method(ConnectionClose(error.code, text, method >> 16, method & 0xFFFF))
 
     def _closing(self, data: bytes) -> None:
-        """Wait for close-ok; answer a close that crossed ours.
-
-        A scanner that met an error is done for; a fresh one finds the answer when the client's next
-        bytes begin a frame, and the timer ends it when not.
-        """
+        """Hear close-ok, and close again, which RabbitMQ answers each time; nothing else."""
         for run in self.scanner.scan(data):
             if run[0] == ERROR:
-                self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
+                self._renew_scanner()
+            elif _closes(run):
+                self._close_again()
+            elif run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE_OK:
+                self._close_socket()
                 return
-            if run[0] == METHOD and run[1] == 0:
-                if run[2] == spec.CONNECTION_CLOSE:
-                    self.send_method(ConnectionCloseOk())
-                elif run[2] == spec.CONNECTION_CLOSE_OK:
-                    self._close_socket()
-                    return
+
+    def _close_again(self) -> None:
+        """Answer a close that is not the first one; behind our own word, if that is not out yet."""
+        if self.state == "closing":
+            self.send_method(ConnectionCloseOk())
+        else:
+            self.unanswered_closes += 1
+
+    def _renew_scanner(self) -> None:
+        """Replace a scanner that met an error.
+
+        A fresh one finds the answer when the client's next bytes begin a frame; the timer ends the
+        connection when not.
+        """
+        self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
 
     def _part(self) -> None:
-        """Say no more, and leave it to the peer to close the socket.
+        """Say no more, and wait a little for the peer to close the socket.
 
         Closing it over bytes that were not read would have the kernel reset the connection, and the
         peer might lose our last word.
         """
         self.state = "closed"
-        self.node.connection_closed(self.ref)
-        self.inlet.release()
         self.writer.finish()
         self._arm("close", PART_WAIT_S)
 
@@ -462,29 +482,6 @@ class Reader(GenServer):
         """Write a method on channel 0."""
         self.writer.write(method_frame(0, encode(method)))
 
-    def info(self) -> dict[str, Any]:
-        """Return the connection as list_connections shows it."""
-        opened = self.opened
-        peer, local = address.split(self.peer), address.split(self.local)
-        return {
-            "pid": str(self.ref),
-            "name": self.name,
-            "user": opened.user.name if opened else "",
-            "vhost": opened.vhost.name if opened else "",
-            "peer_host": peer[0],
-            "peer_port": peer[1],
-            "host": local[0],
-            "port": local[1],
-            "state": self.state,
-            "channels": len(self.slots),
-            "protocol": "{0,9,1}",
-            "frame_max": opened.frame_max if opened else 0,
-            "channel_max": opened.channel_max if opened else 0,
-            "timeout": opened.heartbeat_s if opened else 0,
-            "connected_at": int(self.connected_at_s * 1000),
-            "client_properties": plain(opened.client_properties) if opened else {},
-        }
-
     def _arm(self, what: str, delay_s: float) -> None:
         self._disarm()
         self.timer = self.start_timer(delay_s, what)
@@ -493,6 +490,10 @@ class Reader(GenServer):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def _closes(run: Run) -> bool:
+    return bool(run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE)
 
 
 def _raise(problem: Exception) -> None:

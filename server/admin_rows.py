@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.tables import plain, type_name
+from leveret.broker.connection_info import connection_info
 from leveret.server.admin import Row
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def implicit_binding(queue_name: str) -> Row:
 def connection(reader: Reader) -> Row:
     """Return a connection."""
     opened = reader.opened
-    return reader.info() | {
+    return connection_info(reader) | {
         "protocol": [0, 9, 1],
         "ssl": False,
         "client_properties": triples(opened.client_properties) if opened is not None else [],

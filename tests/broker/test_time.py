@@ -184,8 +184,20 @@ def test_a_client_that_does_not_hang_up_after_our_last_word_is_cut_off(rig: Rig)
     client = rig.session()
     client.send(0, m.ConnectionClose(200, "bye"))
     assert client.take() == [m.ConnectionCloseOk()]
+    rig.jump(limits.CLOSING_WAIT_S - 0.1)
+    assert client.wire.state == "open"
+    rig.jump(0.2)
+
+    assert client.wire.state == "closed"
+    assert not client.reader.is_alive
+
+
+def test_a_client_of_another_protocol_has_three_seconds_to_hang_up(rig: Rig) -> None:
+    client = rig.client()
+    client.feed(b"GET / HTTP/1.1\r\n\r\n")
+    rig.jump(limits.PART_WAIT_S - 0.1)
     assert client.wire.state == "finished"
-    rig.jump(limits.PART_WAIT_S + 0.1)
+    rig.jump(0.2)
 
     assert client.wire.state == "aborted"
     assert not client.reader.is_alive

@@ -64,6 +64,20 @@ def test_frames_after_close_are_not_heard(connect: Connect, name: str) -> None:
     assert witness.call("queue.declare", queue=name, passive=True).name == "channel.close"
 
 
+def test_every_close_is_answered_and_the_socket_left_to_the_client(connect: Connect) -> None:
+    connection = connect()
+    connection.channel()
+    close = wire.frame(1, 0, wire.method("connection.close", reply_code=200))
+
+    connection.send_bytes(close * 3)
+    answers = [connection.read() for _ in range(3)]
+    connection.send_bytes(close)
+    answers.append(connection.read())
+
+    assert [answer.name for answer in answers] == ["connection.close-ok"] * 4
+    assert not connection.ended
+
+
 def test_what_is_sent_behind_close_does_not_cost_the_answer(connect: Connect, name: str) -> None:
     connection = connect()
     connection.channel()

@@ -1,0 +1,35 @@
+"""A connection as operators see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.amqp.tables import plain
+from leveret.broker import address
+
+if TYPE_CHECKING:
+    from leveret.broker.reader import Reader
+
+
+def connection_info(reader: Reader) -> dict[str, Any]:
+    """Return what list_connections can show, by RabbitMQ's names."""
+    opened = reader.opened
+    peer, local = address.split(reader.peer), address.split(reader.local)
+    return {
+        "pid": str(reader.ref),
+        "name": reader.name,
+        "user": opened.user.name if opened else "",
+        "vhost": opened.vhost.name if opened else "",
+        "peer_host": peer[0],
+        "peer_port": peer[1],
+        "host": local[0],
+        "port": local[1],
+        "state": reader.state,
+        "channels": len(reader.slots),
+        "protocol": "{0,9,1}",
+        "frame_max": opened.frame_max if opened else 0,
+        "channel_max": opened.channel_max if opened else 0,
+        "timeout": opened.heartbeat_s if opened else 0,
+        "connected_at": int(reader.connected_at_s * 1000),
+        "client_properties": plain(opened.client_properties) if opened else {},
+    }
