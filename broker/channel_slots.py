@@ -204,11 +204,14 @@ class ChannelSlots:
             slot.outlet.is_open = False
 
     def open_outlets(self) -> None:
-        """The transport takes more: the queues that waited go on."""
+        """The transport takes more: the queues that waited go on, and channels that did themselves.
+
+        The outlet of a channel that ends stays closed, but what it does before may wait for this.
+        """
         for slot in self._slots.values():
             if slot.ref is None:
                 slot.outlet.is_open = True
-            elif slot.stash is None:
-                slot.outlet.is_open = True
-                for queue in slot.outlet.take_waiting():
-                    self._reader.post(queue, Resume(slot.ref))
+                continue
+            slot.outlet.is_open = slot.stash is None
+            for waiting in slot.outlet.take_waiting():
+                self._reader.post(waiting, Resume(slot.ref))

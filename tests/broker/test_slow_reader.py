@@ -39,6 +39,19 @@ def test_a_get_that_waits_ends_with_its_connection(rig: Rig) -> None:
     assert other.bodies() == [b"0"]
 
 
+def test_a_get_that_waits_is_answered_before_the_close_that_came_with_it(rig: Rig) -> None:
+    client = with_messages(rig, 1)
+    client.protocol.pause_writing()
+    client.send(1, m.BasicGet("q", no_ack=True), m.ChannelClose(200, "", 0, 0))
+
+    client.protocol.resume_writing()
+    rig.settle()
+
+    got, body, closed = client.take()
+    assert (type(got), body, closed) == (m.BasicGetOk, b"0", m.ChannelCloseOk())
+    assert client.wire.is_reading
+
+
 def test_a_channel_opened_meanwhile_waits_too_and_then_gets_its_messages(rig: Rig) -> None:
     client = with_messages(rig, 2)
     client.protocol.pause_writing()
