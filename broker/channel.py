@@ -103,6 +103,7 @@ class Channel(GenServer):
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
         self._busy = False
+        self._script: Script | None = None
         self._blocks_inlet = False
         self._when_writable: Callable[[Any], None] | None = None
         self._state = "running"
@@ -205,7 +206,8 @@ class Channel(GenServer):
     def run_script(self, steps: Steps, done: Callable[[Any], None]) -> None:
         """Run the steps of a method; runs that come meanwhile are held."""
         self._busy = True
-        Script(self, steps, done, self._script_failed).resume()
+        self._script = Script(self, steps, done, self._script_failed)
+        self._script.resume()
 
     def _method_done(self, answer: Any) -> None:
         self._busy = False
@@ -417,6 +419,8 @@ class Channel(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Give the connection back what this channel blocked."""
+        if self._busy and self._script is not None:
+            self._script.close()
         self.publisher.close()
         if self._blocks_inlet:
             self._held.clear()

@@ -93,6 +93,11 @@ class Script:
         else:
             self._stepping = False
 
+    def close(self) -> None:
+        """Give up where it waits: the generator gets ``GeneratorExit`` there. For owners that end."""
+        if not self._stepping:
+            self._steps.close()
+
     def _begin(self, effect: Ask | Until) -> None:
         if isinstance(effect, Ask):
             self._owner.call(effect.to, effect.request, self.resume, effect.timeout_s)

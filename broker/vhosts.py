@@ -244,6 +244,10 @@ class VHost:
             queue_arguments.check_equivalent(
                 current, durable, method.auto_delete, owner, method.arguments
             )
+            if current.state == "starting":
+                yield Until(current.when_running)
+                if current.state == "deleted":  # its declaration was taken back
+                    return (yield from self.declare_queue(session, method))
             return current
         self._check_new_queue(user, name, method)
         entry = QueueEntry(
@@ -276,8 +280,10 @@ class VHost:
     def add_queue(self, entry: QueueEntry, user_name: str) -> Steps:
         """Register a new queue, keep its row when it is durable, and start its actors.
 
+        When the row cannot be written, or who asked ends before it is, the queue is forgotten again.
+
         Raises:
-            InternalError: the vhost is down.
+            InternalError: the vhost is down, or the store failed.
         """
         if not self.is_up:
             raise InternalError()
@@ -292,7 +298,11 @@ class VHost:
                 self._node.store.next_queue_no(),
                 user_name,
             )
-            yield from self.commit([row], [])
+            try:
+                yield from self.commit([row], [])
+            except (InternalError, GeneratorExit):
+                entry.deleted()
+                raise
         try:
             yield from self.start_queue(entry)
         except InternalError:

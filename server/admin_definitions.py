@@ -173,6 +173,12 @@ class Definitions:
 
     async def _run(self, steps: Steps) -> Any:
         """Run a script of the broker from outside the actors."""
+        try:
+            return await self._steps(steps)
+        finally:
+            steps.close()  # when this task is cancelled
+
+    async def _steps(self, steps: Steps) -> Any:
         value: Any = None
         while True:
             try:

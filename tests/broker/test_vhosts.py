@@ -125,6 +125,7 @@ def test_what_cannot_be_written_closes_the_connection_with_541(
 
     assert (closed.reply_code, closed.class_id, closed.method_id) == (541, 50, 10)
     assert "no space left on device" in caplog.text
+    assert "q" not in rig.queues, "others may try again"
 
 
 def test_exclusive_queues_go_before_the_close_is_answered(rig: Rig) -> None:
@@ -221,3 +222,27 @@ def test_a_vhosts_queue_limit_counts(rig: Rig, client: Client) -> None:
         "PRECONDITION_FAILED - cannot declare queue 'two': queue limit in vhost '/' (1) is reached"
     )
     assert client.ask(2, m.QueueDeclare("one")) == m.QueueDeclareOk("one", 0, 0)
+
+
+@pytest.mark.parametrize("how", ["lost", "killed"])
+def test_a_declaration_whose_client_is_gone_before_the_commit_holds_nobody_up(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(rig.store, "_deliver", told.append)
+    channel = [cell.ref for cell in rig.runtime.cells() if cell.describe() == "channel:1"][-1]
+    client.send(1, durable("q"))
+    other = rig.session()
+    other.send(1, durable("q"))
+    assert rig.queues["q"].state == "starting", "the store has not answered"
+    if how == "lost":
+        client.hang_up()
+    else:
+        rig.runtime.exit(channel, "kill")
+        rig.settle()
+    while told:
+        told.pop(0)()
+        rig.settle()
+
+    assert other.take() == [m.QueueDeclareOk("q", 0, 0)]
+    assert stored(rig) == {"queue q"}
