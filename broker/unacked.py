@@ -9,10 +9,14 @@ Sans-IO. Errors are RabbitMQ's: an unknown, settled or no-ack tag is 406.
 
 from __future__ import annotations
 
-from itertools import repeat
+from collections.abc import Sequence
+from itertools import repeat, takewhile
+from typing import Final
 
 from leveret.actors.ref import Ref
 from leveret.amqp.errors import PreconditionFailed
+
+_SPARSE: Final = 1_000
 
 
 class Source:
@@ -97,8 +101,11 @@ class Unacked:
             return self.take_all()
         if tag not in self._records:
             raise unknown_tag(tag)
+        tags: Sequence[int] = range(self._lowest, tag + 1)
+        if len(tags) > 2 * len(self._records) + _SPARSE:  # most were settled singly, long ago
+            tags = list(takewhile(tag.__ge__, self._records))
         pop = self._records.pop
-        records = [pop(each, None) for each in range(self._lowest, tag + 1)]
+        records = [pop(each, None) for each in tags]
         self._lowest = tag + 1
         return _by_source([record for record in records if record is not None])
 

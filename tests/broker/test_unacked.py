@@ -51,6 +51,15 @@ def test_multiple_needs_its_own_tag_even_if_lower_ones_are_outstanding() -> None
     assert len(unacked) == 1
 
 
+def test_multiple_looks_at_what_is_outstanding_not_at_all_that_ever_was() -> None:
+    unacked = Unacked()
+    unacked.add(A, [1])
+    unacked.skip(1 << 62)
+    last = unacked.add(B, [2])
+
+    assert unacked.take_to(last) == [(A, [1]), (B, [2])]
+
+
 def test_multiple_with_tag_zero_takes_all_and_may_take_nothing() -> None:
     unacked = Unacked()
     assert unacked.take_to(0) == []
