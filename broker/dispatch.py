@@ -320,10 +320,10 @@ class Dispatch(GenServer):
             self._go_on()
 
     def _requeue(self, requeue: mail.Requeue) -> None:
-        if self._is_deleted:
-            return
-        if self._consumers is not None:
-            self._consumers.settle(requeue.channel, requeue.consumer, requeue.seqs)
+        consumers = self._consumers
+        if consumers is None or requeue.channel not in consumers.peers:
+            return  # deleted, or the channel has left and everything of it is back already
+        consumers.settle(requeue.channel, requeue.consumer, requeue.seqs)
         self._put_back(requeue.seqs)
 
     def _put_back(self, seqs: list[int]) -> None:

@@ -89,8 +89,8 @@ class Publish:
         return True
 
 
-class Ack:
-    """Deliveries to one consumer (``consumer`` is its key, None for basic.get) were acknowledged."""
+class _Settlement:
+    """What became of deliveries to one consumer (``consumer`` is its key, None for basic.get)."""
 
     __slots__ = ("channel", "consumer", "seqs")
 
@@ -100,9 +100,9 @@ class Ack:
         self.seqs = seqs
 
     def absorb(self, later: object) -> bool:
-        """Take a later Ack of the same consumer in."""
+        """Take a later settlement of the same kind and consumer in."""
         if (
-            type(later) is not Ack
+            type(later) is not type(self)
             or later.channel is not self.channel
             or later.consumer != self.consumer
         ):
@@ -111,26 +111,22 @@ class Ack:
         return True
 
 
-class Requeue:
-    """Put deliveries of one consumer (or of basic.get) back to their places, marked redelivered."""
+class Ack(_Settlement):
+    """They were acknowledged."""
 
-    __slots__ = ("channel", "consumer", "seqs")
-
-    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
-        self.channel = channel
-        self.consumer = consumer
-        self.seqs = seqs
+    __slots__ = ()
 
 
-class Reject:
-    """Deliveries are refused for good: dead-letter or drop them."""
+class Requeue(_Settlement):
+    """Put them back to their places, marked redelivered."""
 
-    __slots__ = ("channel", "consumer", "seqs")
+    __slots__ = ()
 
-    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
-        self.channel = channel
-        self.consumer = consumer
-        self.seqs = seqs
+
+class Reject(_Settlement):
+    """They are refused for good: dead-letter or drop them."""
+
+    __slots__ = ()
 
 
 class Resume:

@@ -3,6 +3,7 @@
 Ready entries stand in one deque, sorted by ``seq``; unacked ones in a dict by ``seq``. A requeue
 merges back: all its entries are older than most of what is ready, because deliveries are made in
 order, so the merge touches only the few ready entries that are older than the youngest requeued one.
+Where those may be many, because a client puts its messages back one by one, each is inserted.
 
 Freeing a million messages takes a good part of a second, so ``purge`` and ``delete_and_terminate``
 only put the containers aside: ``needs_timeout`` says ``timed`` and each ``timeout`` frees a slice.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 RELEASE_SLICE: Final = 20_000  # entries freed in one go, some milliseconds
 _CHUNK: Final = 1_024
+_FEW: Final = 8  # so many are put back to their places one by one
 
 
 def _size_bytes(messages: Iterable[Message]) -> int:
@@ -249,7 +251,13 @@ class MemoryQueue:
 
     def ack(self, seqs: list[int]) -> int:
         """Forget unacked messages for good."""
-        return len(self._settle(seqs))
+        if len(seqs) != 1 or not self._unacked:
+            return len(self._settle(seqs))
+        entry = self._unacked.pop(seqs[0], None)
+        if entry is None:
+            return 0
+        self.unacked_bytes -= len(entry[MESSAGE][BODY])
+        return 1
 
     def requeue(self, seqs: list[int]) -> int:
         """Put unacked messages back to their places."""
@@ -264,6 +272,10 @@ class MemoryQueue:
             self._ready = deque()
         ready = self._ready
         if ready and ready[0][SEQ] < youngest:
+            if count <= _FEW:
+                for entry in back:
+                    ready.insert(bisect_left(ready, entry[SEQ], key=seq_of), entry)
+                return count
             while ready and ready[0][SEQ] < youngest:
                 back.append(ready.popleft())
             back.sort()

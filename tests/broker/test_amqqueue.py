@@ -311,6 +311,32 @@ def test_a_channel_that_leaves_is_done_when_the_answer_comes() -> None:
     assert rig.stat() == (1, 0), "its DOWN gives nothing back a second time"
 
 
+def test_what_a_channel_puts_back_after_it_left_is_not_delivered_twice() -> None:
+    rig = Rig()
+    leaving, heir = rig.channel(), rig.channel()
+    leaving.consume(b"c")
+    leaving.publish(b"0")
+    assert leaving.bodies() == [b"0"]
+    heir.consume(b"h")
+    leaving.ask(mail.Leave(leaving.ref))
+    assert heir.deliveries() == [(b"0", 0, True)]
+
+    leaving.requeue(b"c", 0)  # a delivery that was under way when the channel ended
+
+    assert heir.deliveries() == []
+    assert rig.stat() == (0, 1)
+
+
+@pytest.mark.parametrize("settlement", [mail.Requeue, mail.Reject])
+def test_settlements_one_by_one_become_one_mail(settlement: type) -> None:
+    first, second = settlement("channel", b"c", [1]), settlement("channel", b"c", [2])
+    assert first.absorb(second)
+    assert first.seqs == [1, 2]
+    for other in (settlement("channel", b"d", [3]), settlement("another", b"c", [3])):
+        assert not first.absorb(other)
+    assert not first.absorb(mail.Ack("channel", b"c", [3]))  # type: ignore[arg-type]
+
+
 def test_a_mountain_of_unacked_comes_back_in_slices_before_anything_is_delivered() -> None:
     rig = Rig()
     dying, heir = rig.channel(), rig.channel()
