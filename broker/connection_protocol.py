@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,12 +18,13 @@ class ConnectionProtocol(asyncio.Protocol):
     Reading is paused until the reader has been started and has attached itself.
     """
 
-    __slots__ = ("_node", "_reader", "_received")
+    __slots__ = ("_node", "_reader", "data_received")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._reader: Reader | None = None
-        self._received: Callable[[bytes], None] | None = None
+        # What asyncio calls for bytes: straight into a turn of the reader once there is one.
+        self.data_received: Callable[[bytes], None] = _dropped
 
     @property
     def is_attached(self) -> bool:
@@ -32,7 +34,7 @@ class ConnectionProtocol(asyncio.Protocol):
     def attach(self, reader: Reader, transport: asyncio.Transport) -> None:
         """Begin: events go to this reader from now on."""
         self._reader = reader
-        self._received = reader.received
+        self.data_received = partial(self._node.runtime.run_event, reader.ref, reader.received)
         transport.resume_reading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -45,15 +47,11 @@ class ConnectionProtocol(asyncio.Protocol):
         if not self._node.accept(transport, self):
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
-        if self._reader is not None and self._received is not None:
-            self._node.runtime.run_event(self._reader.ref, self._received, data)
-
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._node.socket_closed(self)
-        reader, self._reader, self._received = self._reader, None, None
+        reader, self._reader = self._reader, None
+        self.data_received = _dropped
         if reader is not None:
             self._node.runtime.run_as(reader.ref, reader.socket_lost)
 
@@ -66,3 +64,7 @@ class ConnectionProtocol(asyncio.Protocol):
         """The peer has caught up."""
         if self._reader is not None:
             self._node.runtime.run_as(self._reader.ref, self._reader.writing_resumed)
+
+
+def _dropped(data: bytes) -> None:
+    """Take bytes nobody reads any more."""

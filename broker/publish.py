@@ -136,7 +136,9 @@ class Publisher:
             if confirms is not None:
                 confirms.settle_now(first, count)
             return
-        size_bytes = sum([len(message[2]) for message in messages])
+        size_bytes = (
+            len(messages[0][2]) if count == 1 else sum([len(message[2]) for message in messages])
+        )
         expirations: list[int | None] | None = (
             None if expiration_ms is None else [expiration_ms] * count
         )
