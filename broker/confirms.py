@@ -140,14 +140,18 @@ class Confirms:
         """Answer a stretch that is not a run: cut the runs at its edges, then answer the pieces."""
         self._cut(first)
         self._cut(first + count)
-        for start in sorted(s for s in owed if first <= s < first + count):
+        stretch = range(first, first + count)
+        few, many = (stretch, owed) if count <= len(owed) else (owed, stretch)
+        for start in sorted(each for each in few if each in many):
             owed.discard(start)
             self._answered(start, self._runs[start], ok)
 
     def _cut(self, at: int) -> None:
         """Make a run begin at ``at`` if one spans it."""
         for start, run in self._runs.items():
-            if start < at < start + run.count:
+            if at <= start:
+                return
+            if at < start + run.count:
                 break
         else:
             return
