@@ -24,7 +24,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._node = node
         self._reader: Reader | None = None
         # What asyncio calls for bytes: straight into a turn of the reader once there is one.
-        self.data_received: Callable[[bytes], None] = _dropped
+        self.data_received: Callable[[bytes], None] = _dropped  # type: ignore[assignment]
 
     @property
     def is_attached(self) -> bool:
