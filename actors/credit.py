@@ -24,61 +24,44 @@ class Grant(NamedTuple):
 
 
 class CreditSender:
-    """One sender's credit with all its receivers.
+    """One sender's credit with one receiver.
 
     Args:
         messages: ``(initial, more_after)`` in messages.
         size_bytes: the same in bytes.
+
+    Attributes:
+        is_blocked: nothing is left; the source must wait for a grant, or for the receiver's end.
     """
 
-    __slots__ = ("_blocked", "_initial", "_left")
+    __slots__ = ("_bytes", "_messages", "is_blocked")
 
     def __init__(
         self,
         messages: tuple[int, int] = CREDIT_MESSAGES,
         size_bytes: tuple[int, int] = CREDIT_BYTES,
     ) -> None:
-        self._initial = (messages[0], size_bytes[0])
-        self._left: dict[object, tuple[int, int]] = {}
-        self._blocked: set[object] = set()
+        self._messages = messages[0]
+        self._bytes = size_bytes[0]
+        self.is_blocked = False
 
-    @property
-    def is_blocked(self) -> bool:
-        """Whether any receiver has no credit left for us."""
-        return bool(self._blocked)
+    def spend(self, messages: int, size_bytes: int) -> bool:
+        """Take note of what was sent; return whether that has blocked the sender."""
+        self._messages -= messages
+        self._bytes -= size_bytes
+        if (self._messages > 0 and self._bytes > 0) or self.is_blocked:
+            return False
+        self.is_blocked = True
+        return True
 
-    def spend(self, receiver: object, messages: int, size_bytes: int) -> bool:
-        """Take note of what was sent to ``receiver``; return whether the sender is blocked now."""
-        left_messages, left_bytes = self._left.get(receiver, self._initial)
-        left_messages -= messages
-        left_bytes -= size_bytes
-        self._left[receiver] = (left_messages, left_bytes)
-        if left_messages <= 0 or left_bytes <= 0:
-            self._blocked.add(receiver)
-        return bool(self._blocked)
-
-    def grant(self, receiver: object, messages: int, size_bytes: int) -> bool:
+    def grant(self, messages: int, size_bytes: int) -> bool:
         """Take a grant; return whether the sender was blocked and is free now."""
-        left = self._left.get(receiver)
-        if left is None:
+        self._messages += messages
+        self._bytes += size_bytes
+        if not self.is_blocked or self._messages <= 0 or self._bytes <= 0:
             return False
-        left = (left[0] + messages, left[1] + size_bytes)
-        if left == self._initial:
-            del self._left[receiver]
-        else:
-            self._left[receiver] = left
-        return left[0] > 0 and left[1] > 0 and self._unblock(receiver)
-
-    def gone(self, receiver: object) -> bool:
-        """Forget a dead receiver; return whether the sender was blocked and is free now."""
-        self._left.pop(receiver, None)
-        return self._unblock(receiver)
-
-    def _unblock(self, receiver: object) -> bool:
-        if receiver not in self._blocked:
-            return False
-        self._blocked.discard(receiver)
-        return not self._blocked
+        self.is_blocked = False
+        return True
 
 
 class CreditReceiver:

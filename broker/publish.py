@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, TypeAlias
 
+from leveret.actors.credit import CreditSender
 from leveret.actors.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
@@ -24,7 +25,6 @@ from leveret.broker.confirms import Confirms
 from leveret.broker.mail import Publish
 from leveret.broker.message_rules import checked_keys, checked_properties, without_bcc
 from leveret.broker.routes import Route
-from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
@@ -38,17 +38,6 @@ _RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 
 # Target queues, persistent, expiration in ms.
 _Key: TypeAlias = "tuple[list[QueueEntry], bool, int | None]"
-
-
-class _Credit:
-    """What the channel may still send to one queue before it must wait."""
-
-    __slots__ = ("blocked", "messages", "size_bytes")
-
-    def __init__(self) -> None:
-        self.messages = CREDIT_MESSAGES[0]
-        self.size_bytes = CREDIT_BYTES[0]
-        self.blocked = False
 
 
 class Publisher:
@@ -65,7 +54,7 @@ class Publisher:
         self._session = channel.session
         self._number = channel.number
         self._ref: Ref = channel.ref
-        self._credits: dict[Ref, _Credit] = {}
+        self._credits: dict[Ref, CreditSender] = {}
         self.confirms: Confirms | None = None
 
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> None:
@@ -154,11 +143,8 @@ class Publisher:
             credit = credits_.get(ref)
             if credit is None:
                 channel.watch(ref)
-                credit = credits_[ref] = _Credit()
-            credit.messages -= count
-            credit.size_bytes -= size_bytes
-            if (credit.messages <= 0 or credit.size_bytes <= 0) and not credit.blocked:
-                credit.blocked = True
+                credit = credits_[ref] = CreditSender()
+            if credit.spend(count, size_bytes):
                 self._session.inlet.block()
             send(ref, Publish(messages, persistent, self._ref, size_bytes, first, expirations))
         if confirms is not None:
@@ -193,12 +179,7 @@ class Publisher:
     def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
         """Take a queue's grant; reading goes on when it was the last one that blocked."""
         credit = self._credits.get(queue)
-        if credit is None:
-            return
-        credit.messages += messages
-        credit.size_bytes += size_bytes
-        if credit.blocked and credit.messages > 0 and credit.size_bytes > 0:
-            credit.blocked = False
+        if credit is not None and credit.grant(messages, size_bytes):
             self._session.inlet.unblock()
 
     def queue_gone(self, queue: Ref, deleted: bool) -> None:
@@ -209,7 +190,7 @@ class Publisher:
             deleted: it was deleted on purpose (confirm); otherwise it died (refuse).
         """
         credit = self._credits.pop(queue, None)
-        if credit is not None and credit.blocked:
+        if credit is not None and credit.is_blocked:
             self._session.inlet.unblock()
         if self.confirms is not None and self.confirms.gone(queue, deleted):
             self.send_confirms()
@@ -235,7 +216,7 @@ class Publisher:
     def close(self) -> None:
         """The channel ends: take back what blocks the connection, promise nothing any more."""
         for credit in self._credits.values():
-            if credit.blocked:
+            if credit.is_blocked:
                 self._session.inlet.unblock()
         self._credits.clear()
         self.confirms = None

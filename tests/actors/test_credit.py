@@ -11,32 +11,22 @@ LIMITS = ((10, 4), (1000, 400))
 def test_a_sender_is_blocked_when_messages_or_bytes_are_spent() -> None:
     by_messages, by_bytes = CreditSender(*LIMITS), CreditSender(*LIMITS)
 
-    assert by_messages.spend("queue", 9, 0) is False
-    assert by_messages.spend("queue", 1, 0) is True
-    assert by_bytes.spend("queue", 1, 999) is False
-    assert by_bytes.spend("queue", 1, 500) is True
+    assert by_messages.spend(9, 0) is False
+    assert by_messages.spend(1, 0) is True
+    assert by_messages.spend(1, 0) is False, "it is blocked already"
+    assert by_bytes.spend(1, 999) is False
+    assert by_bytes.spend(1, 500) is True
     assert by_bytes.is_blocked
 
 
-def test_it_is_free_when_no_receiver_blocks_it_any_more() -> None:
+def test_it_is_free_when_both_are_above_zero_again() -> None:
     sender = CreditSender(*LIMITS)
-    sender.spend("one", 12, 0)
-    sender.spend("two", 10, 0)
+    sender.spend(12, 1200)
 
-    assert sender.grant("one", 2, 0) is False  # still nothing left
-    assert sender.grant("one", 4, 0) is False  # two still blocks
-    assert sender.gone("two") is True
+    assert sender.grant(2, 400) is False  # no message left
+    assert sender.grant(4, 0) is True
     assert not sender.is_blocked
-    assert sender.gone("two") is False
-
-
-def test_grants_of_the_forgotten_change_nothing() -> None:
-    sender = CreditSender(*LIMITS)
-    sender.spend("queue", 10, 0)
-    sender.gone("queue")
-
-    assert sender.grant("queue", 4, 0) is False
-    assert sender.spend("queue", 9, 0) is False
+    assert sender.grant(4, 0) is False
 
 
 def test_a_receiver_grants_what_it_took_in_when_enough_has_come() -> None:
@@ -48,17 +38,16 @@ def test_a_receiver_grants_what_it_took_in_when_enough_has_come() -> None:
     assert receiver.received(1, 1) == Grant(2, 400)
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 25), st.integers(0, 2500))))
+@given(st.lists(st.tuples(st.integers(1, 25), st.integers(0, 2500))))
 def test_a_blocked_sender_is_freed_once_everything_has_been_taken_in(
-    batches: list[tuple[str, int, int]],
+    batches: list[tuple[int, int]],
 ) -> None:
-    sender = CreditSender(*LIMITS)
-    receivers = {name: CreditReceiver(*LIMITS) for name in "ab"}
+    sender, receiver = CreditSender(*LIMITS), CreditReceiver(*LIMITS)
 
-    for name, messages, size_bytes in batches:
-        was_blocked = sender.spend(name, messages, size_bytes)
-        grant = receivers[name].received(messages, size_bytes)
-        freed = grant is not None and sender.grant(name, *grant)
+    for messages, size_bytes in batches:
+        was_blocked = sender.spend(messages, size_bytes)
+        grant = receiver.received(messages, size_bytes)
+        freed = grant is not None and sender.grant(*grant)
         assert freed == was_blocked
         assert not sender.is_blocked
 
@@ -72,10 +61,10 @@ def test_what_is_under_way_never_exceeds_the_initial_credit_and_one_batch(
 
     for is_send, messages in steps:
         if is_send and not sender.is_blocked:
-            sender.spend("queue", messages, 0)
+            sender.spend(messages, 0)
             under_way.append(messages)
         elif under_way:
             grant = receiver.received(under_way.pop(0), 0)
             if grant is not None:
-                sender.grant("queue", *grant)
+                sender.grant(*grant)
         assert sum(under_way) < LIMITS[0][0] + 3
