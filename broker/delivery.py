@@ -106,7 +106,7 @@ class Deliveries:
         seqs = mail.seqs
         if consumer is None:
             if seqs is not None:
-                self._post(mail.queue, Requeue(self._channel.ref, mail.consumer, seqs))
+                self.refuse([(Source(mail.queue, mail.consumer), seqs)], requeue=True)
             return
         if seqs is None:
             first = self.unacked.skip(len(mail.messages))

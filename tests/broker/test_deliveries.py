@@ -1,0 +1,25 @@
+"""Deliveries that reach a channel when their consumer has gone."""
+
+from __future__ import annotations
+
+from broker_rig import Rig
+from leveret.amqp import methods as m
+from leveret.broker.mail import Deliver
+
+
+def test_what_comes_for_a_consumer_that_is_gone_does_not_use_up_the_channels_prefetch(
+    rig: Rig,
+) -> None:
+    client = rig.session()
+    client.ask(1, m.QueueDeclare("q"))
+    client.ask(1, m.BasicQos(0, 1, True))
+    client.ask(1, m.BasicConsume("q", "there"))
+    queue = rig.queues["q"].ref
+    channel = next(c for c in rig.runtime.cells() if c.describe() == "channel:1")
+    channel.actor.deliveries.limiter.in_flight += 1  # as the queue does when it delivers
+    rig.runtime.send(channel.ref, Deliver(queue, b"gone", [(b"", b"", b"lost")], [77], 0), queue)
+    rig.settle()
+
+    client.publish(1, "q", b"0")
+
+    assert client.bodies() == [b"0"]
