@@ -93,15 +93,6 @@ class Confirms:
             self._answered(first, self._runs[first], ok)
         return bool(owed)
 
-    def owes(self, queue: Ref) -> bool:
-        """Whether the queue owes an answer."""
-        return bool(self._owed.get(queue))
-
-    def forget_idle(self, queue: Ref) -> None:
-        """Drop the entry of a queue that owes nothing (its monitor is gone)."""
-        if not self._owed.get(queue):
-            self._owed.pop(queue, None)
-
     @property
     def waiting_count(self) -> int:
         """How many publishes are not answered yet."""
