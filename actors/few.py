@@ -33,11 +33,6 @@ def without_item(few: Few, item: object) -> Few:
     return few
 
 
-def has_item(few: Few, item: object) -> bool:
-    """Tell whether ``item`` is in the collection."""
-    return few is item or (type(few) is dict and item in few)
-
-
 def items_of(few: Few) -> tuple[Any, ...]:
     """Return the items, oldest first."""
     if few is None:

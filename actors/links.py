@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.actors.cell import DEAD, Cell, Mail
-from leveret.actors.few import has_item, items_of, with_item, without_item
+from leveret.actors.few import items_of, with_item, without_item
 from leveret.actors.signals import NOPROC, Down
 
 if TYPE_CHECKING:
@@ -81,11 +81,6 @@ def unlink(one: Cell, other: Cell) -> None:
     """Undo the link, if there is one."""
     one.links = without_item(one.links, other.ref)
     other.links = without_item(other.links, one.ref)
-
-
-def are_linked(one: Cell, other: Cell) -> bool:
-    """Tell whether the two are linked."""
-    return has_item(one.links, other.ref)
 
 
 def watch(monitor: MonitorRef) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 HEADER_BYTES: Final = 8
 REFUSAL: Final = b"AMQP\x00\x00\x09\x01"
 _ACCEPTED: Final = frozenset({b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"})
+# As RabbitMQ announces them; there is no direct reply-to yet.
 _CAPABILITIES: Final = (
     "publisher_confirms",
     "exchange_exchange_bindings",
@@ -46,8 +47,6 @@ _CAPABILITIES: Final = (
     "per_consumer_qos",
     "direct_reply_to",
 )
-# direct reply-to is announced like the rest once the broker has it.
-_NOT_YET: Final = frozenset[str]()
 _MECHANISMS: Final = {"PLAIN": sasl.plain, "AMQPLAIN": sasl.amqplain}
 
 

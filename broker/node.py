@@ -7,7 +7,6 @@ restarted one is found again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections.abc import Sequence
@@ -97,7 +96,6 @@ class Node:
         self.servers: list[asyncio.Server] = []
         self.protocols: dict[ConnectionProtocol, asyncio.Transport] = {}
         self.started_at_s = runtime.clock.wall_s()
-        self._all_closed: asyncio.Event | None = None
 
     # -- actors found by name ------------------------------------------------------------------
 
@@ -131,15 +129,6 @@ class Node:
     def socket_closed(self, protocol: ConnectionProtocol) -> None:
         """Forget a socket."""
         del self.protocols[protocol]
-        if not self.protocols and self._all_closed is not None:
-            self._all_closed.set()
-
-    async def sockets_closed(self, timeout_s: float) -> None:
-        """Wait until all sockets are closed, or the time is over."""
-        if self.protocols:
-            self._all_closed = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_closed.wait(), timeout_s)
 
     def close_servers(self) -> None:
         """Stop accepting."""
