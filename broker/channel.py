@@ -75,6 +75,12 @@ class ChannelStays:
         self.number = number
 
 
+class _GoOn:
+    """To itself: go on with the runs that a turn's budget cut short."""
+
+    __slots__ = ()
+
+
 class _CheckSettlement:
     """Timer: look whether a delivery has waited for its settlement for too long."""
 
@@ -153,8 +159,14 @@ class Channel(GenServer):
             try:
                 if run[0] == PUBLISH and self._state == "running":
                     self._current = BASIC_PUBLISH
-                    self.publisher.publish(run[2], run[3], run[4])
-                    continue
+                    rest = self.publisher.publish(run[2], run[3], run[4])
+                    if rest is None:
+                        continue
+                    # A wide fan-out goes on in a later turn, so that others get theirs.
+                    self._hold([(*run[:4], rest), *runs[position + 1 :]])
+                    self._busy = True
+                    self.post(self.ref, _GoOn())
+                    return
                 self._run(run)
             except SoftError as error:
                 self.fail(error)
@@ -200,6 +212,11 @@ class Channel(GenServer):
             self.post(self.session.reader, ChannelStays(self.number))
         elif ids == CHANNEL_CLOSE_OK:
             self.stop()
+
+    def on_go_on(self, mail: _GoOn) -> None:
+        """Go on with what is held."""
+        self._busy = False
+        self._go_on()
 
     # -- scripts -------------------------------------------------------------------------------
 
@@ -431,6 +448,7 @@ class Channel(GenServer):
 
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     list: Channel.on_runs,
+    _GoOn: Channel.on_go_on,
     Deliver: Channel.on_deliver,
     Confirm: Channel.on_confirm,
     CreditGrant: Channel.on_credit,

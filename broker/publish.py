@@ -25,6 +25,7 @@ from leveret.broker.confirms import Confirms
 from leveret.broker.mail import Publish
 from leveret.broker.message_rules import checked_keys, checked_properties, without_bcc
 from leveret.broker.routes import Route
+from leveret.core.limits import FAN_OUT_TURN
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
@@ -57,14 +58,26 @@ class Publisher:
         self._credits: dict[Ref, CreditSender] = {}
         self.confirms: Confirms | None = None
 
-    def publish(self, method: bytes, mode: int, messages: list[Message]) -> None:
+    def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
         """Publish a run of messages.
+
+        Returns:
+            What is left of the run when all of it would be more copies than one turn should make (a
+            wide fan-out); None when it is done.
 
         Raises:
             SoftError: 403, 404 or 406; the messages before the offender have been published.
             HardError: 540 for immediate, 502 for a malformed headers table.
         """
         route = self._session.routes.find(method)
+        if len(messages) * len(route.queues) > FAN_OUT_TURN and len(messages) > 1:
+            some = max(1, FAN_OUT_TURN // len(route.queues))
+            self._publish_run(route, mode, messages[:some])
+            return messages[some:] or None
+        self._publish_run(route, mode, messages)
+        return None
+
+    def _publish_run(self, route: Route, mode: int, messages: list[Message]) -> None:
         if mode & EXAMINE or route.needs_headers:
             self._publish_examined(route, messages)
         else:

@@ -27,6 +27,7 @@ CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
 # Work per actor turn (performance: nobody holds the loop for long).
 TURN_MESSAGES: Final = 4_000
+FAN_OUT_TURN: Final = 20_000  # copies that one turn of a channel makes for queues
 TURN_BYTES: Final = 4 * 1024 * 1024
 DELIVERY_BATCH_MESSAGES: Final = 2_000
 DELIVERY_BATCH_BYTES: Final = 256 * 1024
