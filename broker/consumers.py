@@ -61,9 +61,9 @@ class Consumer:
         spec = self.spec
         if not spec.outlet.is_open:
             return 0
-        if self.no_ack:
-            return UNLIMITED
         room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
+        if self.no_ack:
+            return UNLIMITED if room else 0
         if self.prefetch:
             return min(room, max(0, self.prefetch - self.in_flight))
         return room
@@ -143,15 +143,18 @@ class Peer:
     Attributes:
         consumers: by tag.
         blocked: those of them that are set aside, in that order.
+        is_suspended: the channel's limiter has refused one of them. Then an ack does not unblock
+            anybody, only ``Resume`` does: the channel gives its queues their turns.
         loose: unacked seqs of basic.get and of cancelled consumers.
         monitor: by which the queue learns of the channel's end.
     """
 
-    __slots__ = ("blocked", "consumers", "loose", "monitor")
+    __slots__ = ("blocked", "consumers", "is_suspended", "loose", "monitor")
 
     def __init__(self) -> None:
         self.consumers: dict[bytes, Consumer] = {}
         self.blocked: dict[Consumer, None] | None = None
+        self.is_suspended = False
         self.loose: set[int] | None = None
         self.monitor: MonitorRef | None = None
 
@@ -289,8 +292,9 @@ class Consumers:
         spec = consumer.spec
         if not spec.outlet.is_open:
             spec.outlet.wait(self._queue)
-        elif not consumer.no_ack and not spec.limiter.room():
+        elif not spec.limiter.room():
             spec.limiter.wait(self._queue)
+            self.peers[spec.channel].is_suspended = True
 
     def block_all(self) -> None:
         """Set aside everyone who is in a ring, for there is a message and nobody has room."""
@@ -312,7 +316,10 @@ class Consumers:
     def resume(self, channel: Ref) -> bool:
         """Do so for all consumers of a channel; return whether any joined."""
         peer = self.peers.get(channel)
-        if peer is None or not peer.blocked:
+        if peer is None:
+            return False
+        peer.is_suspended = False
+        if not peer.blocked:
             return False
         return sum(self.unblock(consumer) for consumer in list(peer.blocked)) > 0
 
@@ -325,10 +332,8 @@ class Consumers:
         settled = consumer.settle(seqs) if consumer is not None else 0
         if settled < len(seqs) and peer.loose:
             peer.loose.difference_update(seqs)
-        if consumer is None:
+        if consumer is None or peer.is_suspended:
             return False
-        if consumer.spec.limiter.limit:  # there is room for each of them, in their order
-            return self.resume(channel)
         return self.unblock(consumer)
 
     # Dealing.
@@ -343,7 +348,9 @@ class Consumers:
             for consumer in ring:
                 own = consumer.room()
                 limiter = consumer.spec.limiter
-                if limiter.limit and not consumer.no_ack:
+                if limiter.limit:
+                    if consumer.no_ack:
+                        return self._room_in_steps(wanted)
                     left = limited.get(limiter, limiter.room())
                     own = min(own, left)
                     limited[limiter] = left - own
@@ -351,6 +358,26 @@ class Consumers:
                 if room >= wanted:
                     return wanted
         return room
+
+    def _room_in_steps(self, wanted: int) -> int:
+        """Do what ``room_for`` does where a consumer takes messages only while others leave room."""
+        own: dict[Consumer, int] = {}
+        shared: dict[ChannelLimiter, int] = {}
+        taken = 0
+        for _, ring in self._rings:
+            line = deque(ring)
+            while line and taken < wanted:
+                consumer = line.popleft()
+                limiter = consumer.spec.limiter
+                room = own.setdefault(consumer, consumer.room())
+                left = shared.setdefault(limiter, limiter.room())
+                if room and left:
+                    taken += 1
+                    line.append(consumer)
+                    if not consumer.no_ack:
+                        own[consumer] = room - 1
+                        shared[limiter] = left - 1
+        return taken
 
     def deal(self, count: int) -> list[Share]:
         """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
@@ -437,15 +464,18 @@ def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
     if not rounds:
         return 0
     sharing: dict[ChannelLimiter, int] = {}
+    onlookers: set[ChannelLimiter] = set()  # of those without acks, who take while there is room
     for consumer in ring:
         rounds = min(rounds, consumer.room())
         if not rounds:
             return 0
         limiter = consumer.spec.limiter
-        if limiter.limit and not consumer.no_ack:
+        if limiter.limit and consumer.no_ack:
+            onlookers.add(limiter)
+        elif limiter.limit:
             sharing[limiter] = sharing.get(limiter, 0) + 1
     for limiter, members in sharing.items():
-        rounds = min(rounds, limiter.room() // members)
+        rounds = min(rounds, (limiter.room() - (limiter in onlookers)) // members)
     return rounds
 
 

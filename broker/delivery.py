@@ -156,18 +156,19 @@ class Deliveries:
         if len(tags) == 1:
             ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
             channel = self._channel
-            channel.runtime.send(source.queue, Ack(channel.ref, source.consumer, seqs))
             if self.limiter.limit:
-                self._made_room(settled)
+                self._hand_back(Ack, settled)
+            else:
+                channel.runtime.send(source.queue, Ack(channel.ref, source.consumer, seqs))
             return
         settled, unknown = self.unacked.take(tags)
-        self._ack(settled)
+        self._hand_back(Ack, settled)
         if unknown >= 0:
             raise unknown_tag(unknown, BASIC_ACK)
 
     def ack(self, method: BasicAck) -> None:
         """Settle basic.ack with multiple."""
-        self._ack(self._take(method.delivery_tag, method.multiple))
+        self._hand_back(Ack, self._take(method.delivery_tag, method.multiple))
 
     def nack(self, method: BasicNack) -> None:
         """Settle basic.nack."""
@@ -179,19 +180,26 @@ class Deliveries:
 
     def refuse(self, settled: Settled, requeue: bool) -> None:
         """Give deliveries back to their queues, or up."""
-        kind = Requeue if requeue else Reject
-        for source, seqs in settled:
-            self._post(source.queue, kind(self._channel.ref, source.consumer, seqs))
-        self._made_room(settled)
+        self._hand_back(Requeue if requeue else Reject, settled)
 
     def _take(self, tag: int, multiple: bool) -> Settled:
         return self.unacked.take_to(tag) if multiple else self.unacked.take_single(tag)
 
-    def _ack(self, settled: Settled) -> None:
+    def _hand_back(self, kind: type[Ack | Requeue | Reject], settled: Settled) -> None:
+        """Tell the queues what became of their deliveries, and those that waited for it to go on.
+
+        Who waited hears first, in the limiter's order: the first to hear may take all the room.
+        """
         channel = self._channel.ref
+        turns = self._made_room(settled) if self.limiter.limit else []
+        for queue in turns:
+            for source, seqs in settled:
+                if source.queue is queue:
+                    self._post(queue, kind(channel, source.consumer, seqs))
+            self._post(queue, Resume(channel))
         for source, seqs in settled:
-            self._post(source.queue, Ack(channel, source.consumer, seqs))
-        self._made_room(settled)
+            if source.queue not in turns:
+                self._post(source.queue, kind(channel, source.consumer, seqs))
 
     def set_limit(self, limit: int) -> None:
         """Start, change or (0) end the channel-wide limit; what is unacked now counts."""
@@ -199,24 +207,22 @@ class Deliveries:
         if limit and not limiter.limit:
             limiter.in_flight = self.unacked.count_of_consumers()
         limiter.limit = limit
-        self.resume_limited()
+        for queue in self._waiting():
+            self._post(queue, Resume(self._channel.ref))
 
-    def _made_room(self, settled: Settled) -> None:
-        """Count settled deliveries of consumers off the channel-wide limit."""
+    def _made_room(self, settled: Settled) -> list[Ref]:
+        """Count settled deliveries of consumers off the channel-wide limit; return who waited."""
         limiter = self.limiter
-        if not limiter.limit:
-            return
         for source, seqs in settled:
             if source.consumer is not None:
                 limiter.in_flight -= len(seqs)
         limiter.in_flight = max(0, limiter.in_flight)
-        self.resume_limited()
+        return self._waiting()
 
-    def resume_limited(self) -> None:
-        """Tell the queues that the channel-wide limit held back."""
-        if self.limiter.waiting and self.limiter.room():
-            for queue in self.limiter.take_waiting():
-                self._post(queue, Resume(self._channel.ref))
+    def _waiting(self) -> list[Ref]:
+        """Return the queues that the channel-wide limit held back, if it does not any more."""
+        limiter = self.limiter
+        return limiter.take_waiting() if limiter.waiting and limiter.room() else []
 
     def _post(self, queue: Ref, mail: object) -> None:
         self._channel.runtime.send(queue, mail)

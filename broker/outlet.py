@@ -43,6 +43,8 @@ class Outlet:
 class ChannelLimiter:
     """The prefetch shared by all consumers of a channel (basic.qos global=true).
 
+    Consumers without acknowledgements do not count, but wait as well while there is no room.
+
     Attributes:
         limit: 0 = none.
         in_flight: unacked deliveries of all consumers that count (not basic.get, not no-ack).
@@ -50,12 +52,13 @@ class ChannelLimiter:
         waiting: queues that were refused; the channel sends them ``Resume`` when there is room.
     """
 
-    __slots__ = ("in_flight", "limit", "waiting")
+    __slots__ = ("_turn", "in_flight", "limit", "waiting")
 
     def __init__(self) -> None:
         self.limit = 0
         self.in_flight = 0
         self.waiting: set[Ref] | None = None
+        self._turn = 0
 
     def room(self) -> int:
         """Return how many more may be delivered; a large number when there is no limit."""
@@ -67,7 +70,14 @@ class ChannelLimiter:
             self.waiting = set()
         self.waiting.add(queue)
 
-    def take_waiting(self) -> set[Ref]:
-        """Return the queues to resume and forget them."""
-        waiting, self.waiting = self.waiting, None
-        return waiting or set()
+    def take_waiting(self) -> list[Ref]:
+        """Return the queues to resume and forget them.
+
+        The first of them may take all the room, so they take turns in being the first.
+        """
+        queues, self.waiting = list(self.waiting or ()), None
+        if len(queues) < 2:
+            return queues
+        queues.sort(key=id)  # the same order every time, whichever it is
+        self._turn = (self._turn + 1) % len(queues)
+        return queues[self._turn :] + queues[: self._turn]

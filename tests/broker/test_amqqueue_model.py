@@ -37,10 +37,8 @@ class Peer:
         consumer = self.consumers[tag]
         if not self.channel.outlet.is_open:
             return 0
-        if consumer.no_ack:
-            return 1 << 30
         rooms = [1 << 30]
-        if consumer.prefetch:
+        if consumer.prefetch and not consumer.no_ack:
             rooms.append(consumer.prefetch - sum(own == tag for own in self.unacked.values()))
         if self.channel.limiter.limit:
             rooms.append(self.channel.limiter.limit - self.channel.limiter.in_flight)
@@ -203,7 +201,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         """As the channel does: whoever was refused is told when there is room."""
         outlet, limiter = peer.channel.outlet, peer.channel.limiter
         waiting = outlet.take_waiting() if outlet.is_open else set()
-        waiting |= limiter.take_waiting() if limiter.room() else set()
+        waiting |= set(limiter.take_waiting()) if limiter.room() else set()
         if waiting:
             peer.channel.send(mail.Resume(peer.channel.ref))
 

@@ -100,7 +100,7 @@ def test_the_limit_of_a_channel_is_shared_by_its_consumers() -> None:
 
     assert dealt(consumers, 10) == "aba"
     assert limiter.in_flight == 3
-    assert limiter.take_waiting() == {QUEUE}
+    assert limiter.take_waiting() == [QUEUE]
 
     limiter.in_flight -= 2
     assert consumers.resume("ch")
@@ -130,7 +130,8 @@ def test_room_for_the_channel_is_room_for_all_its_consumers_in_their_order() -> 
     assert dealt(consumers, 2) == ""
 
     limiter.in_flight -= 2
-    assert consumers.settle("ch", b"a", [0, 1])
+    assert not consumers.settle("ch", b"a", [0, 1]), "the channel says which queue is next"
+    assert consumers.resume("ch")
 
     assert dealt(consumers, 2) == "ab"
 
@@ -165,7 +166,7 @@ def test_a_consumer_that_is_alone_for_a_while_gets_a_stretch() -> None:
     ]
 
 
-def test_no_ack_ignores_both_limits() -> None:
+def test_no_ack_counts_for_neither_limit() -> None:
     consumers = Consumers(QUEUE)
     limiter = ChannelLimiter()
     limiter.limit = 1
@@ -173,6 +174,35 @@ def test_no_ack_ignores_both_limits() -> None:
 
     assert dealt(consumers, 5) == "aaaaa"
     assert limiter.in_flight == 0
+
+
+def test_no_ack_waits_while_its_channel_has_no_room() -> None:
+    consumers = Consumers(QUEUE)
+    limiter = ChannelLimiter()
+    limiter.limit = 2
+    consumers.add(consume("ch", b"n", no_ack=True, limiter=limiter))
+    consumers.add(consume("ch", b"a", limiter=limiter))
+
+    assert dealt(consumers, 9) == "nana"
+    assert limiter.take_waiting() == [QUEUE]
+
+    limiter.in_flight -= 1
+    assert consumers.resume("ch")
+    assert dealt(consumers, 9) == "na"
+
+
+def test_queues_that_wait_for_a_channel_take_turns_in_being_first() -> None:
+    limiter = ChannelLimiter()
+    limiter.limit = 1
+    first = []
+    for _ in range(6):
+        for queue in ("a", "b", "c"):
+            limiter.wait(queue)
+        queues = limiter.take_waiting()
+        assert sorted(queues) == ["a", "b", "c"]
+        first.append(queues[0])
+
+    assert sorted(first) == ["a", "a", "b", "b", "c", "c"]
 
 
 def test_a_closed_outlet_is_waited_for() -> None:
@@ -276,16 +306,16 @@ class SlowConsumers:
         self.limit: dict[str, int] = {}
         self.in_flight: dict[str, int] = {}
         self.is_open: dict[str, bool] = {}
+        self.suspended: set[str] = set()
 
     def can_take(self, consumer: Slow) -> bool:
         if not self.is_open[consumer.channel]:
             return False
-        if consumer.no_ack:
-            return True
         limit = self.limit[consumer.channel]
         if limit and self.in_flight[consumer.channel] >= limit:
+            self.suspended.add(consumer.channel)
             return False
-        return not consumer.prefetch or len(consumer.unacked) < consumer.prefetch
+        return consumer.no_ack or not consumer.prefetch or len(consumer.unacked) < consumer.prefetch
 
     def deliver(self, seq: int) -> bytes | None:
         for priority in sorted(self.rings, reverse=True):
@@ -310,7 +340,8 @@ class SlowConsumers:
             self.blocked.remove(consumer)
             self.join(consumer)
 
-    def try_unblock_all(self, channel: str) -> None:
+    def resume(self, channel: str) -> None:
+        self.suspended.discard(channel)
         for consumer in list(self.blocked):
             if consumer.channel == channel:
                 self.try_unblock(consumer)
@@ -384,9 +415,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         seqs = consumer.unacked[::fraction]
         consumer.unacked = [seq for seq in consumer.unacked if seq not in seqs]
         self.model.in_flight[consumer.channel] -= len(seqs)
-        if self.model.limit[consumer.channel]:
-            self.model.try_unblock_all(consumer.channel)
-        else:
+        if consumer.channel not in self.model.suspended:
             self.model.try_unblock(consumer)
 
         self.limiters[consumer.channel].in_flight -= len(seqs)
@@ -412,7 +441,7 @@ class ConsumersMachine(RuleBasedStateMachine):
             waits = (limiter.room() and limiter.take_waiting()) or waits
             if waits:
                 self.real.resume(channel)
-                self.model.try_unblock_all(channel)
+                self.model.resume(channel)
 
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:

@@ -216,6 +216,46 @@ def test_no_ack_knows_no_prefetch(channel: Channel, queue: str) -> None:
     assert channel.bodies(3) == [b"a", b"b", b"c"]
 
 
+def test_no_ack_waits_while_the_channel_has_no_room(
+    channel: Channel, name: str, litter: Callable[..., None]
+) -> None:
+    mine, other = name + "-1", name + "-2"
+    litter(mine, other)
+    for queue in (mine, other):
+        channel.ok("queue.declare", queue=queue)
+    channel.ok("basic.qos", prefetch_count=1, global_=True)
+    channel.ok("basic.consume", queue=mine, consumer_tag="a")
+    channel.publish(mine, "1")
+    (first,) = channel.deliveries(1)
+    channel.ok("basic.consume", queue=other, consumer_tag="n", no_ack=True)
+    channel.publish(other, "2")
+    assert channel.settle(mine, other) == []
+
+    channel.send("basic.ack", delivery_tag=first.delivery_tag)
+
+    assert channel.bodies(1) == [b"2"]
+
+
+def test_queues_share_the_room_of_a_channel(
+    channel: Channel, name: str, litter: Callable[..., None]
+) -> None:
+    queues = [f"{name}-{number}" for number in range(3)]
+    litter(*queues)
+    channel.ok("basic.qos", prefetch_count=1, global_=True)
+    for queue in queues:
+        channel.ok("queue.declare", queue=queue)
+        for _ in range(40):
+            channel.publish(queue, "m")
+        assert channel.ready(queue) == 40
+        channel.ok("basic.consume", queue=queue)
+
+    for _ in range(39):
+        (delivery,) = channel.deliveries(1)
+        channel.send("basic.ack", delivery_tag=delivery.delivery_tag)
+
+    assert all(channel.ready(queue) < 39 for queue in queues)
+
+
 def test_get_knows_no_prefetch(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=1, global_=True)
     _fill(channel, queue, "abc")
