@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -21,7 +20,6 @@ from leveret.core.errors import StoreError
 FORMAT: Final = 1
 
 FORMAT_KEY: Final = b"\x00format"
-NODE_KEY: Final = b"\x00node"
 BOOT_KEY: Final = b"\x00boot_epoch"
 QUEUE_KEY: Final = b"\x00queue_no"
 
@@ -116,7 +114,7 @@ class Environment:
             os.truncate(self._data, info["map_size"])
 
     def _make(self) -> None:
-        first = {FORMAT_KEY: FORMAT, NODE_KEY: uuid.uuid4().hex, BOOT_KEY: 0, QUEUE_KEY: 0}
+        first = {FORMAT_KEY: FORMAT, BOOT_KEY: 0, QUEUE_KEY: 0}
         self.commit([(key, packed(value)) for key, value in first.items()])
         # The names of new files are on disk only when their directories are.
         for directory in (self._directory, self._directory.parent):

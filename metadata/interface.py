@@ -20,11 +20,10 @@ Then: TypeAlias = Callable[[StoreError | None], None]
 
 
 class Metadata(Protocol):
-    """Rows, and the three identities that must never come twice (node, boot, queue)."""
+    """Rows, and the two numbers that must never come twice (boot, queue).
 
-    @property
-    def node_uuid(self) -> str:
-        """Who this node is; made with the store, 32 hexadecimal digits."""
+    Who the node is stands in its data directory (``leveret.server.process``) and nowhere else.
+    """
 
     def load(self) -> Contents:
         """Return all rows; for the start, before the first write."""

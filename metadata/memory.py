@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
 from leveret.core.errors import StoreError
@@ -22,7 +21,6 @@ class MemoryStore:
     """
 
     def __init__(self, deliver: Deliver) -> None:
-        self.node_uuid = uuid.uuid4().hex
         self._deliver = deliver
         self._rows: dict[tuple[int, Key], Row] = {}
         self._boot_epoch = 0

@@ -3,7 +3,7 @@
 Records (all integers big-endian)::
 
     key    table:u8 blake2b-160(msgpack(row key))      rows
-           0:u8 name                                   the store's own: format, node, boot, queue
+           0:u8 name                                   the store's own: format, boot, queue
     value  crc32:u32 msgpack(fields)
 
 A row's key can be longer than LMDB's 511 bytes (a binding has three names of 255 bytes and its
@@ -30,7 +30,6 @@ import msgpack
 from leveret.core.errors import StoreError
 from leveret.metadata.environment import (
     BOOT_KEY,
-    NODE_KEY,
     QUEUE_KEY,
     Change,
     Environment,
@@ -70,7 +69,6 @@ class MetadataStore:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="leveret-metadata", daemon=True)
         try:
-            self.node_uuid: str = self._environment.own(NODE_KEY)
             self._boot_epoch: int = self._environment.own(BOOT_KEY)
             self._queue_no: int = self._environment.own(QUEUE_KEY)
         except BaseException:

@@ -118,9 +118,8 @@ class Broker:
 
     def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
         if self._directory is None:
-            memory = MemoryStore(loop.call_soon)
-            self.node_id = uuid.UUID(memory.node_uuid)
-            return memory
+            self.node_id = uuid.uuid4()
+            return MemoryStore(loop.call_soon)
         self.node_id = self._directory.node_id
         return MetadataStore(self._directory.path / "metadata", loop.call_soon_threadsafe)
 

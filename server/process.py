@@ -105,7 +105,10 @@ class DataDirectory:
         try:
             if not path.exists():
                 draft = path.with_suffix(".new")
-                draft.write_text(f"{uuid.uuid4()}\n", "ascii")
+                with draft.open("w", encoding="ascii") as file:
+                    file.write(f"{uuid.uuid4()}\n")
+                    file.flush()
+                    os.fsync(file.fileno())  # a name without its text would keep the next start off
                 draft.replace(path)
             return stored_node_id(self.path)
         except OSError as error:
