@@ -12,10 +12,14 @@ Sans-IO: the channel feeds it and sends what ``take_answers`` gives.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from leveret.actors.ref import Ref
+
+_SETTLED_KEPT: Final = 64
 
 Answer: TypeAlias = tuple[bool, int, bool]
 """basic.ack (or nack, when the first is False), delivery tag, multiple."""
@@ -39,11 +43,14 @@ class Confirms:
         next_seqno: the number the next publish gets.
     """
 
-    __slots__ = ("_acked", "_nacked", "_owed", "_runs", "next_seqno")
+    __slots__ = ("_acked", "_firsts", "_nacked", "_owed", "_runs", "next_seqno")
 
     def __init__(self) -> None:
         self.next_seqno = 1
-        self._runs: dict[int, _Run] = {}  # first number -> run, ascending
+        self._runs: dict[int, _Run] = {}  # by first number
+        # Their first numbers, ascending, among some that are settled. (The first key of a dict is found
+        # by a walk over all that were deleted before it.)
+        self._firsts: deque[int] = deque()
         self._owed: dict[Ref, set[int]] = {}  # queue -> first numbers of the runs it owes
         self._acked: list[tuple[int, int]] = []
         self._nacked: list[tuple[int, int]] = []
@@ -64,6 +71,7 @@ class Confirms:
                 owed = self._owed[queue] = set()
             owed.add(first)
         self._runs[first] = _Run(count, owing)
+        self._firsts.append(first)
 
     def settle_now(self, first: int, count: int, ok: bool = True) -> None:
         """Answer numbers that wait for nobody (unroutable, or refused at once)."""
@@ -104,7 +112,7 @@ class Confirms:
         if not acked and not nacked:
             return []
         self._acked = []
-        smallest = next(iter(self._runs), self.next_seqno)
+        smallest = self._smallest()
         if not nacked:
             if len(acked) == 1:
                 first, count = acked[0]
@@ -119,6 +127,15 @@ class Confirms:
         # The acks of this batch are sent before, so only what waits holds a nack back.
         answers += [(False, tag, multiple) for tag, multiple in _worded(nacked, smallest)]
         return answers
+
+    def _smallest(self) -> int:
+        """Return the smallest number that waits, or the next one."""
+        firsts, runs = self._firsts, self._runs
+        while firsts and firsts[0] not in runs:
+            firsts.popleft()
+        if len(firsts) > 2 * len(runs) + _SETTLED_KEPT:  # one run waits long, others come and go
+            firsts = self._firsts = deque(sorted(runs))
+        return firsts[0] if firsts else self.next_seqno
 
     def _answered(self, first: int, run: _Run, ok: bool) -> None:
         run.owing -= 1
@@ -139,16 +156,14 @@ class Confirms:
 
     def _cut(self, at: int) -> None:
         """Make a run begin at ``at`` if one spans it."""
-        for start, run in self._runs.items():
-            if at <= start:
-                return
-            if at < start + run.count:
-                break
-        else:
+        place = bisect_right(self._firsts, at)
+        start = self._firsts[place - 1] if place else at
+        run = self._runs.get(start)
+        if run is None or not start < at < start + run.count:
             return
         self._runs[at] = _Run(start + run.count - at, run.owing, run.refused)
         run.count = at - start
-        self._runs = dict(sorted(self._runs.items()))
+        self._firsts.insert(place, at)
         for owed in self._owed.values():
             if start in owed:
                 owed.add(at)

@@ -149,3 +149,19 @@ def test_every_number_is_answered_exactly_once_and_with_the_right_word(data: Any
     assert sorted(told) == list(range(1, confirms.next_seqno))
     assert {number for number, word in told.items() if word == "nack"} == refused
     assert confirms.waiting_count == 0
+
+
+def test_one_run_that_waits_for_long_keeps_nothing_of_those_that_came_and_went() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(4), 4, ["stuck"])
+    for _ in range(1_000):
+        first = confirms.number(1)
+        confirms.wait(first, 1, ["q"])
+        confirms.answer("q", [(first, 1)], ok=True)
+        assert frames(confirms) == [("ack", first, False)]
+    assert len(confirms._firsts) < 100
+
+    confirms.answer("stuck", [(2, 2)], ok=True)
+    assert frames(confirms) == [("ack", 2, False), ("ack", 3, False)]
+    confirms.answer("stuck", [(1, 1), (4, 1)], ok=True)
+    assert frames(confirms) == [("ack", 4, True)]
