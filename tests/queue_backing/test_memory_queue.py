@@ -27,6 +27,31 @@ def test_a_requeue_restores_the_order_of_publishing() -> None:
     assert fetched.redelivered == 5
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        list(range(1_000)),
+        list(range(999, -1, -1)),
+        [*range(0, 1_000, 2), *range(1, 1_000, 2)],
+        [n * 7 % 1_000 for n in range(1_000)],
+    ],
+    ids=["ascending", "descending", "every other", "mixed"],
+)
+@pytest.mark.parametrize("batch", [1, 3, 50, 700])
+def test_whatever_comes_back_in_whichever_pieces_finds_its_place(
+    order: list[int], batch: int
+) -> None:
+    queue = MemoryQueue()
+    queue.publish([ONE] * 1_200, persistent=False)
+    queue.fetch(1_000, 1 << 20, ack_required=True)
+
+    for start in range(0, 1_000, batch):
+        queue.requeue(order[start : start + batch])
+        queue.check()
+
+    assert queue.fetch(2_000, 1 << 20, ack_required=True).seqs == list(range(1_200))
+
+
 def test_messages_after_a_purge_are_not_taken_for_redelivered() -> None:
     queue = MemoryQueue()
     queue.publish([ONE] * 3, persistent=False)
