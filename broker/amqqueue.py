@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from leveret.actors.calls import Request
+from leveret.actors.gen_server import NOREPLY, From
 from leveret.actors.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, ResourceLocked, SoftError
 from leveret.broker import mail
@@ -112,13 +113,18 @@ class AmqQueue(Dispatch):
         return handle(self, message)
 
     def handle_call(self, request: Any, frm: object) -> Any:
-        """Answer a call; a ``SoftError`` is returned, not raised."""
-        answer = _CALLS.get(type(request))
-        if answer is None:
+        """Answer a call; a ``SoftError`` is returned, not raised. NOREPLY of a handler: it waits."""
+        handle = _CALLS.get(type(request))
+        if handle is None:
             return super().handle_call(request, None)
         if self._is_deleted:
             return _ANSWERS_OF_A_DELETED.get(type(request), self._entry.missing())
-        return answer(self, request)
+        answer = handle(self, request)
+        if answer is NOREPLY:
+            assert isinstance(frm, From), "an inline call cannot wait"
+            self._held = self._held or []
+            self._held.append((request, frm))
+        return answer
 
     def handle_info(self, message: Any) -> None:
         """Handle DOWN of channels and of the owner, and timers."""
@@ -220,11 +226,10 @@ class AmqQueue(Dispatch):
 
     # Calls.
 
-    def _get(self, get: mail.Get) -> _Got | None:
-        self._put_back_all()
+    def _get(self, get: mail.Get) -> _Got | Any:
         self._touch()
-        while self._has_expiries and not self._drop_expired():
-            pass
+        if self._putting_back or (self._has_expiries and not self._drop_expired()):
+            return NOREPLY
         fetched: Fetched = self._run("fetch", 1, 1, not get.no_ack)
         if not fetched.messages:
             return None
@@ -233,25 +238,28 @@ class AmqQueue(Dispatch):
         if not get.no_ack:
             seq = fetched.seqs[0]
             self._peer(get.channel).owe(fetched.seqs)
-        while self._has_expiries and not self._drop_expired():
-            pass
+        if self._has_expiries:
+            self._drop_expired()
         return self.ref, fetched.messages[0], seq, bool(fetched.redelivered), self._ready
 
-    def _stat(self, stat: mail.Stat) -> tuple[int, int]:
-        self._put_back_all()
+    def _stat(self, stat: mail.Stat) -> tuple[int, int] | Any:
+        if self._putting_back:
+            return NOREPLY
         if stat.touch:
             self._touch()
         return self._ready, self._consumer_count()
 
-    def _purge(self, _: mail.Purge) -> int:
-        self._put_back_all()
+    def _purge(self, _: mail.Purge) -> int | Any:
+        if self._putting_back:
+            return NOREPLY
         self._ready = 0
         count: int = self._run("purge")
         self._drain_confirmed()
         return count
 
-    def _delete_if(self, delete: mail.Delete) -> int | SoftError:
-        self._put_back_all()
+    def _delete_if(self, delete: mail.Delete) -> int | SoftError | Any:
+        if self._putting_back:
+            return NOREPLY
         if delete.if_empty and self._ready:
             return PreconditionFailed(f"{self._entry} not empty")
         if delete.if_unused and self._consumer_count():
@@ -260,9 +268,10 @@ class AmqQueue(Dispatch):
         self._delete()
         return ready
 
-    def _info(self, info: mail.Info) -> dict[str, Any]:
+    def _info(self, info: mail.Info) -> dict[str, Any] | Any:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
-        self._put_back_all()
+        if self._putting_back:
+            return NOREPLY
         consumers = self._consumers
         figures: dict[str, Any] = {
             "state": self._entry.state,
@@ -296,6 +305,7 @@ class AmqQueue(Dispatch):
         self._putting_back = None
         self._run("delete_and_terminate")
         self._entry.deleted()
+        self._answer_held()
         self.post(self.ref, _FINISH)
 
     def _finish(self, _: Finish) -> None:

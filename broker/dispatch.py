@@ -7,8 +7,9 @@ somebody has room. A turn deals at most one delivery batch; the rest follows by 
 the actor sends itself at low priority. Invariant at the end of a turn: when messages are ready and a
 consumer is in its ring, a ``Continue`` is under way, or the backing queue owes a ``Resident``.
 
-Unacked messages of a channel that ends are put back in slices, the youngest first, so that each
-slice goes to the front of the queue; nothing is delivered until all are back.
+Where many messages are put back at once, that is done in slices, the youngest first, so that each
+slice goes to the front of the queue; nothing is delivered until all are back, and calls that must see
+all of them wait (``_held``), as a get does for the rest of what has expired.
 
 Messages that expire when nobody is ready to take them (TTL 0) are all offered at once, whatever the
 budget of a turn, since the rest of them would not be there for the next turn.
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from leveret.actors.gen_server import GenServer
+from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker import mail
 from leveret.broker.consumers import Consumer, Consumers, Share, in_order
 from leveret.broker.expiry import HeadTimer, alive_at, deadlines, expired_at
@@ -67,6 +68,7 @@ class Dispatch(GenServer):
         "_has_expiries",
         "_has_own_expiries",
         "_head_timer",
+        "_held",
         "_is_deleted",
         "_putting_back",
         "_ready",
@@ -86,7 +88,8 @@ class Dispatch(GenServer):
         self._has_own_expiries = False  # ... with one of its own: expiries may fall along the queue
         self._head_timer: HeadTimer | None = None
         self._continues = False
-        self._putting_back: list[int] | None = None
+        self._putting_back: list[list[int]] | None = None  # each batch sorted
+        self._held: list[tuple[Any, From]] | None = None
         self._is_deleted = False
         self._ready: int = self.runtime.invoke_inline(self._backing, "attach", self.ref)
 
@@ -229,18 +232,30 @@ class Dispatch(GenServer):
     def _continue(self) -> None:
         if not self._continues:
             self._continues = True
-            self.post(self.ref, _CONTINUE)
+            self.runtime.again(self.ref, _CONTINUE)
 
     def _continued(self, _: Continue) -> None:
         self._continues = False
         if self._is_deleted:
             return
         if self._putting_back:
-            self._put_back_some(TURN_MESSAGES)
+            self._put_back_some()
         if self._putting_back:
             self._continue()
-        else:
-            self._go_on()
+            return
+        if self._held:
+            self._answer_held()
+        self._go_on()
+
+    def _answer_held(self) -> None:
+        """Answer calls that had to wait, in order, up to the first that must wait again."""
+        held, self._held = self._held or [], None
+        for position, (request, frm) in enumerate(held):
+            answer = self.handle_call(request, frm)
+            if answer is NOREPLY:
+                self._held = held[position:]
+                return
+            self.runtime.reply(frm, answer)
 
     def _go_on(self, _: Resident | None = None) -> None:
         """Do what became possible: drop what has expired at the head, deal out the rest."""
@@ -327,23 +342,24 @@ class Dispatch(GenServer):
         self._put_back(requeue.seqs)
 
     def _put_back(self, seqs: list[int]) -> None:
-        if self._putting_back or len(seqs) > TURN_MESSAGES:
-            self._putting_back = sorted([*(self._putting_back or ()), *seqs])
+        if len(seqs) > TURN_MESSAGES:
+            batches = self._putting_back or []
+            batches.append(sorted(seqs))
+            self._putting_back = batches
             self._continue()
             return
         self._ready += self._run("requeue", seqs)
         self._go_on()
 
-    def _put_back_some(self, limit: int) -> None:
-        """Put back the youngest of what waits for it."""
-        waiting = self._putting_back or []
-        self._ready += self._run("requeue", waiting[-limit:])
-        del waiting[-limit:]
-        self._putting_back = waiting or None
-
-    def _put_back_all(self) -> None:
-        while self._putting_back:
-            self._put_back_some(TURN_MESSAGES)
+    def _put_back_some(self) -> None:
+        """Put back the youngest of a batch that waits for it."""
+        batches = self._putting_back or [[]]
+        batch = batches[-1]
+        self._ready += self._run("requeue", batch[-TURN_MESSAGES:])
+        del batch[-TURN_MESSAGES:]
+        if not batch:
+            batches.pop()
+            self._putting_back = batches or None
 
     # Expiry.
 

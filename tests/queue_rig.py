@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leveret.actors.actor import OtpActor
+from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.broker import mail
@@ -27,6 +28,13 @@ class Inbox(OtpActor):
         self.box.append(message)
 
 
+class Asker(GenServer):
+    """Asks one thing and keeps the answer."""
+
+    def init(self, to: Ref, request: object, answers: list[Any]) -> None:
+        self.call(to, request, answers.append, None)
+
+
 class Channel:
     """What a channel does to a queue, and what it got from it."""
 
@@ -44,6 +52,10 @@ class Channel:
         answer = self.rig.runtime.call_inline(self.rig.queue, request)
         self.rig.settle()
         return answer
+
+    def start_asking(self, request: object) -> None:
+        """Ask by mail; the answer goes into the box when it comes."""
+        self.rig.runtime.spawn(Asker, self.rig.queue, request, self.box)
 
     def publish(
         self,

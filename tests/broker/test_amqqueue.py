@@ -355,21 +355,6 @@ def test_a_mountain_of_unacked_comes_back_in_slices_before_anything_is_delivered
     assert rig.stat() == (total + 1 - 10, 1)
 
 
-def test_a_call_finds_all_unacked_back() -> None:
-    rig = Rig()
-    dying, other = rig.channel(), rig.channel()
-    total = 3 * TURN_MESSAGES
-    dying.consume(b"c")
-    for _ in range(3):
-        dying.publish(*[b"x"] * TURN_MESSAGES)
-        rig.settle()
-
-    rig.runtime.call_inline(rig.queue, mail.Leave(dying.ref))
-
-    answer = rig.runtime.call_inline(rig.queue, mail.Get(other.ref, no_ack=True))
-    assert (answer[3], answer[4]) == (True, total - 1)
-
-
 # Confirms and credit.
 
 
