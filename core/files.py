@@ -1,0 +1,375 @@
+"""Files, injected: what must outlive a power cut asks ``Files``, so that tests run on faulty disks.
+
+``Files`` does the work that every caller would otherwise repeat, and get wrong: it goes on after
+short writes and interrupted calls, and it syncs as the platform really syncs. Under it lies
+``SystemCalls``, one method per system call; ``OsCalls`` is the real one and
+``leveret.testing.faulty_files`` has one that fails, forgets and runs full on demand.
+
+Three rules of POSIX that callers build on:
+
+* What was written is durable after ``fdatasync`` of that file returned, and not before.
+* A new, renamed or removed *name* is durable after ``fsync_dir`` of its folder, and not before.
+* After a failed ``fdatasync`` the kernel may have dropped the pages and call them clean: a second
+  try on the same descriptor proves nothing.
+
+All methods raise ``OSError`` as the system does; nothing here decides what an error means.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self, TypeAlias
+
+Buffer: TypeAlias = bytes | memoryview
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_COPY_BYTES: Final = 1 << 20
+_IOV_MAX: Final = max(16, os.sysconf("SC_IOV_MAX"))
+_FULLFSYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
+# EBADF: the target was opened for appending, which copy_file_range refuses.
+_NO_COPY_RANGE: Final = frozenset(
+    {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
+)
+
+
+class SystemCalls(Protocol):
+    """One method per system call; each may do less than it was asked, as the system may."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Return a descriptor."""
+
+    def close(self, descriptor: int) -> None:
+        """Give the descriptor back."""
+
+    def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
+        """Append some of the bytes; return how many."""
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        """Return some of the bytes; none at the end of the file."""
+
+    def size(self, descriptor: int) -> int:
+        """Return the file's length in bytes."""
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Set the file's length."""
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Bring contents and length to the disk."""
+
+    def fsync(self, descriptor: int) -> None:
+        """Bring contents and everything about the file, or a folder's names, to the disk."""
+
+    def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
+        """Append some bytes of one file to another inside the kernel; return how many."""
+
+    def lock(self, descriptor: int) -> None:
+        """Take the file's lock; ``BlockingIOError`` when another process has it."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Change a name; one that exists is replaced."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+
+    def link(self, path: Path, new: Path) -> None:
+        """Give a file a second name."""
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder with its parents, if it is not there."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder, in any order."""
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return what can still be written on the folder's disk (``statvfs``)."""
+
+
+class OsCalls:
+    """The machine's own."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Return a descriptor that child processes do not inherit."""
+        return os.open(path, flags, FILE_MODE)
+
+    def close(self, descriptor: int) -> None:
+        """Give the descriptor back."""
+        os.close(descriptor)
+
+    def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
+        """Append some of the bytes."""
+        return os.writev(descriptor, buffers)
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        """Return some of the bytes."""
+        return os.pread(descriptor, count, offset)
+
+    def size(self, descriptor: int) -> int:
+        """Return the file's length in bytes."""
+        return os.fstat(descriptor).st_size
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Set the file's length."""
+        os.ftruncate(descriptor, size_bytes)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Bring contents and length to the disk; on macOS through the drive's cache as well."""
+        if _FULLFSYNC is not None:
+            fcntl.fcntl(descriptor, _FULLFSYNC)
+        else:
+            os.fdatasync(descriptor)
+
+    def fsync(self, descriptor: int) -> None:
+        """Bring contents and names to the disk."""
+        if _FULLFSYNC is not None:
+            fcntl.fcntl(descriptor, _FULLFSYNC)
+        else:
+            os.fsync(descriptor)
+
+    def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
+        """Append in the kernel; read and write where it cannot."""
+        try:
+            return os.copy_file_range(source, target, count, offset)
+        except AttributeError:  # not Linux
+            return self._copied(source, offset, target, count)
+        except OSError as error:
+            if error.errno in _NO_COPY_RANGE:
+                return self._copied(source, offset, target, count)
+            raise
+
+    def _copied(self, source: int, offset: int, target: int, count: int) -> int:
+        data = os.pread(source, min(count, _COPY_BYTES), offset)
+        return os.write(target, data) if data else 0
+
+    def lock(self, descriptor: int) -> None:
+        """Take the lock, which ends with the descriptor."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Change a name."""
+        os.replace(old, new)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+        os.unlink(path)
+
+    def link(self, path: Path, new: Path) -> None:
+        """Give a file a second name."""
+        os.link(path, new)
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder with its parents."""
+        path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder."""
+        return os.listdir(folder)
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return what users without privileges can still write."""
+        stat = os.statvfs(folder)
+        return stat.f_bavail * stat.f_frsize
+
+
+class File:
+    """An open file. One owner at a time: nothing here is locked."""
+
+    __slots__ = ("_calls", "_descriptor", "path")
+
+    def __init__(self, calls: SystemCalls, path: Path, flags: int) -> None:
+        self._calls = calls
+        self._descriptor = calls.open(path, flags | os.O_CLOEXEC)
+        self.path = path
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all of it at the end, with one system call if the system takes it all."""
+        rest = [each for each in buffers if len(each)]
+        while rest:
+            try:
+                written = self._calls.writev(self._descriptor, rest[:_IOV_MAX])
+            except InterruptedError:
+                continue
+            if written <= 0:
+                raise OSError(errno.EIO, "nothing was written", str(self.path))
+            rest = _unwritten(rest, written)
+
+    def pread(self, count: int, offset: int) -> bytes:
+        """Return ``count`` bytes from ``offset``; fewer only where the file ends."""
+        parts: list[bytes] = []
+        while count > 0:
+            try:
+                part = self._calls.pread(self._descriptor, count, offset)
+            except InterruptedError:
+                continue
+            if not part:
+                break
+            parts.append(part)
+            count -= len(part)
+            offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def blocks(self, offset: int, block_bytes: int = _COPY_BYTES) -> Iterator[bytes]:
+        """Yield what the file holds from ``offset`` to its end."""
+        while block := self.pread(block_bytes, offset):
+            yield block
+            offset += len(block)
+
+    def size_bytes(self) -> int:
+        """Return the file's length."""
+        return self._calls.size(self._descriptor)
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to a length; durable after the next ``fdatasync``."""
+        self._calls.truncate(self._descriptor, size_bytes)
+
+    def append_from(self, source: File, offset: int, count: int) -> None:
+        """Append ``count`` bytes of another file without bringing them into this process.
+
+        Raises:
+            EOFError: ``source`` ends before.
+        """
+        while count > 0:
+            try:
+                copied = self._calls.copy_range(source.descriptor, offset, self._descriptor, count)
+            except InterruptedError:
+                continue
+            if copied <= 0:
+                raise EOFError(f"{source.path} ends {count} bytes too early")
+            offset += copied
+            count -= copied
+
+    def fdatasync(self) -> None:
+        """Make contents and length durable; see the module on what a failure means."""
+        self._calls.fdatasync(self._descriptor)
+
+    def fsync(self) -> None:
+        """Make the file durable as a whole."""
+        self._calls.fsync(self._descriptor)
+
+    def lock(self) -> None:
+        """Keep other processes out as long as this file is open.
+
+        Raises:
+            BlockingIOError: one is in.
+        """
+        self._calls.lock(self._descriptor)
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor, -1 after ``close``."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Give the descriptor back; a second time does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            self._calls.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _unwritten(buffers: list[Buffer], written: int) -> list[Buffer]:
+    """Return what is left after ``written`` bytes from the front."""
+    for index, buffer in enumerate(buffers):
+        if written < len(buffer):
+            return [memoryview(buffer)[written:], *buffers[index + 1 :]] if written else buffers[index:]  # fmt: skip
+        written -= len(buffer)
+    return []
+
+
+class Files:
+    """The file system, as far as stores need it."""
+
+    def __init__(self, calls: SystemCalls | None = None) -> None:
+        self._calls = OsCalls() if calls is None else calls
+
+    def create(self, path: Path) -> File:
+        """Make a file to append to.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
+        return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+
+    def create_copy(self, path: Path) -> File:
+        """Make a file for ``append_from``: the kernel does not copy into files that only append.
+
+        It must not be truncated, since it is written where the last write ended.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
+        return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+
+    def open_append(self, path: Path) -> File:
+        """Open a file that exists, to append to and to read."""
+        return File(self._calls, path, os.O_RDWR | os.O_APPEND)
+
+    def open_read(self, path: Path) -> File:
+        """Open a file that exists, to read."""
+        return File(self._calls, path, os.O_RDONLY)
+
+    def open_lock(self, path: Path) -> File:
+        """Open a file for its lock, made if it is not there."""
+        return File(self._calls, path, os.O_RDWR | os.O_CREAT)
+
+    def read(self, path: Path) -> bytes:
+        """Return all that a file holds."""
+        with self.open_read(path) as file:
+            return file.pread(file.size_bytes(), 0)
+
+    def write_new(self, path: Path, data: bytes) -> None:
+        """Put a whole small file in place: after a power cut it is there as a whole or not."""
+        draft = path.with_name(path.name + ".tmp")
+        if draft.name in self.names(draft.parent):
+            self.unlink(draft)
+        with self.create(draft) as file:
+            file.append([data])
+            file.fsync()
+        self.rename(draft, path)
+        self.fsync_dir(path.parent)
+
+    def fsync_dir(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
+        with File(self._calls, folder, os.O_RDONLY | os.O_DIRECTORY) as file:
+            file.fsync()
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Change a name; one that exists is replaced."""
+        self._calls.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+        self._calls.unlink(path)
+
+    def link(self, path: Path, new: Path) -> None:
+        """Give a file a second name."""
+        self._calls.link(path, new)
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder with its parents, for the owner alone, if it is not there."""
+        self._calls.mkdir(path)
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder, sorted."""
+        return sorted(self._calls.names(folder))
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return what can still be written on the folder's disk."""
+        return self._calls.free_bytes(folder)

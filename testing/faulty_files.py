@@ -1,0 +1,393 @@
+"""System calls that fail, forget and run full: a faulty disk for ``leveret.core.files``.
+
+::
+
+    disk = FaultyCalls(MemoryDisk(), random.Random(1))       # or OsCalls(): a real folder
+    files = Files(disk)
+    disk.fail("fdatasync", OSError(errno.EIO, "gone"), pattern="*.rdq")
+    disk.power_cut(lambda path: Fate.SCATTERED)              # and everything un-synced is at risk
+
+**What a power cut does.** Every file is known twice: as it was at its last sync, and the writes and
+truncations since. Every folder likewise: the names at its last ``fsync_dir``, and the changes since.
+At the cut each file meets a ``Fate``, and of each folder's changes of names, which are atomic, some
+arbitrary ones have reached the disk. All descriptors are dead then; the same object goes on as the
+disk of the machine that starts again.
+
+**Points.** A system call is a point, named as in ``SystemCalls``; ``fail`` picks it by name, pattern
+of the file's name, and count. The error may be any exception: an ``OSError`` for the code under test,
+``Crash`` for the test itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from leveret.core.files import Buffer, SystemCalls
+
+SECTOR_BYTES: Final = 512
+
+
+class Crash(BaseException):
+    """The process dies here. No ``except Exception`` catches it, as none catches a real one."""
+
+
+class Fate(enum.Enum):
+    """What becomes of a file's un-synced bytes."""
+
+    KEPT = "all reached the disk"
+    LOST = "none did"
+    CUT = "the first few did, by whatever count"
+    ZEROED = "the length reached the disk, the bytes did not"
+    SCATTERED = "some sectors did, in any order; the others are zero"
+
+
+Fates: TypeAlias = Callable[[Path], Fate]
+
+
+@dataclass(eq=False)
+class _Node:
+    """A file: as it is on the disk, and the appends and truncations (their length) since."""
+
+    durable: bytearray = field(default_factory=bytearray)
+    changes: list[bytes | int] = field(default_factory=list)
+
+    def settle(self) -> None:
+        self.durable = self.now()
+        self.changes.clear()
+
+    def now(self) -> bytearray:
+        image = bytearray(self.durable)
+        for change in self.changes:
+            _apply(image, change)
+        return image
+
+    def after_cut(self, fate: Fate, rng: random.Random) -> bytearray:
+        full, base = self.now(), bytearray(self.durable)
+        if fate is Fate.KEPT or not self.changes:
+            return full
+        if fate is Fate.LOST:
+            return base
+        same = _common_prefix(base, full)
+        if fate is Fate.CUT:
+            return full[: rng.randint(same, len(full))] if rng.random() < 0.9 else base
+        if fate is Fate.ZEROED:
+            return full[:same] + bytes(len(full) - same)
+        return self._scattered(full, same, rng)
+
+    def _scattered(self, full: bytearray, same: int, rng: random.Random) -> bytearray:
+        image = full[: rng.randint(same, len(full))]
+        for start in range(same - same % SECTOR_BYTES, len(image), SECTOR_BYTES):
+            first, end = max(start, same), min(start + SECTOR_BYTES, len(image))
+            if rng.random() < 0.5:
+                image[first:end] = bytes(end - first)
+        return image
+
+
+def _apply(image: bytearray, change: bytes | int) -> None:
+    if isinstance(change, int):
+        del image[change:]
+        image.extend(bytes(change - len(image)))
+    else:
+        image += change
+
+
+def _common_prefix(one: bytearray, other: bytearray) -> int:
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:
+        return shorter
+    return next(index for index in range(shorter) if one[index] != other[index])
+
+
+@dataclass
+class _Rename:
+    """One change of names in a folder: ``old`` goes, ``new`` comes; either may be missing."""
+
+    old: Path | None
+    new: Path | None
+    node: _Node
+
+    def apply(self, names: dict[Path, _Node]) -> None:
+        if self.old is not None:
+            names.pop(self.old, None)
+        if self.new is not None:
+            names[self.new] = self.node
+
+
+@dataclass
+class _Fault:
+    point: str
+    error: BaseException | None
+    pattern: str
+    after: int
+    times: int
+    delay_s: float
+
+
+class FaultyCalls:
+    """Implements ``leveret.core.files.SystemCalls`` over another one.
+
+    Args:
+        calls: where the files really are: ``MemoryDisk`` or ``OsCalls``. Only files made through
+            this object may be in the folders it is used on.
+        rng: decides about short writes and what a power cut leaves.
+        sleep: called with the seconds of ``delay``; the test's virtual time, or ``time.sleep``.
+    """
+
+    def __init__(
+        self,
+        calls: SystemCalls,
+        rng: random.Random,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        self.rng = rng
+        self.short_writes = 0.0  # the share of writes that stop early
+        self.interrupts = 0.0  # the share of reads and writes that a signal interrupts
+        self.seen: dict[str, int] = {}  # point -> how often it was reached
+        self._calls = calls
+        self._sleep = sleep
+        self._faults: list[_Fault] = []
+        self._nodes: dict[Path, _Node] = {}
+        self._durable_nodes: dict[Path, _Node] = {}
+        self._renames: list[_Rename] = []
+        self._open: dict[int, tuple[Path, _Node | None]] = {}
+        self._is_dead = False
+
+    # What a test asks for.
+
+    def fail(
+        self,
+        point: str,
+        error: BaseException,
+        pattern: str = "*",
+        after: int = 0,
+        times: int = 1,
+    ) -> None:
+        """Raise ``error`` at the point, ``times`` times, the first ``after`` times not counted."""
+        self._faults.append(_Fault(point, error, pattern, after, times, 0.0))
+
+    def delay(self, point: str, delay_s: float, pattern: str = "*", times: int = 1 << 60) -> None:
+        """Let the call take ``delay_s`` longer."""
+        self._faults.append(_Fault(point, None, pattern, 0, times, delay_s))
+
+    def heal(self) -> None:
+        """Take all faults and delays back."""
+        self._faults.clear()
+        self.short_writes = self.interrupts = 0.0
+
+    def kill(self) -> None:
+        """End the process that had the files open; what it wrote is in the page cache still."""
+        for descriptor in list(self._open):
+            self.close(descriptor)
+
+    def power_cut(self, fates: Fates | Fate = Fate.LOST, names: float | None = None) -> None:
+        """Cut the power and start the machine again.
+
+        Args:
+            fates: what becomes of each file's un-synced bytes.
+            names: the share of un-synced changes of names that reach the disk; None draws it.
+        """
+        self.kill()
+        self.heal()
+        share = self.rng.random() if names is None else names
+        for change in self._renames:
+            if self.rng.random() < share:
+                change.apply(self._durable_nodes)
+        self._renames.clear()
+        left = self._durable_nodes
+        for path in self._nodes:
+            self._calls.unlink(path)
+        images: dict[int, bytearray] = {}
+        for path, node in left.items():
+            if id(node) not in images:
+                fate = fates if isinstance(fates, Fate) else fates(path)
+                images[id(node)] = node.after_cut(fate, self.rng)
+            self._put(path, images[id(node)])
+        fresh = {id(node): _Node(images[id(node)]) for node in left.values()}
+        self._durable_nodes = {path: fresh[id(node)] for path, node in left.items()}
+        self._nodes = dict(self._durable_nodes)
+
+    def _put(self, path: Path, image: bytearray) -> None:
+        descriptor = self._calls.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        rest = memoryview(bytes(image))
+        while rest:
+            rest = rest[self._calls.writev(descriptor, [rest]) :]
+        self._calls.close(descriptor)
+
+    def damage(self, path: Path, change: Callable[[bytearray], None]) -> None:
+        """Change a file's durable bytes behind everybody's back; ``change`` does it in place."""
+        node = self._nodes[path]
+        node.settle()
+        change(node.durable)
+        self._calls.unlink(path)
+        self._put(path, node.durable)
+
+    def image(self, path: Path) -> bytes:
+        """Return what the file holds."""
+        return bytes(self._nodes[path].now())
+
+    def paths(self) -> list[Path]:
+        """Return every file's name, sorted."""
+        return sorted(self._nodes)
+
+    @property
+    def open_files(self) -> list[Path]:
+        """What is open, as long as it is open."""
+        return [path for path, _ in self._open.values()]
+
+    # System calls.
+
+    def _reach(self, point: str, path: Path) -> None:
+        self.seen[point] = self.seen.get(point, 0) + 1
+        for fault in self._faults:
+            if fault.point != point or not fnmatch(path.name, fault.pattern) or not fault.times:
+                continue
+            if fault.after:
+                fault.after -= 1
+                continue
+            fault.times -= 1
+            if fault.delay_s and self._sleep is not None:
+                self._sleep(fault.delay_s)
+            if fault.error is not None:
+                raise fault.error
+
+    def _interrupt(self) -> None:
+        if self.interrupts and self.rng.random() < self.interrupts:
+            raise InterruptedError("interrupted")
+
+    def open(self, path: Path, flags: int) -> int:
+        """Return a descriptor."""
+        self._reach("open", path)
+        descriptor = self._calls.open(path, flags)
+        node: _Node | None = None
+        if not flags & os.O_DIRECTORY:
+            if path not in self._nodes:
+                self._nodes[path] = _Node()
+                self._renames.append(_Rename(None, path, self._nodes[path]))
+            node = self._nodes[path]
+        self._open[descriptor] = (path, node)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Give the descriptor back; one of a process that was killed is gone already."""
+        if self._open.pop(descriptor, None) is not None:
+            self._calls.close(descriptor)
+
+    def _node(self, descriptor: int) -> tuple[Path, _Node]:
+        path, node = self._open.get(descriptor, (Path("closed"), None))
+        assert node is not None, f"{path} is not an open file"
+        return path, node
+
+    def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
+        """Append all, or less."""
+        path, node = self._node(descriptor)
+        self._reach("writev", path)
+        self._interrupt()
+        data = b"".join(buffers)
+        if len(data) > 1 and self.rng.random() < self.short_writes:
+            data = data[: self.rng.randrange(1, len(data))]
+        written = self._calls.writev(descriptor, [data])
+        node.changes.append(data[:written])
+        return written
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        """Return all, or less."""
+        path, _ = self._node(descriptor)
+        self._reach("pread", path)
+        self._interrupt()
+        if count > 1 and self.rng.random() < self.short_writes:
+            count = self.rng.randrange(1, count)
+        return self._calls.pread(descriptor, count, offset)
+
+    def size(self, descriptor: int) -> int:
+        """Return the file's length in bytes."""
+        self._node(descriptor)
+        return self._calls.size(descriptor)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Set the file's length."""
+        path, node = self._node(descriptor)
+        self._reach("truncate", path)
+        self._calls.truncate(descriptor, size_bytes)
+        node.changes.append(size_bytes)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Make the file's bytes durable."""
+        path, node = self._node(descriptor)
+        self._reach("fdatasync", path)
+        self._calls.fdatasync(descriptor)
+        node.settle()
+
+    def fsync(self, descriptor: int) -> None:
+        """Make the file's bytes, or the folder's names, durable."""
+        path, node = self._open[descriptor]
+        self._reach("fsync" if node is not None else "fsync_dir", path)
+        self._calls.fsync(descriptor)
+        if node is not None:
+            node.settle()
+            return
+        for change in self._in(path):
+            change.apply(self._durable_nodes)
+            self._renames.remove(change)
+
+    def _in(self, folder: Path) -> list[_Rename]:
+        return [
+            change
+            for change in self._renames
+            if folder in {each.parent for each in (change.old, change.new) if each is not None}
+        ]
+
+    def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
+        """Append some bytes of another file."""
+        path, node = self._node(target)
+        self._reach("copy_range", path)
+        self._interrupt()
+        if count > 1 and self.rng.random() < self.short_writes:
+            count = self.rng.randrange(1, count)
+        data = self._calls.pread(source, count, offset)
+        copied = self._calls.copy_range(source, offset, target, len(data)) if data else 0
+        node.changes.append(data[:copied])
+        return copied
+
+    def lock(self, descriptor: int) -> None:
+        """Take the file's lock."""
+        self._calls.lock(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Change a name."""
+        self._reach("rename", old)
+        self._calls.rename(old, new)
+        node = self._nodes[new] = self._nodes.pop(old)
+        self._renames.append(_Rename(old, new, node))
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name."""
+        self._reach("unlink", path)
+        self._calls.unlink(path)
+        self._renames.append(_Rename(path, None, self._nodes.pop(path)))
+
+    def link(self, path: Path, new: Path) -> None:
+        """Give a file a second name."""
+        self._reach("link", path)
+        self._calls.link(path, new)
+        self._nodes[new] = self._nodes[path]
+        self._renames.append(_Rename(None, new, self._nodes[path]))
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder; its own name is durable at once."""
+        self._calls.mkdir(path)
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the names in a folder."""
+        return self._calls.names(folder)
+
+    def free_bytes(self, folder: Path) -> int:
+        """Return the room that is left."""
+        self._reach("free_bytes", folder)
+        return self._calls.free_bytes(folder)
