@@ -189,7 +189,7 @@ class Access:
         self._granted.add(check)
         return True
 
-    # -- changes: they are made here at once; the caller writes the rows -----------------------
+    # -- changes: they are made here at once; the caller has the rows written -------------------
 
     def load(self, contents: Contents) -> None:
         """Take the rows of a store or of a definitions file over those that are there.
@@ -213,18 +213,11 @@ class Access:
         if isinstance(row, UserRow):
             self._put_user(row)
         elif isinstance(row, PermissionRow):
-            self._patterns[row.user, row.vhost] = {
-                CONFIGURE: _pattern(row.configure),
-                WRITE: _pattern(row.write),
-                READ: _pattern(row.read),
-            }
+            self._patterns[row.user, row.vhost] = patterns_of(row)
             self.permissions[row.user, row.vhost] = row
         else:
             key = (row.user, row.vhost, row.exchange)
-            self._topic_patterns[key] = {
-                WRITE: _topic_pattern(row.write, row),
-                READ: _topic_pattern(row.read, row),
-            }
+            self._topic_patterns[key] = patterns_of(row)
             self.topic_permissions[key] = row
         self._changed()
 
@@ -235,56 +228,55 @@ class Access:
         else:
             user.update(row)
 
-    def clear_permission(self, user: str, vhost: str) -> list[Row]:
-        """Take a permission away; return the rows to delete."""
-        row = self.permissions.pop((user, vhost), None)
-        self._patterns.pop((user, vhost), None)
-        self._changed()
-        return [row] if row is not None else []
+    def rows_of_user(self, name: str) -> list[Row]:
+        """Return a user's row and permissions: what goes with it."""
+        user = self.users.get(name)
+        rows: list[Row] = [user.row] if user is not None else []
+        return rows + self._permissions_where(lambda row: row.user == name)
 
-    def clear_topic_permission(
-        self, user: str, vhost: str, exchange: str | None = None
+    def rows_of_vhost(self, name: str) -> list[Row]:
+        """Return the permissions in a vhost: what goes with it."""
+        return self._permissions_where(lambda row: row.vhost == name)
+
+    def _permissions_where(
+        self, goes: Callable[[PermissionRow | TopicPermissionRow], bool]
     ) -> list[Row]:
-        """Take a topic permission away, or all of a user's in a vhost; return the rows to delete."""
-        return self._forget_topics(
-            lambda row: (
-                row.user == user
-                and row.vhost == vhost
-                and (exchange is None or row.exchange == exchange)
-            )
-        )
+        rows: list[Row] = [row for row in self.permissions.values() if goes(row)]
+        return rows + [row for row in self.topic_permissions.values() if goes(row)]
 
-    def delete_user(self, name: str) -> list[Row]:
-        """Forget a user with all permissions; return the rows to delete."""
-        gone: list[Row] = []
-        user = self.users.pop(name, None)
-        if user is not None:
-            gone.append(user.row)
-        for owner, vhost in [key for key in self.permissions if key[0] == name]:
-            gone += self.clear_permission(owner, vhost)
-        return gone + self._forget_topics(lambda row: row.user == name)
-
-    def delete_vhost(self, name: str) -> list[Row]:
-        """Forget all permissions of a vhost; return the rows to delete."""
-        gone: list[Row] = []
-        for owner, vhost in [key for key in self.permissions if key[1] == name]:
-            gone += self.clear_permission(owner, vhost)
-        return gone + self._forget_topics(lambda row: row.vhost == name)
-
-    def _forget_topics(self, is_doomed: Callable[[TopicPermissionRow], bool]) -> list[Row]:
-        gone: list[Row] = []
-        for key, row in list(self.topic_permissions.items()):
-            if is_doomed(row):
-                del self.topic_permissions[key], self._topic_patterns[key]
-                gone.append(row)
+    def remove(self, rows: Iterable[Row]) -> None:
+        """Forget users and permissions; those that are not there, and rows of other tables, are fine."""
+        for row in rows:
+            if isinstance(row, UserRow):
+                self.users.pop(row.name, None)
+            elif isinstance(row, PermissionRow):
+                self.permissions.pop((row.user, row.vhost), None)
+                self._patterns.pop((row.user, row.vhost), None)
+            elif isinstance(row, TopicPermissionRow):
+                self.topic_permissions.pop((row.user, row.vhost, row.exchange), None)
+                self._topic_patterns.pop((row.user, row.vhost, row.exchange), None)
         self._changed()
-        return gone
 
     def _changed(self) -> None:
         self._granted.clear()
         self.epoch += 1
         if self._on_change is not None:
             self._on_change()
+
+
+def patterns_of(row: PermissionRow | TopicPermissionRow) -> _Patterns:
+    """Return the expressions of a permission, by what they permit.
+
+    Raises:
+        PatternError: one of them is none.
+    """
+    if isinstance(row, TopicPermissionRow):
+        return {WRITE: _topic_pattern(row.write, row), READ: _topic_pattern(row.read, row)}
+    return {
+        CONFIGURE: _pattern(row.configure),
+        WRITE: _pattern(row.write),
+        READ: _pattern(row.read),
+    }
 
 
 def _pattern(text: str) -> re.Pattern[bytes]:

@@ -20,15 +20,19 @@ if TYPE_CHECKING:
     from leveret.metadata.tables import Row
 
 
-async def load(node: Node) -> None:
-    """Count the start; fill the node from its store, an empty one with the first rows before.
+async def load(node: Node, with_defaults: bool = True) -> None:
+    """Count the start; fill the node from its store.
+
+    Args:
+        node: a new one.
+        with_defaults: whether an empty store gets RabbitMQ's first rows.
 
     Raises:
         StoreError: the store cannot be read or written.
     """
     node.boot_epoch = node.store.next_boot_epoch()
     contents = node.store.load()
-    if not contents:
+    if not contents and with_defaults:
         rows = first_rows(node)
         await write(node, rows)
         for row in rows:

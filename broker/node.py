@@ -24,6 +24,7 @@ from leveret.amqp.errors import (
 )
 from leveret.broker import metadata_server
 from leveret.broker.access import Access, User
+from leveret.broker.kept import Kept
 from leveret.broker.metadata_server import Write
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
@@ -76,6 +77,8 @@ class Node:
         boot_epoch: how often a broker was started on this store.
         access: users and permissions.
         vhosts: by name.
+        kept: rows without effect yet.
+        admin_turn: held while an operator's change is checked, written and made.
         readers: open connections, by their reader.
         stopping: new sockets are refused, ends are expected.
         sockets: bound and listening; the listener works on duplicates of them.
@@ -90,6 +93,8 @@ class Node:
         self.boot_epoch = 0
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
+        self.kept = Kept()
+        self.admin_turn = asyncio.Lock()
         self.readers: dict[Ref, Reader] = {}
         self.stopping = False
         self.sockets: list[socket.socket] = []
@@ -253,6 +258,7 @@ class Node:
     def load(self, contents: Contents) -> None:
         """Make vhosts, exchanges, queues' entries and bindings from the stored rows."""
         self.access.load(contents)
+        self.kept.load(contents)
         for row in contents.vhosts:
             self.vhosts[row.name] = VHost(self, row.name)
         for parameter in contents.parameters:

@@ -89,8 +89,8 @@ class Admin(Protocol):
     async def export_definitions(self) -> Row:
         """Return RabbitMQ's definitions document."""
 
-    async def import_definitions(self, document: Row) -> None:
-        """Take RabbitMQ's definitions document in."""
+    async def import_definitions(self, document: Row) -> list[str]:
+        """Take RabbitMQ's definitions document in; return what was left out, a line each."""
 
 
 VERBS: dict[str, tuple[str, ...]] = {

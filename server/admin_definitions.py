@@ -1,153 +1,144 @@
 """Definitions of a running broker: everything it was told to keep, out and in.
 
-An import makes what is missing, in the order vhosts, users, permissions, limits, policies, exchanges,
+An import is worked out and checked as a whole (``server/definitions_plan.py``), written in one
+transaction, and then made, in RabbitMQ's order: vhosts, users, permissions, limits, policies, exchanges,
 queues, bindings. Users, permissions, policies and limits replace what is there; exchanges and queues
-that are there stay as they are, as in RabbitMQ.
+that are there stay as they are, as in RabbitMQ. Before the broker's tree runs nothing is started: the
+tree does it.
+
+Clients go on meanwhile, so one may make or delete what the file names between the writing and the
+making; then what the client did holds, and the row is taken back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.signals import CallExit, CallFailed
-from leveret.amqp.errors import ProtocolError
-from leveret.broker import bootstrap, queue_arguments
-from leveret.broker.patterns import compile_pattern
+from leveret.amqp.errors import InternalError, NotFound
+from leveret.broker import bootstrap
+from leveret.broker.node import VHOSTS
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps
-from leveret.broker.vhosts import VHost
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import VHOST_LIMITS, export_definitions, parse_definitions
-from leveret.metadata.tables import (
-    BindingRow,
-    Contents,
-    ExchangeRow,
-    ParameterRow,
-    QueueRow,
-    Row,
-    VhostRow,
-)
-from leveret.routing.exchange import Exchange, is_type
+from leveret.metadata.definitions import export_definitions, parsed_rows
+from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.server.admin import RefusedError
+from leveret.server.admin_part import sliced
+from leveret.server.definitions_plan import ORDER, Plan, described
 
 if TYPE_CHECKING:
     from leveret.broker.node import Node
-    from leveret.server.kept import Kept
+    from leveret.broker.vhosts import VHost
+
+log = logging.getLogger(__name__)
+
+NOTICES_MAX: Final = 50
+QUEUES_AT_ONCE: Final = 50
 
 
 class Definitions:
     """Export and import for one node."""
 
-    def __init__(self, node: Node, kept: Kept) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._kept = kept
 
-    def export(self) -> dict[str, Any]:
+    async def export(self) -> dict[str, Any]:
         """Return RabbitMQ's document; exclusive queues are left out."""
-        node, contents = self._node, self._kept.contents()
+        node, contents = self._node, self._node.kept.contents()
         contents.users = [user.row for user in node.access.users.values()]
         contents.permissions = list(node.access.permissions.values())
         contents.topic_permissions = list(node.access.topic_permissions.values())
-        for vhost in node.vhosts.values():
-            _add_topology(contents, vhost)
+        for vhost in list(node.vhosts.values()):
+            await _add_topology(contents, vhost)
         return export_definitions(contents)
 
-    async def take(self, document: dict[str, Any]) -> None:
+    async def take(self, document: dict[str, Any]) -> list[str]:
         """Import a document.
 
+        Returns:
+            What was left out or has no effect, a line each.
+
         Raises:
-            RefusedError: it cannot be read, or names what cannot be made.
+            RefusedError: it cannot be read, or names what cannot be made; nothing is changed.
+            StoreError: the disk refuses; likewise.
         """
+        async with self._node.admin_turn:
+            plan = await self._planned(document)
+            await bootstrap.write(self._node, plan.rows())
+            await self._make(plan)
+        notices = plan.notices
+        if len(notices) > NOTICES_MAX:
+            notices[NOTICES_MAX:] = [f"and {len(notices) - NOTICES_MAX} more like these"]
+        for notice in notices:
+            log.warning("definitions: %s", notice)
+        return notices
+
+    async def _planned(self, document: dict[str, Any]) -> Plan:
+        contents, plan = Contents(), Plan(self._node)
         try:
-            contents = parse_definitions(document, lambda: os.urandom(4))
+            async for row in sliced(parsed_rows(document, lambda: os.urandom(4))):
+                contents.add(row)
         except ConfigError as error:
             raise RefusedError(str(error)) from error
-        self._check(contents)
-        for vhost in contents.vhosts:
-            await self.add_vhost(vhost)
-        await self._take_settings(contents)
-        for exchange in contents.exchanges:
-            await self._add_exchange(exchange)
-        for queue in contents.queues:
-            await self._add_queue(queue)
-        for binding in contents.bindings:
-            await self._bind(binding)
+        for table in ORDER:
+            async for row in sliced(contents.table(table)):
+                plan.add(row)
+        plan.finish()
+        return plan
 
-    async def add_vhost(self, row: VhostRow) -> None:
-        """Make a vhost and start it; one that exists only gets the new description."""
+    # Making it.
+
+    async def _make(self, plan: Plan) -> None:
+        self._make_settings(plan)
+        starts = self._node.runtime.whereis(VHOSTS) is not None
+        if starts:
+            await self._start_vhosts(plan)
+        lost = self._add_exchanges(plan)
+        lost += [
+            row
+            async for row in sliced(plan.queues.values(), QUEUES_AT_ONCE)
+            if not await self._add_queue(row, starts, plan)
+        ]
+        lost += [row async for row in sliced(plan.bindings) if not self._bind(row)]
+        self._take_back(lost)
+
+    def _make_settings(self, plan: Plan) -> None:
         node = self._node
-        self._kept.put(row)
-        is_new = row.name not in node.vhosts
-        if is_new:
-            node.vhosts[row.name] = VHost(node, row.name)
-        await bootstrap.write(node, [row])
-        if is_new:
-            await self._start_vhost(row.name)
+        for row in plan.access:
+            node.access.put(row)
+        for kept in plan.kept:
+            node.kept.put(kept)
+        node.vhosts.update(plan.new_vhosts)
+        for name, limits in plan.limits.items():
+            node.vhosts[name].limits = limits
 
-    async def _start_vhost(self, name: str) -> None:
-        try:
-            await bootstrap.start_vhost(self._node, name)
-        except CallExit as error:
-            raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
+    def _add_exchanges(self, plan: Plan) -> list[Row]:
+        """Add the exchanges; return the rows of those that are there."""
+        there: list[Row] = []
+        for row, exchange in plan.exchanges.values():
+            topology = self._node.vhosts[row.vhost].topology
+            if row.name in topology.exchanges:
+                there.append(row)
+            else:
+                topology.add_exchange(exchange)
+        return there
 
-    def _check(self, contents: Contents) -> None:
-        """Refuse what names a missing vhost or an unknown type before anything is changed."""
-        vhosts = self._node.vhosts.keys() | {row.name for row in contents.vhosts}
-        lists: list[list[Any]] = [contents.permissions, contents.topic_permissions]
-        lists += [contents.exchanges, contents.queues, contents.bindings, contents.policies]
-        for row in (row for rows in lists for row in rows):
-            if row.vhost not in vhosts:
-                raise RefusedError(f"Virtual host {row.vhost} does not exist")
-        for exchange in contents.exchanges:
-            if not is_type(exchange.type):
-                raise RefusedError(f"unknown exchange type '{exchange.type}'")
-        try:
-            for queue in contents.queues:
-                queue_arguments.check(
-                    queue.arguments, queue.vhost, queue.name, durable=queue.durable
-                )
-            _check_patterns(contents)
-        except (ProtocolError, ConfigError) as error:
-            raise RefusedError(str(error)) from error
+    async def _start_vhosts(self, plan: Plan) -> None:
+        for name in plan.new_vhosts:
+            try:
+                await bootstrap.start_vhost(self._node, name)
+            except CallExit as error:
+                plan.notices.append(f"vhost '{name}' did not start: {error.reason}")
 
-    async def _take_settings(self, contents: Contents) -> None:
-        self._node.access.load(contents)
-        rows: list[Row] = [*contents.users, *contents.permissions, *contents.topic_permissions]
-        kept: list[Row] = [*contents.policies, *contents.parameters, *contents.global_parameters]
-        for row in kept:
-            self._kept.put(row)
-            self._take_limits(row)
-        await bootstrap.write(self._node, rows + kept)
-
-    def _take_limits(self, row: Row) -> None:
-        if isinstance(row, ParameterRow) and row.component == VHOST_LIMITS:
-            vhost = self._node.vhosts.get(row.vhost)
-            if vhost is not None:
-                vhost.limits = dict(row.value)
-
-    async def _add_exchange(self, row: ExchangeRow) -> None:
-        topology = self._node.vhosts[row.vhost].topology
-        if row.name in topology.exchanges:
-            return
-        topology.add_exchange(
-            Exchange(
-                row.name,
-                row.type,
-                durable=row.durable,
-                auto_delete=row.auto_delete,
-                internal=row.internal,
-                arguments=row.arguments,
-            )
-        )
-        if row.durable:
-            await bootstrap.write(self._node, [row])
-
-    async def _add_queue(self, row: QueueRow) -> None:
+    async def _add_queue(self, row: QueueRow, starts: bool, plan: Plan) -> bool:
+        """Register and start a queue; return whether it was not there."""
         vhost = self._node.vhosts[row.vhost]
         if row.name in vhost.topology.queues:
-            return
+            return False
         entry = QueueEntry(
             row.vhost,
             row.name,
@@ -156,43 +147,56 @@ class Definitions:
             arguments=row.arguments,
             on_deleted=vhost.queue_deleted,
         )
-        await self._run(vhost.add_queue(entry, row.user))
+        vhost.register(entry)
+        if starts:
+            try:
+                await self._run(vhost.start_queue(entry))
+            except InternalError:
+                plan.notices.append(f"{described(row)} did not start")
+        return True
 
-    async def _bind(self, row: BindingRow) -> None:
-        vhost = self._node.vhosts[row.vhost]
-        if not row.source:
-            return  # the default exchange's are implicit
+    def _bind(self, row: BindingRow) -> bool:
+        """Bind, and return whether it could be done."""
+        topology = self._node.vhosts[row.vhost].topology
         try:
-            made = vhost.topology.bind(
-                row.source, row.kind, row.destination, row.routing_key, row.arguments
-            )
-        except ProtocolError as error:
-            raise RefusedError(str(error)) from error
-        if made is not None and made.is_durable:
-            await bootstrap.write(self._node, [row])
+            topology.bind(row.source, row.kind, row.destination, row.routing_key, row.arguments)
+        except NotFound:
+            return False
+        return True
+
+    def _take_back(self, lost: list[Row]) -> None:
+        """Delete the rows of what clients made otherwise, or took away the ends of, meanwhile.
+
+        A durable one that a client has declared is on disk as the client's.
+        """
+        doomed: list[Row] = []
+        for row in lost:
+            if isinstance(row, BindingRow):
+                doomed.append(row)
+            elif isinstance(row, ExchangeRow | QueueRow):
+                topology = self._node.vhosts[row.vhost].topology
+                there = topology.exchanges if isinstance(row, ExchangeRow) else topology.queues
+                if not getattr(there.get(row.name), "durable", False):
+                    doomed.append(row)
+        if doomed:
+            self._node.write_later([], doomed)
 
     async def _run(self, steps: Steps) -> Any:
         """Run a script of the broker from outside the actors."""
+        value: Any = None
         try:
-            return await self._steps(steps)
+            while True:
+                effect = steps.send(value)
+                if isinstance(effect, Ask):
+                    value = await self._ask(effect)
+                else:
+                    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                    effect.register(future.set_result)
+                    value = await future
+        except StopIteration as end:
+            return end.value
         finally:
             steps.close()  # when this task is cancelled
-
-    async def _steps(self, steps: Steps) -> Any:
-        value: Any = None
-        while True:
-            try:
-                effect = steps.send(value)
-            except StopIteration as end:
-                return end.value
-            except ProtocolError as error:
-                raise RefusedError(str(error)) from error
-            if isinstance(effect, Ask):
-                value = await self._ask(effect)
-            else:
-                future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                effect.register(future.set_result)
-                value = await future
 
     async def _ask(self, ask: Ask) -> Any:
         try:
@@ -201,17 +205,8 @@ class Definitions:
             return CallFailed(error.reason)
 
 
-def _check_patterns(contents: Contents) -> None:
-    for permission in contents.permissions:
-        for pattern in (permission.configure, permission.write, permission.read):
-            compile_pattern(pattern)
-    for topic in contents.topic_permissions:
-        for pattern in (topic.write, topic.read):
-            compile_pattern(pattern)
-
-
-def _add_topology(contents: Contents, vhost: VHost) -> None:
-    for exchange in vhost.topology.exchanges.values():
+async def _add_topology(contents: Contents, vhost: VHost) -> None:
+    for exchange in list(vhost.topology.exchanges.values()):
         contents.add(
             ExchangeRow(
                 vhost.name,
@@ -224,14 +219,15 @@ def _add_topology(contents: Contents, vhost: VHost) -> None:
             )
         )
     exclusive: set[str] = set()
-    for entry in vhost.topology.queues.values():
+    bindings = vhost.topology.bindings()
+    async for entry in sliced(list(vhost.topology.queues.values())):
         if entry.exclusive is not None:
             exclusive.add(entry.name)
             continue
         contents.add(
             QueueRow(vhost.name, entry.name, entry.durable, entry.auto_delete, entry.arguments)
         )
-    for each in vhost.topology.bindings():
+    async for each in sliced(bindings):
         if each.kind == "queue" and each.destination in exclusive:
             continue
         contents.add(

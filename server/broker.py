@@ -29,10 +29,12 @@ from leveret.broker.node import Node
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.tree import BrokerSup
 from leveret.core.clock import Clock
-from leveret.core.errors import LeveretError
+from leveret.core.errors import ConfigError, LeveretError
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
+from leveret.server.admin import RefusedError
 from leveret.server.config import Address, Config
+from leveret.server.definitions_file import read_definitions
 from leveret.server.process import DataDirectory, address_of, bind
 from leveret.supervisors.spec import ChildSpec
 
@@ -93,6 +95,7 @@ class Broker:
         Raises:
             StoreError: the data directory or its metadata cannot be used.
             AddressUnavailableError: an address cannot be bound.
+            ConfigError: the definitions file cannot be read, or names what cannot be made.
             BrokerFailedError: the supervision tree did not start.
         """
         try:
@@ -103,6 +106,7 @@ class Broker:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
+        definitions = self._read_definitions()
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)
         self._sockets = bind(self.config.listen)
@@ -111,7 +115,7 @@ class Broker:
         self.runtime = Runtime(self._clock, loop)
         self.node = Node(self.runtime, self._settings(), self._store)
         self.node.sockets = self._sockets
-        await bootstrap.load(self.node)
+        await self._load(definitions)
         await self._start_tree(loop)
         if self._directory is not None:
             await self._open_control(self._directory)
@@ -122,6 +126,29 @@ class Broker:
             return MemoryStore(loop.call_soon)
         self.node_id = self._directory.node_id
         return MetadataStore(self._directory.path / "metadata", loop.call_soon_threadsafe)
+
+    def _read_definitions(self) -> dict[str, Any] | None:
+        file = self.config.load_definitions
+        try:
+            return read_definitions(str(file)) if file is not None else None
+        except RefusedError as error:
+            raise ConfigError(str(error)) from error
+
+    async def _load(self, definitions: dict[str, Any] | None) -> None:
+        """Fill the node from its store and the definitions file, before anything runs.
+
+        Who gives a file gets neither the default user nor the default vhost, as in RabbitMQ.
+        """
+        await bootstrap.load(self.node, with_defaults=definitions is None)
+        if definitions is None:
+            return
+        from leveret.server.admin_definitions import Definitions  # noqa: PLC0415 - seldom needed
+
+        try:
+            await Definitions(self.node).take(definitions)
+        except RefusedError as error:
+            file = self.config.load_definitions
+            raise ConfigError(f"definitions file {file}: {error}") from error
 
     async def _start_tree(self, loop: asyncio.AbstractEventLoop) -> None:
         started: asyncio.Future[StartResult] = loop.create_future()

@@ -91,8 +91,8 @@ class Config:
         default_user_tags: its tags.
         default_permissions: its configure, write and read patterns.
         default_vhost: made in an empty data directory.
-        load_definitions: a definitions file that ``leveret serve`` imports at every start, before it
-            says that it is ready.
+        load_definitions: a definitions file that is imported at every start, before clients can
+            connect. With one, an empty data directory gets no default user and no default vhost.
         loopback_users: users that may log in only from this machine.
         product: what server-properties call the broker. kombu switches its prefetch semantics on
             exactly ``RabbitMQ`` and a version of at least 3.3.

@@ -119,6 +119,9 @@ class ControlServer:
             return {"ok": await getattr(self._admin, verb)(**arguments)}
         except RefusedError as error:
             return {"refused": str(error)}
+        except LeveretError as error:  # the disk, mostly
+            log.error("control request failed error=%s", error)
+            return {"failed": str(error)}
         except Exception as error:
             log.exception("control request failed")
             return {"failed": f"{type(error).__name__}: {error}"}

@@ -13,12 +13,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from leveret.core.errors import LeveretError
 from leveret.server import formats
 from leveret.server.admin import RefusedError
+from leveret.server.definitions_file import read_definitions
 
 Options: TypeAlias = argparse.Namespace
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Any]
@@ -307,30 +307,10 @@ def _export(_command: Command, options: Options, ask: Ask) -> str | None:
     return None
 
 
-def _import(_command: Command, options: Options, ask: Ask) -> Any:
-    return ask("import_definitions", {"document": read_definitions(options.file)})
-
-
-def read_definitions(file: str | None) -> dict[str, Any]:
-    """Read a definitions document; None or ``-`` is standard input.
-
-    Raises:
-        RefusedError: it cannot be read, or is no JSON object.
-    """
-    try:
-        source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")
-        document = json.loads(source)
-    except FileNotFoundError as error:
-        raise RefusedError(f"Bad argument: File {file} does not exist") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError(f"cannot read {file}: {error}") from error
-    except ValueError as error:
-        raise RefusedError(
-            f"Failed to deserialise input (format: JSON) (error: {error})"
-        ) from error
-    if not isinstance(document, dict):
-        raise RefusedError("Failed to deserialise input (format: JSON) (error: not an object)")
-    return document
+def _import(_command: Command, options: Options, ask: Ask) -> None:
+    document = read_definitions(options.file)
+    for notice in ask("import_definitions", {"document": document}) or ():
+        print(f"Warning: {notice}", file=sys.stderr)
 
 
 _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {

@@ -19,11 +19,9 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.core import log as logs
 from leveret.core.errors import ConfigError, StoreError
-from leveret.server import conf_file, ctl
-from leveret.server.admin import RefusedError
+from leveret.server import conf_file
 from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.config import Config
-from leveret.server.node_admin import NodeAdmin
 from leveret.server.process import AddressUnavailableError
 
 log = logging.getLogger(__name__)
@@ -62,9 +60,8 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     except OSError as error:
         raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
     try:
-        document = _definitions(config)
-        asyncio.run(_serve(config, document))
-    except (StoreError, RefusedError) as error:
+        asyncio.run(_serve(config))
+    except StoreError as error:
         return _fail(EX_CONFIG, error)
     except AddressUnavailableError as error:
         return _fail(EX_UNAVAILABLE, error)
@@ -75,19 +72,13 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     return 0
 
 
-def _definitions(config: Config) -> dict[str, Any]:
-    return ctl.read_definitions(str(config.load_definitions)) if config.load_definitions else {}
-
-
-async def _serve(config: Config, definitions: dict[str, Any]) -> None:
+async def _serve(config: Config) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, stop, loop, number)
     _tune_interpreter()
     async with Broker(config) as broker:
-        if definitions:
-            await NodeAdmin(broker).import_definitions(definitions)
         gc.freeze()
         first = broker.addresses[0]
         print(

@@ -260,52 +260,6 @@ def _sorted(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ({"users": [{}]}, "users[0] has no 'password_hash'"),
-        ({"queues": [{"name": "q", "vhost": "v"}]}, "Virtual host v does not exist"),
-        (
-            {"exchanges": [{"name": "x", "vhost": "/", "type": "nope"}]},
-            "unknown exchange type 'nope'",
-        ),
-        (
-            {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-expires": 0}}]},
-            "PRECONDITION_FAILED - invalid arg 'x-expires' for queue 'q' in vhost '/'",
-        ),
-        (
-            {
-                "bindings": [
-                    {
-                        "vhost": "/",
-                        "source": "nope",
-                        "destination": "q",
-                        "destination_type": "queue",
-                    }
-                ]
-            },
-            "NOT_FOUND - no ",
-        ),
-        (
-            {
-                "users": [{"name": "u", "password_hash": "", "tags": []}],
-                "permissions": [
-                    {"user": "u", "vhost": "/", "configure": "(", "write": "", "read": ""}
-                ],
-            },
-            "invalid regular expression '('",
-        ),
-    ],
-)
-async def test_definitions_that_cannot_be_are_refused(
-    admin: NodeAdmin, document: dict[str, Any], said: str
-) -> None:
-    before = await admin.export_definitions()
-
-    assert (await refusal(admin.import_definitions(document))).startswith(said)
-    assert await admin.export_definitions() == before
-
-
-@pytest.mark.parametrize(
     "options",
     [
         ["-C", "2000", "-s", "1024", "-q", "50", "-u", "q"],

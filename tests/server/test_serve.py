@@ -184,11 +184,13 @@ def test_a_bad_address_exits_78_with_one_line(tmp_path: Path) -> None:
 def test_rabbitmqs_configuration_file_takes_effect(tmp_path: Path) -> None:
     definitions = {
         "vhosts": [{"name": "/"}],
+        "users": [{"name": "hare", "password": "form"}],
+        "permissions": [{"user": "hare", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"}],
         "queues": [{"vhost": "/", "name": "kept", "durable": True, "auto_delete": False, "arguments": {}}],
     }  # fmt: skip
     (tmp_path / "d.json").write_text(json.dumps(definitions))
     (tmp_path / "rabbitmq.conf").write_text(
-        "listeners.tcp.1 = 127.0.0.1:0\ndefault_user = hare\ndefault_pass = form\n"
+        "listeners.tcp.1 = 127.0.0.1:0\n"
         "heartbeat = 33\nframe_max = 8192\nchannel_max = 7\nload_definitions = d.json\n"
         "log.console.level = warning\nnum_acceptors.tcp = 10\n"
     )

@@ -1,0 +1,62 @@
+"""Rows that the node keeps but does not work with yet: vhosts' texts, policies, parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from leveret.metadata.tables import (
+    Contents,
+    GlobalParameterRow,
+    Key,
+    ParameterRow,
+    PolicyRow,
+    Row,
+    VhostRow,
+)
+
+_TABLES: Final = (VhostRow, PolicyRow, ParameterRow, GlobalParameterRow)
+
+
+class Kept:
+    """The rows of these tables, by class and key; rows of other tables are nothing to it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[type[Row], Key], Row] = {}
+
+    def load(self, contents: Contents) -> None:
+        """Take what the store holds."""
+        for kind in _TABLES:
+            for row in contents.table(kind):
+                self.put(row)
+
+    def contents(self) -> Contents:
+        """Return all of them."""
+        contents = Contents()
+        for row in self._rows.values():
+            contents.add(row)
+        return contents
+
+    def vhost(self, name: str) -> VhostRow:
+        """Return a vhost's row."""
+        row = self._rows.get((VhostRow, (name,)))
+        return row if isinstance(row, VhostRow) else VhostRow(name)
+
+    def rows_of_vhost(self, name: str) -> list[Row]:
+        """Return a vhost's row and what belongs to it."""
+        return [row for row in self._rows.values() if _vhost_of(row) == name]
+
+    def put(self, row: Row) -> None:
+        """Take note of a row that has been written."""
+        self._rows[type(row), row.key] = row
+
+    def remove(self, rows: Iterable[Row]) -> None:
+        """Forget rows; those it does not have are fine."""
+        for row in rows:
+            self._rows.pop((type(row), row.key), None)
+
+
+def _vhost_of(row: Row) -> str | None:
+    if isinstance(row, VhostRow):
+        return row.name
+    return row.vhost if isinstance(row, PolicyRow | ParameterRow) else None

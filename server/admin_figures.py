@@ -1,0 +1,84 @@
+"""Asking many queues for their figures, beside the clients that use them.
+
+Each queue is asked by a mail of its own and answers in its own turn; a slice of them at a time, so that
+neither the asking nor the answering holds the loop up. One timer serves a slice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.calls import Answer, From, Request
+from leveret.broker.mail import Info
+from leveret.server import admin_rows
+from leveret.server.admin import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leveret.actors.runtime import Runtime
+    from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.vhosts import VHost
+
+ASKED_AT_ONCE: Final = 100
+ASK_S: Final = 5.0
+COUNTS: Final = ("messages_ready", "messages_unacknowledged", "consumers")
+
+
+async def queue_rows(
+    runtime: Runtime, vhosts: Iterable[VHost], items: tuple[str, ...] = ()
+) -> list[Row]:
+    """Return a row for every queue of some vhosts.
+
+    Args:
+        runtime: where they run.
+        vhosts: whose queues.
+        items: the figures to ask for; none are all.
+
+    Returns:
+        A queue that ends while it is asked, or does not answer within ``ASK_S``, has no figures; its
+        state says why.
+    """
+    entries = [entry for vhost in vhosts for entry in vhost.topology.queues.values()]
+    rows: list[Row] = []
+    for start in range(0, len(entries), ASKED_AT_ONCE):
+        some = entries[start : start + ASKED_AT_ONCE]
+        for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
+            rows.append(admin_rows.queue(entry, figures) | {"vhost": entry.vhost_name})
+        await asyncio.sleep(0)
+    return rows
+
+
+async def _figures(
+    runtime: Runtime, entries: list[QueueEntry], items: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    loop = asyncio.get_running_loop()
+    waiting: list[asyncio.Future[Any] | None] = []
+    watches = []
+    for entry in entries:
+        if entry.ref is None or not entry.is_running:
+            waiting.append(None)
+            continue
+        future: asyncio.Future[Any] = loop.create_future()
+        answer = Answer(future)
+        watches.append(runtime.watch(entry.ref, _no_figures(answer)))
+        runtime.send(entry.ref, Request(From(answer), Info(items)))
+        waiting.append(future)
+    timer = runtime.clock.call_later(ASK_S, _give_up, waiting)
+    try:
+        return [await each if each is not None else {} for each in waiting]
+    finally:
+        timer.cancel()
+        for watch in watches:
+            runtime.demonitor(watch)
+
+
+def _no_figures(answer: Answer) -> Callable[[object], None]:
+    return lambda _: answer.give({})
+
+
+def _give_up(waiting: list[asyncio.Future[Any] | None]) -> None:
+    for future in waiting:
+        if future is not None and not future.done():
+            future.set_result({})

@@ -1,0 +1,119 @@
+"""The operator's view of users and permissions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leveret.broker import bootstrap
+from leveret.broker.access import LoginRefused, patterns_of
+from leveret.broker.patterns import PatternError
+from leveret.metadata.passwords import SALT_BYTES, hash_password
+from leveret.metadata.tables import PermissionRow, UserRow
+from leveret.server.admin import RefusedError, Row
+from leveret.server.admin_part import AdminPart, user_of
+
+if TYPE_CHECKING:
+    from leveret.metadata.tables import Row as StoredRow
+
+
+class UserAdmin(AdminPart):
+    """Users and permissions of one node."""
+
+    async def add_user(self, name: str, password: str) -> None:
+        """Make a user."""
+        async with self._node.admin_turn:
+            if name in self._node.access.users:
+                raise RefusedError(f'User "{name}" already exists')
+            if not name:
+                raise RefusedError("user name is empty")
+            await self._put(UserRow(name, _hashed(password)))
+
+    async def change_password(self, name: str, password: str) -> None:
+        """Set a password."""
+        async with self._node.admin_turn:
+            row = replace(self._user(name), password_hash=_hashed(password))
+            await self._put(replace(row, hashing_algorithm=UserRow("").hashing_algorithm))
+
+    async def delete_user(self, name: str) -> None:
+        """Delete a user and close its connections."""
+        async with self._node.admin_turn:
+            self._user(name)
+            await self._remove(self._node.access.rows_of_user(name))
+            self._close_where(lambda each: user_of(each) == name, f"user '{name}' is deleted")
+
+    async def set_user_tags(self, name: str, tags: list[str]) -> None:
+        """Replace tags."""
+        async with self._node.admin_turn:
+            await self._put(replace(self._user(name), tags=tags))
+
+    async def authenticate_user(self, name: str, password: str) -> None:
+        """Check a password."""
+        try:
+            self._node.access.authenticate(name, password, "PLAIN", from_loopback=True)
+        except LoginRefused as error:
+            text = f'Error: failed to authenticate user "{name}"\n{error.reason}'
+            raise RefusedError(text) from error
+
+    async def list_users(self) -> list[Row]:
+        """Return users and tags."""
+        users = self._node.access.users.values()
+        return [{"user": user.name, "tags": list(user.row.tags)} for user in users]
+
+    async def set_permissions(
+        self, vhost: str, user: str, configure: str, write: str, read: str
+    ) -> None:
+        """Give permissions."""
+        row = PermissionRow(user, vhost, configure, write, read)
+        async with self._node.admin_turn:
+            self._check_user_and_vhost(user, vhost)
+            try:
+                patterns_of(row)
+            except PatternError as error:
+                raise RefusedError(str(error)) from error
+            await self._put(row)
+
+    async def clear_permissions(self, vhost: str, user: str) -> None:
+        """Take permissions away."""
+        async with self._node.admin_turn:
+            self._check_user_and_vhost(user, vhost)
+            row = self._node.access.permissions.get((user, vhost))
+            if row is not None:
+                await self._remove([row])
+
+    async def list_permissions(self, vhost: str) -> list[Row]:
+        """Return the permissions on a vhost."""
+        self._vhost(vhost)
+        rows = self._node.access.permissions.values()
+        return [{"user": row.user, **_patterns(row)} for row in rows if row.vhost == vhost]
+
+    async def list_user_permissions(self, user: str) -> list[Row]:
+        """Return the permissions of a user."""
+        self._user(user)
+        rows = self._node.access.permissions.values()
+        return [{"vhost": row.vhost, **_patterns(row)} for row in rows if row.user == user]
+
+    def _check_user_and_vhost(self, user: str, vhost: str) -> None:
+        if user not in self._node.access.users:
+            raise RefusedError(f"User {user} does not exist")
+        if vhost not in self._node.vhosts:
+            raise RefusedError(f"Virtual host {vhost} does not exist")
+
+    async def _put(self, row: UserRow | PermissionRow) -> None:
+        await bootstrap.write(self._node, [row])
+        self._node.access.put(row)
+
+    async def _remove(self, rows: list[StoredRow]) -> None:
+        await bootstrap.write(self._node, [], rows)
+        self._node.access.remove(rows)
+
+
+def _hashed(password: str) -> bytes:
+    if not password:
+        return b""  # as in RabbitMQ: a user that never logs in with a password
+    return hash_password(password.encode("utf-8", "surrogateescape"), os.urandom(SALT_BYTES))
+
+
+def _patterns(row: PermissionRow) -> Row:
+    return {"configure": row.configure, "write": row.write, "read": row.read}

@@ -1,0 +1,99 @@
+"""The operator's view of vhosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.actors.ref import Ref
+from leveret.actors.signals import CallExit
+from leveret.broker import bootstrap
+from leveret.broker.node import VHOSTS
+from leveret.broker.vhosts import VHost
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
+from leveret.server.admin import RefusedError, Row
+from leveret.server.admin_part import AdminPart, vhost_of
+from leveret.supervisors.driver import label_of
+from leveret.supervisors.requests import TerminateChild, WhichChildren
+
+if TYPE_CHECKING:
+    from leveret.metadata.tables import Row as StoredRow
+
+
+class VhostAdmin(AdminPart):
+    """The vhosts of one node."""
+
+    async def add_vhost(self, name: str) -> None:
+        """Make a vhost; one that cannot be started is not made."""
+        if not name:
+            raise RefusedError("vhost name is empty")
+        node = self._node
+        async with node.admin_turn:
+            if name in node.vhosts:
+                return
+            row = VhostRow(name)
+            await bootstrap.write(node, [row])
+            node.kept.put(row)
+            node.vhosts[name] = VHost(node, name)
+            try:
+                await bootstrap.start_vhost(node, name)
+            except CallExit as error:
+                del node.vhosts[name]
+                node.kept.remove([row])
+                await bootstrap.write(node, [], [row])
+                raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
+
+    async def delete_vhost(self, name: str) -> None:
+        """Delete a vhost: its rows, then its connections and its actors."""
+        node = self._node
+        async with node.admin_turn:
+            vhost = self._vhost(name)
+            rows = self._rows_of(vhost)
+            await bootstrap.write(node, [], rows)
+            del node.vhosts[name]
+            node.access.remove(rows)
+            node.kept.remove(rows)
+            self._close_where(lambda each: vhost_of(each) == name, f"vhost '{name}' is deleted")
+            await self._stop_vhost(name)
+            # What clients declared in the meantime; they could until their connections ended.
+            await bootstrap.write(node, [], rows + _topology_rows(vhost))
+
+    async def list_vhosts(self) -> list[Row]:
+        """Return the vhosts."""
+        return [
+            {
+                "name": vhost.name,
+                "description": (row := self._node.kept.vhost(vhost.name)).description,
+                "tags": row.tags,
+                "tracing": False,
+                "default_queue_type": "",
+                "cluster_state": "running" if vhost.is_up else "stopped",
+            }
+            for vhost in self._node.vhosts.values()
+        ]
+
+    def _rows_of(self, vhost: VHost) -> list[StoredRow]:
+        name, node = vhost.name, self._node
+        kept = node.kept.rows_of_vhost(name) + node.access.rows_of_vhost(name)
+        return [VhostRow(name), *kept, *_topology_rows(vhost)]
+
+    async def _stop_vhost(self, name: str) -> None:
+        runtime = self._node.runtime
+        supervisor = runtime.whereis(VHOSTS)
+        assert supervisor is not None
+        try:
+            for _, ref, _ in await runtime.call(supervisor, WhichChildren()):
+                if isinstance(ref, Ref) and label_of(ref.cell.actor) == f"vhost:{name}":
+                    await runtime.call(supervisor, TerminateChild(ref), None)
+        except CallExit as error:
+            raise RefusedError(f"vhost '{name}' did not stop: {error.reason}") from error
+
+
+def _topology_rows(vhost: VHost) -> list[StoredRow]:
+    topology, name = vhost.topology, vhost.name
+    rows: list[StoredRow] = [ExchangeRow(name, each, "") for each in topology.exchanges]
+    rows += [QueueRow(name, each) for each in topology.queues]
+    rows += [
+        BindingRow(name, each.source, each.kind, each.destination, each.key, each.arguments)
+        for each in topology.bindings()
+    ]
+    return rows

@@ -1,0 +1,281 @@
+"""What an import of definitions is going to do, worked out before anything is changed.
+
+Rows are checked one by one in RabbitMQ's order; the first that cannot be made refuses the whole file, by
+its name. What RabbitMQ leaves out without a word is left out and told: queues and exchanges whose names
+begin with ``amq.``, and bindings without their ends, which its own exports contain (it does not export
+exclusive queues and internal exchanges, but does export their bindings).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgpack
+
+from leveret.amqp.errors import ProtocolError
+from leveret.amqp.tables import encode_table
+from leveret.broker import queue_arguments
+from leveret.broker.access import patterns_of
+from leveret.broker.exchange_rules import RESERVED
+from leveret.broker.patterns import compile_pattern
+from leveret.broker.vhosts import VHost
+from leveret.core.errors import ConfigError
+from leveret.core.limits import SHORTSTR_BYTES_MAX
+from leveret.metadata.definitions import VHOST_LIMITS
+from leveret.metadata.tables import (
+    BindingRow,
+    ExchangeRow,
+    GlobalParameterRow,
+    ParameterRow,
+    PermissionRow,
+    PolicyRow,
+    QueueRow,
+    Row,
+    TopicPermissionRow,
+    UserRow,
+    VhostRow,
+)
+from leveret.routing.bindings import QUEUE
+from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange, is_type
+from leveret.server.admin import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.broker.node import Node
+
+_CANNOT: Final = (ProtocolError, ConfigError, ValueError, TypeError, OverflowError)
+
+
+class Plan:
+    """The rows of one file, checked against a node.
+
+    Attributes:
+        access: users and permissions, which replace what is there.
+        kept: vhosts' texts, policies and parameters, likewise.
+        limits: limits of vhosts, by name.
+        new_vhosts: by name.
+        exchanges: new ones with their rows, by vhost and name.
+        queues: rows of new queues, by vhost and name.
+        bindings: rows of new bindings.
+        notices: what is left out or has no effect, a line each.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.access: list[UserRow | PermissionRow | TopicPermissionRow] = []
+        self.kept: list[Row] = []
+        self.limits: dict[str, dict[str, int]] = {}
+        self.new_vhosts: dict[str, VHost] = {}
+        self.exchanges: dict[tuple[str, str], tuple[ExchangeRow, Exchange]] = {}
+        self.queues: dict[tuple[str, str], QueueRow] = {}
+        self.bindings: list[BindingRow] = []
+        self.notices: list[str] = []
+        self._users: set[str] = set()
+
+    def add(self, row: Row) -> None:
+        """Take a row in; rows come in the order of ``ORDER``.
+
+        Raises:
+            RefusedError: it cannot be made.
+        """
+        try:
+            self.CHECKS[type(row)](self, row)
+        except _CANNOT as error:
+            raise RefusedError(f"{described(row)}: {error}") from error
+
+    def rows(self) -> list[Row]:
+        """Return all that lasts over a restart."""
+        rows: list[Row] = [*self.kept, *self.access]
+        rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
+        for queue in self.queues.values():
+            if queue.durable:
+                queue.queue_no = self._node.store.next_queue_no()
+                rows.append(queue)
+        return rows + [row for row in self.bindings if self._is_durable(row)]
+
+    def vhost(self, name: str) -> VHost:
+        """Return a vhost, the node's or a new one.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        vhost = self._node.vhosts.get(name) or self.new_vhosts.get(name)
+        if vhost is None:
+            raise ConfigError(f"virtual host '{name}' does not exist")
+        return vhost
+
+    def finish(self) -> None:
+        """Check what only all rows together tell.
+
+        Raises:
+            RefusedError: a vhost would have more queues than its limit.
+        """
+        for name, count in Counter(vhost for vhost, _ in self.queues).items():
+            vhost = self.vhost(name)
+            limit = vhost.limits.get("max-queues", -1)
+            total = len(vhost.topology.queues) + count
+            if 0 <= limit < total:
+                raise RefusedError(
+                    f"vhost '{name}': {total} queues would exceed its limit of {limit}"
+                )
+        policies = sum(isinstance(row, PolicyRow) for row in self.kept)
+        if policies:
+            self.notices.append(f"{policies} policies are kept; policies have no effect yet")
+
+    # One table each.
+
+    def _add_vhost(self, row: VhostRow) -> None:
+        if row.name not in self._node.vhosts:
+            self.new_vhosts[row.name] = VHost(self._node, row.name)
+        self.kept.append(row)
+
+    def _add_user(self, row: UserRow) -> None:
+        self._users.add(row.name)
+        self.access.append(row)
+
+    def _add_permission(self, row: PermissionRow | TopicPermissionRow) -> None:
+        if row.user not in self._users and row.user not in self._node.access.users:
+            raise ConfigError(f"user '{row.user}' does not exist")
+        self.vhost(row.vhost)
+        patterns_of(row)
+        self.access.append(row)
+
+    def _add_parameter(self, row: ParameterRow) -> None:
+        self.vhost(row.vhost)
+        if row.component == VHOST_LIMITS:
+            self.limits[row.vhost] = dict(row.value)
+        else:
+            self.notices.append(f"{described(row)} is kept and has no effect")
+        self._keep(row)
+
+    def _add_policy(self, row: PolicyRow) -> None:
+        self.vhost(row.vhost)
+        compile_pattern(row.pattern)
+        self._keep(row)
+
+    def _keep(self, row: Row) -> None:
+        """Keep a row with values of any kind, if they can be stored."""
+        msgpack.packb(row.to_fields(), unicode_errors="surrogateescape")
+        self.kept.append(row)
+
+    def _add_exchange(self, row: ExchangeRow) -> None:
+        place, vhost = (row.vhost, row.name), self.vhost(row.vhost)
+        if row.name in vhost.topology.exchanges or place in self.exchanges:
+            return
+        if self._is_reserved(row):
+            return
+        _check_name(row.name)
+        if not is_type(row.type):
+            raise ConfigError(f"unknown exchange type '{row.type}'")
+        if row.arguments.get(ALTERNATE_EXCHANGE, ("S",))[0] != "S":
+            raise ConfigError(f"argument {ALTERNATE_EXCHANGE} is not a text")
+        encode_table(row.arguments)
+        exchange = Exchange(
+            row.name, row.type, row.durable, row.auto_delete, row.internal, row.arguments
+        )
+        self.exchanges[place] = (row, exchange)
+
+    def _add_queue(self, row: QueueRow) -> None:
+        place, vhost = (row.vhost, row.name), self.vhost(row.vhost)
+        if row.name in vhost.topology.queues or place in self.queues or self._is_reserved(row):
+            return
+        _check_name(row.name)
+        queue_arguments.check(row.arguments, row.vhost, row.name, durable=row.durable)
+        encode_table(row.arguments)
+        self.queues[place] = row
+
+    def _is_reserved(self, row: ExchangeRow | QueueRow) -> bool:
+        is_reserved = row.name.startswith(RESERVED)
+        if is_reserved:
+            self.notices.append(f"{described(row)} is left out: its name begins with {RESERVED}")
+        return is_reserved
+
+    def _add_binding(self, row: BindingRow) -> None:
+        topology = self.vhost(row.vhost).topology
+        if not row.source:
+            return  # the default exchange's are implicit
+        source = self._exchange(row.vhost, row.source)
+        if source is None:
+            self._leave_out(row, f"there is no exchange '{row.source}'")
+        elif not self._has_destination(row):
+            self._leave_out(row, f"there is no {row.kind} '{row.destination}'")
+        else:
+            _check_key(row.routing_key)
+            source.matcher.check(row.routing_key, row.arguments)
+            encode_table(row.arguments)
+            here = (row.source, row.kind, row.destination, row.routing_key, row.arguments)
+            if topology.binding(*here) is None:
+                self.bindings.append(row)
+
+    def _leave_out(self, row: BindingRow, reason: str) -> None:
+        self.notices.append(f"{described(row)} is left out: {reason}")
+
+    def _exchange(self, vhost: str, name: str) -> Exchange | None:
+        new = self.exchanges.get((vhost, name))
+        return new[1] if new is not None else self.vhost(vhost).topology.exchanges.get(name)
+
+    def _queue(self, vhost: str, name: str) -> Any:
+        return self.queues.get((vhost, name)) or self.vhost(vhost).topology.queues.get(name)
+
+    def _has_destination(self, row: BindingRow) -> bool:
+        if row.kind == QUEUE:
+            return self._queue(row.vhost, row.destination) is not None
+        return self._exchange(row.vhost, row.destination) is not None
+
+    def _is_durable(self, row: BindingRow) -> bool:
+        find = self._queue if row.kind == QUEUE else self._exchange
+        ends = (self._exchange(row.vhost, row.source), find(row.vhost, row.destination))
+        return all(end is not None and end.durable for end in ends)
+
+    CHECKS: ClassVar[dict[type[Row], Callable[[Plan, Any], None]]] = {
+        VhostRow: _add_vhost,
+        UserRow: _add_user,
+        PermissionRow: _add_permission,
+        TopicPermissionRow: _add_permission,
+        ParameterRow: _add_parameter,
+        GlobalParameterRow: _keep,
+        PolicyRow: _add_policy,
+        ExchangeRow: _add_exchange,
+        QueueRow: _add_queue,
+        BindingRow: _add_binding,
+    }
+
+
+ORDER: Final = tuple(Plan.CHECKS)
+"""The tables, those that others need first."""
+
+
+def _check_name(name: str) -> None:
+    if len(name.encode("utf-8", "surrogateescape")) > SHORTSTR_BYTES_MAX:
+        raise ConfigError(f"its name is longer than {SHORTSTR_BYTES_MAX} bytes")
+
+
+def _check_key(key: bytes) -> None:
+    if len(key) > SHORTSTR_BYTES_MAX:
+        raise ConfigError(f"its routing key is longer than {SHORTSTR_BYTES_MAX} bytes")
+
+
+_WORDS: Final[dict[type[Row], str]] = {
+    UserRow: "user '{0.name}'",
+    VhostRow: "vhost '{0.name}'",
+    PermissionRow: "permissions of user '{0.user}' in vhost '{0.vhost}'",
+    TopicPermissionRow: "topic permissions of user '{0.user}' in vhost '{0.vhost}'",
+    ParameterRow: "parameter '{0.name}' of component '{0.component}' in vhost '{0.vhost}'",
+    GlobalParameterRow: "global parameter '{0.name}'",
+    PolicyRow: "policy '{0.name}' in vhost '{0.vhost}'",
+    ExchangeRow: "exchange '{0.name}' in vhost '{0.vhost}'",
+    QueueRow: "queue '{0.name}' in vhost '{0.vhost}'",
+}
+
+
+def described(row: Row) -> str:
+    """Return what a row is, as refusals and notices name it."""
+    if isinstance(row, BindingRow):
+        key = row.routing_key.decode("utf-8", "backslashreplace")
+        return (
+            f"binding from '{row.source}' to {row.kind} '{row.destination}' with key '{key}' "
+            f"in vhost '{row.vhost}'"
+        )
+    return _WORDS[type(row)].format(row)
