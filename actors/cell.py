@@ -31,6 +31,7 @@ SUSPENDED: Final = 4  # its mail waits until resume
 BUSY: Final = 8  # a coroutine handler is under way
 DOOMED: Final = 16  # an exit signal waits in ``doom``
 DEAD: Final = 32
+YIELDED: Final = 64  # it has asked to go on in a later turn
 
 PLAIN: Final = 0
 PRIORITY: Final = 1  # the class has ``prioritise``

@@ -1,10 +1,16 @@
-"""The scheduler: one run queue on one event loop.
+"""The scheduler: two run queues on one event loop.
 
-A *drain* takes actors from the run queue, one *turn* each, until the queue is empty or
-``DRAIN_MAILS`` mails are handled; then it runs what asked to run after it (socket writes) and goes
-back to the loop, which does I/O. There is at most one drain on its way, by one ``call_soon``. A
-turn handles at most ``TURN_MAILS`` waiting mails of one actor. Both budgets are in mails; actors
-whose mails are batches keep their own in messages and bytes.
+A *drain* takes actors from the run queue, one *turn* each, until the queue is empty or a budget of
+``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it does the same with the *bulk queue*, runs what
+asked to run after it (socket writes) and goes back to the loop, which does I/O. There is at most one
+drain on its way, by one ``call_soon``. A turn handles at most ``TURN_MAILS`` waiting mails of one actor;
+actors whose mails are batches keep their own budgets in messages and bytes.
+
+The bulk queue is for work that is long: an actor that has more to do than a turn should last
+(``again``, or mail left over), and whoever gets mail from it in great numbers (``send_bulk``). So the
+others wait for one turn of it, not for a round of all of it, and it gets at least as much of each
+drain as they do. The place in a queue belongs to the actor, not to the mail: whatever else it gets
+meanwhile waits with it.
 
 Order: mails of one sender to one receiver are handled in the order sent (for classes with
 ``prioritise``: within a level). An exit signal acts before any waiting mail, after the handler
@@ -29,6 +35,7 @@ from leveret.actors.cell import (
     PRIORITY,
     QUEUED,
     SUSPENDED,
+    YIELDED,
     Cell,
     Mail,
 )
@@ -49,11 +56,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from leveret.actors.ref import Ref
+    from leveret.core.clock import Clock
 
 log = logging.getLogger(__name__)
 
 TURN_MAILS: Final = 200
-DRAIN_MAILS: Final = 4_000
+DRAIN_MAILS: Final = 2_000  # of each queue
+DRAIN_S: Final = 0.005  # of each queue, and what is under way then
+_TURNS_PER_LOOK: Final = 4  # at the clock; it costs a little
 
 _UNTRAPPABLE: Final = object()  # doom of who got a 'kill'
 
@@ -69,6 +79,8 @@ class Scheduler:
         on_dead_letter: called with ``(message, sender)`` for each of them, if set.
     """
 
+    clock: Clock
+
     def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self.loop = loop
         self.mails = 0
@@ -78,6 +90,7 @@ class Scheduler:
         self.abandoned_tasks = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._ready: deque[Cell] = deque()
+        self._bulk: deque[Cell] = deque()
         self._after: list[Callable[[], None]] = []
         self._is_awake = False  # a drain is running or on its way
         self._is_draining = False
@@ -136,6 +149,28 @@ class Scheduler:
             cell.state = IDLE
         else:
             self._leave(cell)
+
+    def send_bulk(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
+        """Send one of a great number of mails: a receiver that is idle waits in the bulk queue."""
+        cell = to.cell
+        if cell.state or cell.inbox:
+            self.send(to, message, sender)
+        else:
+            cell.state = QUEUED  # ``put`` will not queue it
+            self.put(cell, (message, sender))
+            self._queue_bulk(cell)
+
+    def again(self, ref: Ref, message: Any) -> None:
+        """Send an actor, in its own turn, a mail to go on with, and end that turn behind the handler.
+
+        Its next turn comes by the bulk queue.
+        """
+        cell = ref.cell
+        if cell.state & ACTIVE:
+            cell.state |= YIELDED
+            self.put(cell, (message, ref))
+        else:
+            self.send_bulk(ref, message, ref)
 
     def put(self, cell: Cell, mail: Mail) -> None:
         """Put a mail into a live actor's mailbox as it is."""
@@ -221,11 +256,17 @@ class Scheduler:
             if not cell.state and cell.has_mail():
                 self._queue(cell)
 
-    # The run queue.
+    # The run queues.
 
     def _queue(self, cell: Cell) -> None:
         cell.state |= QUEUED
         self._ready.append(cell)
+        if not self._is_awake:
+            self._wake()
+
+    def _queue_bulk(self, cell: Cell) -> None:
+        cell.state |= QUEUED
+        self._bulk.append(cell)
         if not self._is_awake:
             self._wake()
 
@@ -241,7 +282,7 @@ class Scheduler:
             self._wake()
 
     def drain(self) -> None:
-        """Run what is in the run queue, within the budget. The loop calls this."""
+        """Run what is in the run queues, within the budgets. The loop calls this."""
         if self._is_draining:
             raise ActorError("the runtime is draining already; actor code must not drain it")
         if self._coming is not None:
@@ -249,27 +290,43 @@ class Scheduler:
             self._coming = None
         self._is_awake = self._is_draining = True
         self.drains += 1
-        ready, left = self._ready, DRAIN_MAILS
+        ready, bulk = self._ready, self._bulk
         try:
-            while ready and left > 0:
-                left -= self._turn(ready.popleft())
+            if ready:
+                self._serve(ready, _TURNS_PER_LOOK)
+            if bulk:
+                self._serve(bulk, 1)
             if self._after:
                 self._run_after()
         finally:
-            self.mails += DRAIN_MAILS - left
             self._is_awake = self._is_draining = False
-            if ready or self._after:
+            if ready or bulk or self._after:
                 self._wake()
+
+    def _serve(self, queue: deque[Cell], turns_per_look: int) -> None:
+        """Give turns until the queue is empty or one of its budgets is used up."""
+        left, turns, until_s = DRAIN_MAILS, turns_per_look, None
+        while queue and left > 0:
+            left -= self._turn(queue.popleft())
+            turns -= 1
+            if not turns:
+                now_s = self.clock.monotonic_s()
+                if until_s is None:
+                    until_s = now_s + DRAIN_S
+                elif now_s >= until_s:
+                    break
+                turns = turns_per_look
+        self.mails += DRAIN_MAILS - left
 
     def run_until_idle(self) -> None:
         """Drain by hand until nothing is left to do at this moment."""
-        while self._ready or self._after:
+        while self._ready or self._bulk or self._after:
             self.drain()
 
     @property
     def is_idle(self) -> bool:
         """Whether no actor has anything to do at this moment."""
-        return not (self._ready or self._after)
+        return not (self._ready or self._bulk or self._after)
 
     def _run_after(self) -> None:
         callbacks, self._after = self._after, []
@@ -315,8 +372,8 @@ class Scheduler:
         if cell.state != ACTIVE:
             self._leave(cell)
         elif inbox:
-            cell.state = QUEUED
-            self._ready.append(cell)
+            cell.state = IDLE
+            self._queue_bulk(cell)
         else:
             cell.state = IDLE
         return budget - left
@@ -343,7 +400,7 @@ class Scheduler:
                 result = handle(*mail)
                 if result is not None and cell.kind & COROUTINES:
                     self.run_task(cell, result)
-                if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD):
+                if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD | YIELDED):
                     break
         except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
             self._failed(cell, error)
@@ -363,13 +420,15 @@ class Scheduler:
 
     def _leave(self, cell: Cell) -> None:
         """Take an actor off the call stack and see what is next for it."""
-        cell.state &= ~ACTIVE
-        state = cell.state
+        state = cell.state & ~ACTIVE
+        cell.state = state & ~YIELDED
         if state & DEAD:
             return
         if state & DOOMED:
             self._end_doomed(cell)
-        elif not state and cell.has_mail():
+        elif state == YIELDED:
+            self._queue_bulk(cell)
+        elif not state & ~YIELDED and cell.has_mail():
             self._queue(cell)
 
     def run_as(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
@@ -424,7 +483,7 @@ class Scheduler:
         if was_awake:
             if others is not None and len(others) == 1 and others[0] is self._coming:
                 self.drain()
-        elif not self._ready and not self._after:
+        elif not (self._ready or self._bulk or self._after):
             self._is_awake = False
         elif others is not None and not others:
             self.drain()

@@ -46,15 +46,17 @@ from leveret.broker.mail import (
     Resume,
 )
 from leveret.broker.outlet import Outlet
-from leveret.broker.publish import Publisher
+from leveret.broker.publish import METHOD_WORK, Publisher
 from leveret.broker.resubscribe import cancel_consumers, resubscribe
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Session
+from leveret.core.limits import PUBLISH_TURN_WORK
 
 if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
 
 _SETTLEMENT_CHECK_S: Final = 60.0
+_HELD_STEP: Final = 64  # runs taken up at once of those that are held
 
 
 class ConnectionFailed:
@@ -79,6 +81,9 @@ class _GoOn:
     """To itself: go on with the runs that a turn's budget cut short."""
 
     __slots__ = ()
+
+
+_GO_ON: Final = _GoOn()
 
 
 class _CheckSettlement:
@@ -109,6 +114,7 @@ class Channel(GenServer):
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
         self._busy = False
+        self._is_going_on = False
         self._script: Script | None = None
         self._blocks_inlet = False
         self._when_writable: Callable[[Any], None] | None = None
@@ -148,33 +154,45 @@ class Channel(GenServer):
     def on_runs(self, runs: list[Run]) -> None:
         """Handle what the reader got from one read, in order; hold it while a method waits."""
         if self._busy:
-            self._hold(runs)
+            self._held.extend(runs)
+            self._block_inlet()
             return
+        self.publisher.work_left = PUBLISH_TURN_WORK
         self._handle(runs)
         if self.publisher.confirms is not None:
             self.publisher.send_confirms()
 
     def _handle(self, runs: list[Run]) -> None:
-        for position, run in enumerate(runs):
+        """Handle runs, in order; hold what is left when a method waits or the turn has done enough."""
+        publisher = self.publisher
+        for position, run in enumerate(runs, 1):
+            rest = None
             try:
                 if run[0] == PUBLISH and self._state == "running":
                     self._current = BASIC_PUBLISH
-                    rest = self.publisher.publish(run[2], run[3], run[4])
-                    if rest is None:
-                        continue
-                    # A wide fan-out goes on in a later turn, so that others get theirs.
-                    self._hold([(*run[:4], rest), *runs[position + 1 :]])
-                    self._busy = True
-                    self.post(self.ref, _GoOn())
-                    return
-                self._run(run)
+                    rest = publisher.publish(run[2], run[3], run[4])
+                else:
+                    publisher.work_left -= METHOD_WORK
+                    self._run(run)
             except SoftError as error:
                 self.fail(error)
             except HardError as error:
                 self._fail_hard(error)
             if self._busy:
-                self._hold(runs[position + 1 :])
+                self._hold(runs[position:])
                 return
+            if rest is not None:
+                self._go_on_later([(*run[:4], rest), *runs[position:]])
+                return
+            if publisher.work_left <= 0 and (position < len(runs) or self._held):
+                self._go_on_later(runs[position:])
+                return
+
+    def _go_on_later(self, runs: list[Run]) -> None:
+        """Leave runs to a later turn, so that others get theirs; nothing more is read before."""
+        self._hold(runs)
+        self._busy = True
+        self.runtime.again(self.ref, _GO_ON)
 
     def _run(self, run: Run) -> None:
         kind = run[0]
@@ -216,6 +234,8 @@ class Channel(GenServer):
     def on_go_on(self, mail: _GoOn) -> None:
         """Go on with what is held."""
         self._busy = False
+        if self._cancelled:
+            self._tell_cancelled()
         self._go_on()
 
     # -- scripts -------------------------------------------------------------------------------
@@ -245,22 +265,31 @@ class Channel(GenServer):
         self._go_on()
 
     def _hold(self, runs: list[Run]) -> None:
-        self._held.extend(runs)
+        """Put runs back in front of those that are held already."""
+        self._held.extendleft(reversed(runs))
+        self._block_inlet()
+
+    def _block_inlet(self) -> None:
         if self._held and not self._blocks_inlet:
             self._blocks_inlet = True
             self.session.inlet.block()
 
     def _go_on(self) -> None:
-        """Handle what was held, until a method waits again."""
-        if self._busy or not self._held:
-            self._release_inlet()
+        """Handle what was held, until a method waits again or the turn has done enough.
+
+        A method that does not wait ends inside of it, and what is held behind it stays in order.
+        """
+        held = self._held
+        if self._is_going_on:
             return
-        held = list(self._held)
-        self._held.clear()
-        self._handle(held)
-        self.publisher.send_confirms()
-        if not self._held:
-            self._release_inlet()
+        if not self._busy and held:
+            self._is_going_on = True
+            self.publisher.work_left = PUBLISH_TURN_WORK
+            while held and not self._busy:
+                self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
+            self._is_going_on = False
+            self.publisher.send_confirms()
+        self._release_inlet()
 
     def _release_inlet(self) -> None:
         if self._blocks_inlet and not self._held:

@@ -128,6 +128,8 @@ class ChannelSlots:
     def _open(self, number: int, batch: list[Run]) -> None:
         """Have the channel started that the first run opens."""
         reader, run = self._reader, batch[0]
+        if reader.node.stopping:
+            return  # the channel has ended before its reader
         ids = method_of(run)
         if ids != spec.CHANNEL_OPEN:
             reader.fail(ChannelError("expected 'channel.open'", ids))

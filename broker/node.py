@@ -28,6 +28,7 @@ from leveret.broker.kept import Kept
 from leveret.broker.metadata_server import Write
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
+from leveret.broker.session import ReadingTurns
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.vhosts import VHost
 from leveret.routing.exchange import Exchange
@@ -80,6 +81,7 @@ class Node:
         kept: rows without effect yet.
         admin_turn: held while an operator's change is checked, written and made.
         readers: open connections, by their reader.
+        reading_turns: when those that were held up are read again.
         stopping: new sockets are refused, ends are expected.
         sockets: bound and listening; the listener works on duplicates of them.
         servers: accept on those duplicates.
@@ -96,6 +98,7 @@ class Node:
         self.kept = Kept()
         self.admin_turn = asyncio.Lock()
         self.readers: dict[Ref, Reader] = {}
+        self.reading_turns = ReadingTurns(runtime)
         self.stopping = False
         self.sockets: list[socket.socket] = []
         self.servers: list[asyncio.Server] = []

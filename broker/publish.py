@@ -5,6 +5,9 @@ target queue, one stretch of confirm numbers. Only where a property must be look
 ``EXAMINE``) or the route depends on headers is each message taken by itself; neighbours that come out
 alike still go to the queue as one mail.
 
+A turn of a channel has so much work to do and no more, whatever it consists of: many runs, many
+messages, or few messages for many queues. What is left of a run is the channel's to hold.
+
 Credit is counted per channel and queue (SETTLED 5): a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
 more, or is gone.
@@ -13,7 +16,7 @@ more, or is gone.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.actors.credit import CreditSender
 from leveret.actors.ref import Ref
@@ -25,7 +28,7 @@ from leveret.broker.confirms import Confirms
 from leveret.broker.mail import Publish
 from leveret.broker.message_rules import checked_keys, checked_properties, without_bcc
 from leveret.broker.routes import Route
-from leveret.core.limits import FAN_OUT_TURN
+from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
@@ -37,6 +40,13 @@ if TYPE_CHECKING:
 _ANSWER = struct.Struct(">BHIHHQBB")
 _RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 
+# Work, in units of about 0.1 us; a copy (one message for one queue) is one unit.
+METHOD_WORK: Final = 100
+_RUN_WORK: Final = 30
+_MAIL_WORK: Final = 10
+_EXAMINE_WORK: Final = 100
+_BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
+
 # Target queues, persistent, expiration in ms.
 _Key: TypeAlias = "tuple[list[QueueEntry], bool, int | None]"
 
@@ -46,9 +56,10 @@ class Publisher:
 
     Attributes:
         confirms: the confirm state; None before confirm.select.
+        work_left: what the present turn of the channel may still do, in units of about 0.1 us.
     """
 
-    __slots__ = ("_channel", "_credits", "_number", "_ref", "_session", "confirms")
+    __slots__ = ("_channel", "_credits", "_number", "_ref", "_session", "confirms", "work_left")
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -57,50 +68,56 @@ class Publisher:
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
         self.confirms: Confirms | None = None
+        self.work_left = PUBLISH_TURN_WORK
 
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
-        """Publish a run of messages.
+        """Publish a run of messages, or as much of it as this turn has time for (at least one).
 
         Returns:
-            What is left of the run when all of it would be more copies than one turn should make (a
-            wide fan-out); None when it is done.
+            What is left of the run; None when it is done.
 
         Raises:
             SoftError: 403, 404 or 406; the messages before the offender have been published.
             HardError: 540 for immediate, 502 for a malformed headers table.
         """
         route = self._session.routes.find(method)
-        if len(messages) * len(route.queues) > FAN_OUT_TURN and len(messages) > 1:
-            some = max(1, FAN_OUT_TURN // len(route.queues))
-            self._publish_run(route, mode, messages[:some])
-            return messages[some:] or None
-        self._publish_run(route, mode, messages)
-        return None
-
-    def _publish_run(self, route: Route, mode: int, messages: list[Message]) -> None:
         if mode & EXAMINE or route.needs_headers:
-            self._publish_examined(route, messages)
-        else:
-            self._send(route, route.queues, messages, mode == PERSISTENT, None)
+            return self._publish_examined(route, messages)
+        width = len(route.queues)
+        work_left = self.work_left
+        self.work_left = work_left - _RUN_WORK - width * (_MAIL_WORK + len(messages))
+        rest = None
+        if self.work_left < 0 and width:
+            some = max(1, (work_left - _RUN_WORK) // width - _MAIL_WORK)
+            if some < len(messages):
+                messages, rest = messages[:some], messages[some:]
+        self._send(route, route.queues, messages, mode == PERSISTENT, None)
+        return rest
 
-    def _publish_examined(self, route: Route, messages: list[Message]) -> None:
+    def _publish_examined(self, route: Route, messages: list[Message]) -> list[Message] | None:
         """Take messages one by one; neighbours with equal targets and modes are sent together."""
         batch: list[Message] = []
         batch_key: _Key | None = None
         last_head: bytes | None = None
         new_head = b""
         try:
-            for message in messages:
+            for position, message in enumerate(messages):
+                if self.work_left <= 0 and position:
+                    return messages[position:]
                 head = message[1]
                 if head is not last_head:
                     new_head, key = self._look(route, head)
                     last_head = head
+                    self.work_left -= _EXAMINE_WORK
                     if key != batch_key:
                         self._flush(route, batch, batch_key)
                         batch, batch_key = [], key
+                        self.work_left -= _MAIL_WORK * len(key[0])
+                self.work_left -= 1 + len(key[0])
                 batch.append(message if new_head is head else (message[0], new_head, message[2]))
         finally:
             self._flush(route, batch, batch_key)
+        return None
 
     def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key]:
         """Return the head to store, and what its message must share with its neighbours."""
@@ -145,7 +162,8 @@ class Publisher:
             None if expiration_ms is None else [expiration_ms] * count
         )
         channel = self._channel
-        send = channel.runtime.send
+        runtime = channel.runtime
+        send = runtime.send if len(queues) < _BULK_MAILS else runtime.send_bulk
         credits_ = self._credits
         reached: list[Ref] = []
         for entry in queues:

@@ -103,7 +103,7 @@ class Reader(GenServer):
         self.early = b""
         self.scanner: Any = None
         self.writer = Writer(self.runtime, transport)
-        self.inlet = Inlet(transport)
+        self.inlet = Inlet(transport, node.reading_turns)
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None

@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING
+
+from leveret.core.limits import READS_PER_DRAIN
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime import Runtime
     from leveret.broker.access import User
     from leveret.broker.routes import Routes
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhosts import VHost
     from leveret.broker.writer import Writer
+
+
+class ReadingTurns:
+    """The inlets of a node that may be read again, in the order in which they were let go.
+
+    A read costs milliseconds where a client floods, and asyncio reads all sockets that have something
+    before anything else runs. So those that were held up (all that flood are, by credit) come back a few
+    after each drain.
+    """
+
+    __slots__ = ("_after_drain", "_waiting")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._after_drain = runtime.after_drain
+        self._waiting: deque[Inlet] = deque()
+
+    def wait(self, inlet: Inlet) -> None:
+        """Read an inlet again when it is its turn."""
+        if not self._waiting:
+            self._after_drain(self._resume)
+        self._waiting.append(inlet)
+
+    def _resume(self) -> None:
+        waiting = self._waiting
+        for _ in range(min(len(waiting), READS_PER_DRAIN)):
+            waiting.popleft().resume()
+        if waiting:
+            self._after_drain(self._resume)
 
 
 class Inlet:
@@ -20,21 +52,25 @@ class Inlet:
     Counts the blockers; pausing and resuming the transport is all it does.
     """
 
-    __slots__ = ("_blockers", "_transport")
+    __slots__ = ("_blockers", "_is_paused", "_is_waiting", "_transport", "_turns")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
         self._transport: asyncio.Transport | None = transport
+        self._turns = turns
         self._blockers = 0
+        self._is_paused = False
+        self._is_waiting = False
 
     @property
     def is_blocked(self) -> bool:
         """Whether reading is paused."""
-        return self._blockers > 0
+        return self._is_paused
 
     def block(self) -> None:
         """Stop reading until the same party unblocks."""
         self._blockers += 1
-        if self._blockers == 1 and self._transport is not None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
             self._transport.pause_reading()
 
     def unblock(self) -> None:
@@ -42,12 +78,23 @@ class Inlet:
         if not self._blockers:
             return  # released meanwhile
         self._blockers -= 1
-        if self._blockers == 0 and self._transport is not None:
-            self._transport.resume_reading()
+        if self._blockers == 0 and not self._is_waiting:
+            self._is_waiting = True
+            self._turns.wait(self)
 
     def release(self) -> None:
         """Read whoever blocks: the channels are gone, killed ones without taking theirs back."""
         self._blockers = 0
+        self._read()
+
+    def resume(self) -> None:
+        """It is this inlet's turn: read again, unless it has been blocked meanwhile."""
+        self._is_waiting = False
+        if self._blockers == 0:
+            self._read()
+
+    def _read(self) -> None:
+        self._is_paused = False
         if self._transport is not None:
             self._transport.resume_reading()
 

@@ -27,7 +27,7 @@ CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
 # Work per actor turn (performance: nobody holds the loop for long).
 TURN_MESSAGES: Final = 4_000
-FAN_OUT_TURN: Final = 20_000  # copies that one turn of a channel makes for queues
+PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us (broker/publish.py)
 TURN_BYTES: Final = 4 * 1024 * 1024
 DELIVERY_BATCH_MESSAGES: Final = 2_000
 DELIVERY_BATCH_BYTES: Final = 256 * 1024
@@ -35,6 +35,8 @@ DELIVERY_BATCH_BYTES: Final = 256 * 1024
 # Flow control per pair of channel and queue: (initial, granted again after).
 CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
+
+READS_PER_DRAIN: Final = 4  # connections that were held up and are read again after one drain
 
 # Caches keyed by bytes that a peer chooses.
 ROUTES_PER_CONNECTION: Final = 4_096

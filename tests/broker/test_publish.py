@@ -186,7 +186,7 @@ def test_the_messages_before_an_offender_are_published(client: Client) -> None:
 def test_a_wide_fan_out_is_cut_into_turns_and_nothing_is_lost_or_overtaken(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.broker.publish.FAN_OUT_TURN", 5)
+    monkeypatch.setattr("leveret.broker.channel.PUBLISH_TURN_WORK", 5)
     client.ask(1, m.ConfirmSelect())
     for name in ("q", "r", "s"):
         client.ask(1, m.QueueDeclare(name))

@@ -73,5 +73,6 @@ def test_replies_that_nobody_reads_stop_the_reading(rig: Rig) -> None:
 
     client.wire.unread_bytes = 0
     client.protocol.resume_writing()
+    client.rig.settle()
 
     assert client.wire.is_reading

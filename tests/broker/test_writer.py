@@ -8,8 +8,9 @@ from broker_rig import Wire
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
-from leveret.broker.session import Inlet
+from leveret.broker.session import Inlet, ReadingTurns
 from leveret.broker.writer import FLUSH_BYTES, Writer
+from leveret.core.limits import READS_PER_DRAIN
 from leveret.testing.virtual_clock import VirtualClock
 
 
@@ -107,22 +108,44 @@ def test_abort_drops_what_waits(runtime: Runtime, wire: Wire, writer: Writer) ->
     assert (bytes(wire.out), wire.state) == (b"", "aborted")
 
 
-def test_reading_pauses_while_anybody_blocks(wire: Wire) -> None:
-    inlet = Inlet(wire)
+def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> None:
+    inlet = Inlet(wire, ReadingTurns(runtime))
     inlet.block()
     inlet.block()
     assert (wire.is_reading, inlet.is_blocked) == (False, True)
     inlet.unblock()
     assert (wire.is_reading, inlet.is_blocked) == (False, True)
     inlet.unblock()
+    runtime.run_until_idle()
     assert (wire.is_reading, inlet.is_blocked) == (True, False)
 
 
-def test_a_closed_inlet_leaves_the_transport_alone(wire: Wire) -> None:
-    inlet = Inlet(wire)
+def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
+    turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_DRAIN + 1)]
+    inlets = [Inlet(wire, turns) for wire in wires]
+    for inlet in inlets:
+        inlet.block()
+        inlet.unblock()
+        inlet.block()
+        inlet.unblock()
+    inlets[1].block()
+
+    reading = []
+    while not runtime.is_idle:
+        runtime.drain()
+        reading.append([number for number, wire in enumerate(wires) if wire.is_reading])
+
+    in_turn = [number for number in range(len(wires)) if number != 1]
+    assert reading == [in_turn[:3], in_turn[:7], in_turn]
+    assert inlets[1].is_blocked
+
+
+def test_a_closed_inlet_leaves_the_transport_alone(runtime: Runtime, wire: Wire) -> None:
+    inlet = Inlet(wire, ReadingTurns(runtime))
     inlet.block()
     inlet.close()
     inlet.unblock()
+    runtime.run_until_idle()
 
     assert not wire.is_reading
 

@@ -1,0 +1,201 @@
+"""Long work beside short: the bulk queue, turns that end early, drains that end in time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.actors.scheduler import DRAIN_S, TURN_MAILS
+from leveret.testing.virtual_clock import VirtualClock
+
+
+class TickingClock(VirtualClock):
+    """Whoever looks at it makes time go on by so much."""
+
+    tick_s = 0.0
+    ticks = 0
+
+    def monotonic_s(self) -> float:
+        self.ticks += 1
+        return super().monotonic_s() + self.ticks * self.tick_s
+
+
+class Notes(OtpActor):
+    """Notes who got what."""
+
+    def init(self, notes: list[Any], name: str) -> None:
+        self.notes = notes
+        self.name = name
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        self.notes.append((self.name, message))
+
+
+class Long(Notes):
+    """Does its work in steps, a turn each."""
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        self.notes.append((self.name, message))
+        if type(message) is int and message:
+            self.runtime.again(self.ref, message - 1)
+
+
+class Sorted(Long):
+    """The same, with priorities."""
+
+    def prioritise(self, message: Any) -> int:
+        return 1 if type(message) is str else 0
+
+
+@pytest.fixture
+def clock() -> TickingClock:
+    return TickingClock()
+
+
+@pytest.fixture
+def runtime(clock: TickingClock) -> Runtime:
+    return Runtime(clock=clock)
+
+
+@pytest.fixture
+def notes() -> list[Any]:
+    return []
+
+
+@pytest.mark.parametrize("kind", [Long, Sorted])
+def test_who_goes_on_again_lets_others_have_their_turns_between(
+    runtime: Runtime, notes: list[Any], kind: type[Long]
+) -> None:
+    one, other = runtime.spawn(kind, notes, "one"), runtime.spawn(kind, notes, "other")
+    for ref in (one, other):
+        runtime.send(ref, 2)
+    runtime.run_until_idle()
+
+    assert notes == [(name, step) for step in (2, 1, 0) for name in ("one", "other")]
+
+
+def test_mail_that_came_before_is_handled_before_the_rest(
+    runtime: Runtime, notes: list[Any]
+) -> None:
+    ref = runtime.spawn(Long, notes, "long")
+    for message in (1, "mail"):
+        runtime.send(ref, message)
+    runtime.run_until_idle()
+
+    assert [message for _, message in notes] == [1, "mail", 0]
+
+
+def test_short_work_does_not_wait_for_a_round_of_long_work(
+    runtime: Runtime, clock: TickingClock, notes: list[Any]
+) -> None:
+    """A thousand actors with long work; a mail is answered within a drain of its arrival."""
+    clock.tick_s = DRAIN_S
+    for number in range(1_000):
+        runtime.send_bulk(runtime.spawn(Long, notes, number), 10)
+    while not notes:
+        runtime.drain()
+    short = runtime.spawn(Notes, notes, "short")
+
+    for number in range(50):
+        runtime.send(short, number)
+        before = len(notes)
+        while ("short", number) not in notes[before:]:
+            runtime.drain()
+        assert len(notes) - before < 10
+    clock.tick_s = 0.0
+    runtime.run_until_idle()
+
+    assert len(notes) == 1_000 * 11 + 50
+
+
+def test_long_work_gets_its_part_of_every_drain(
+    runtime: Runtime, clock: TickingClock, notes: list[Any]
+) -> None:
+    class Endless(OtpActor):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            self.post(self.ref, message)
+
+    for _ in range(10):
+        runtime.send(runtime.spawn(Endless), "on and on")
+    runtime.send(runtime.spawn(Long, notes, "long"), 30)
+    clock.tick_s = DRAIN_S
+
+    for _ in range(2_000):
+        runtime.drain()
+
+    assert len(notes) == 31
+
+
+def test_mail_in_great_numbers_waits_behind_other_mail(runtime: Runtime, notes: list[Any]) -> None:
+    many = [runtime.spawn(Notes, notes, "many") for _ in range(100)]
+    one = runtime.spawn(Notes, notes, "one")
+    for ref in many:
+        runtime.send_bulk(ref, "bulk")
+        runtime.send(ref, "own")
+        runtime.send_bulk(ref, "more")
+    runtime.send(one, "mail")
+    runtime.run_until_idle()
+
+    assert notes[0] == ("one", "mail")
+    assert notes[1:] == [("many", each) for _ in many for each in ("bulk", "own", "more")]
+
+
+def test_who_has_more_mail_than_a_turn_holds_goes_behind_the_others(
+    runtime: Runtime, notes: list[Any]
+) -> None:
+    busy, other = runtime.spawn(Notes, notes, "busy"), runtime.spawn(Notes, notes, "other")
+    for _ in range(2 * TURN_MAILS + 1):
+        runtime.send(busy, "mail")
+    runtime.send(other, "mail")
+    runtime.run_until_idle()
+
+    assert [name for name, _ in notes].index("other") == TURN_MAILS
+    assert len(notes) == 2 * TURN_MAILS + 2
+
+
+def test_a_suspended_one_goes_on_when_it_is_resumed(runtime: Runtime, notes: list[Any]) -> None:
+    class Stops(Long):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            super().handle_mail(message, sender)
+            if message == 2:
+                self.runtime.suspend(self.ref)
+
+    ref = runtime.spawn(Stops, notes, "stops")
+    runtime.send(ref, 2)
+    runtime.run_until_idle()
+    assert notes == [("stops", 2)]
+    runtime.resume(ref)
+    runtime.run_until_idle()
+
+    assert notes == [("stops", 2), ("stops", 1), ("stops", 0)]
+
+
+def test_again_from_outside_and_to_a_dead_actor(runtime: Runtime, notes: list[Any]) -> None:
+    ref = runtime.spawn(Long, notes, "long")
+    runtime.again(ref, 1)
+    runtime.run_until_idle()
+    runtime.exit(ref, "boom")
+    runtime.run_until_idle()
+    runtime.again(ref, "late")
+    runtime.send_bulk(ref, "late")
+
+    assert notes == [("long", 1), ("long", 0)]
+    assert runtime.dead_letters == 2
+    assert runtime.is_idle
+
+
+def test_one_that_ends_with_more_to_do_leaves_nothing(runtime: Runtime, notes: list[Any]) -> None:
+    class Ends(Long):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            super().handle_mail(message, sender)
+            raise RuntimeError
+
+    ref = runtime.spawn(Ends, notes, "ends")
+    runtime.send(ref, 5)
+    runtime.run_until_idle()
+
+    assert (notes, ref.is_alive, runtime.dead_letters) == ([("ends", 5)], False, 1)
