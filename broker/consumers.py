@@ -20,20 +20,23 @@ and of consumers that are cancelled (they stay with the channel).
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.broker.mail import Consume
+from leveret.broker.shares import Share, give
 
 if TYPE_CHECKING:
     from leveret.actors.links import MonitorRef
     from leveret.actors.ref import Ref
     from leveret.broker.outlet import ChannelLimiter
-    from leveret.core.message import Message
 
 UNLIMITED: Final = 1 << 30
+_FEW: Final = 8  # consumers of a channel that are taken out of their rings one by one
+_level_of: Final[Callable[[Any], int]] = itemgetter(0)
 
 
 class Consumer:
@@ -92,51 +95,6 @@ class Consumer:
         return settled
 
 
-class Share:
-    """What one consumer gets out of a batch.
-
-    Attributes:
-        consumer: who.
-        picks: the positions in the batch, ascending.
-    """
-
-    __slots__ = ("consumer", "picks")
-
-    def __init__(self, consumer: Consumer, pick: range) -> None:
-        self.consumer = consumer
-        self.picks = [pick]
-
-    def append(self, position: int) -> None:
-        """Add a position behind the others."""
-        last = self.picks[-1]
-        if position == last.stop and last.step == 1:
-            self.picks[-1] = range(last.start, position + 1)
-        else:
-            self.picks.append(range(position, position + 1))
-
-    def of_messages(self, batch: list[Message]) -> list[Message]:
-        """Return this share's messages (the batch itself when it is all of them)."""
-        first = self.picks[0]
-        if len(first) == len(batch):
-            return batch
-        chosen = batch[first.start : first.stop : first.step]
-        for pick in self.picks[1:]:
-            chosen += batch[pick.start : pick.stop : pick.step]
-        return chosen
-
-    def of_seqs(self, seqs: list[int]) -> list[int]:
-        """Return this share's seqs, always a list of its own."""
-        first = self.picks[0]
-        chosen = seqs[first.start : first.stop : first.step]
-        for pick in self.picks[1:]:
-            chosen += seqs[pick.start : pick.stop : pick.step]
-        return chosen
-
-    def count_below(self, position: int) -> int:
-        """Return how many of its messages stand before ``position`` in the batch."""
-        return sum(len(range(p.start, min(p.stop, position), p.step)) for p in self.picks)
-
-
 class Peer:
     """What a queue knows of one channel.
 
@@ -177,6 +135,9 @@ class Peer:
         return seqs
 
 
+_Level: TypeAlias = "tuple[int, deque[Consumer]]"  # -priority, ring
+
+
 class Consumers:
     """The consumers of one queue.
 
@@ -188,11 +149,21 @@ class Consumers:
         exclusive: whether the one consumer asked to be alone.
     """
 
-    __slots__ = ("_queue", "_rings", "active", "count", "exclusive", "no_ack_count", "peers")
+    __slots__ = (
+        "_by_priority",
+        "_queue",
+        "_rings",
+        "active",
+        "count",
+        "exclusive",
+        "no_ack_count",
+        "peers",
+    )
 
     def __init__(self, queue: Ref) -> None:
         self._queue = queue
-        self._rings: list[tuple[int, deque[Consumer]]] = []  # (-priority, ring), sorted
+        self._rings: list[_Level] = []  # sorted
+        self._by_priority: dict[int, deque[Consumer]] = {}  # the same
         self.peers: dict[Ref, Peer] = {}
         self.count = 0
         self.active = 0
@@ -243,33 +214,52 @@ class Consumers:
         peer = self.peers.pop(channel, None)
         if peer is None:
             return 0, []
-        for consumer in peer.consumers.values():
-            self._leave(consumer)
+        if len(peer.consumers) <= _FEW:
+            for consumer in peer.consumers.values():
+                self._leave(consumer)
+        else:
+            self._leave_together(channel, list(peer.consumers.values()))
         return len(peer.consumers), peer.unacked()
 
     def _leave(self, consumer: Consumer) -> None:
+        self._count_out(consumer)
+        priority = consumer.spec.priority
+        ring = self._by_priority.get(priority)
+        if ring and not consumer.blocked:
+            ring.remove(consumer)
+        if ring is not None and not ring:
+            del self._by_priority[priority]
+            del self._rings[bisect_left(self._rings, -priority, key=_level_of)]
+
+    def _leave_together(self, channel: Ref, consumers: list[Consumer]) -> None:
+        """Take out all consumers of a channel, with one walk over each ring they are in."""
+        for consumer in consumers:
+            self._count_out(consumer)
+        for priority in {each.spec.priority for each in consumers} & self._by_priority.keys():
+            ring = self._by_priority[priority]
+            others = [each for each in ring if each.spec.channel is not channel]
+            ring.clear()
+            ring.extend(others)
+            if not ring:
+                del self._by_priority[priority]
+        self._rings = [level for level in self._rings if -level[0] in self._by_priority]
+
+    def _count_out(self, consumer: Consumer) -> None:
         self.count -= 1
         self.no_ack_count -= consumer.no_ack
+        self.active -= not consumer.blocked
         if consumer.spec.exclusive:
             self.exclusive = False
-        if not consumer.blocked:
-            ring = self._ring(consumer.spec.priority)
-            ring.remove(consumer)
-            self.active -= 1
-        self._rings = [level for level in self._rings if level[1]]
 
     def _join(self, consumer: Consumer) -> None:
         consumer.blocked = False
-        self._ring(consumer.spec.priority).append(consumer)
+        priority = consumer.spec.priority
+        ring = self._by_priority.get(priority)
+        if ring is None:
+            ring = self._by_priority[priority] = deque()
+            insort(self._rings, (-priority, ring), key=_level_of)
+        ring.append(consumer)
         self.active += 1
-
-    def _ring(self, priority: int) -> deque[Consumer]:
-        for level, ring in self._rings:
-            if level == -priority:
-                return ring
-        ring = deque()
-        insort(self._rings, (-priority, ring), key=lambda entry: entry[0])
-        return ring
 
     # Blocking.
 
@@ -383,7 +373,7 @@ class Consumers:
         """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
         shares: dict[Consumer, Share] = {}
         if self.active == 1:
-            _give(shares, self.only(), range(count))
+            give(shares, self.only(), range(count))
             return list(shares.values())
         position = 0
         for _, ring in self._rings:
@@ -410,7 +400,7 @@ class Consumers:
         if rounds:
             end = position + rounds * size
             for consumer in ring:
-                _give(shares, consumer, range(position, end, size))
+                give(shares, consumer, range(position, end, size))
                 position += 1
             return end
         return position
@@ -424,39 +414,12 @@ class Consumers:
                 break
             consumer = ring.popleft()
             if consumer.room():
-                _give(shares, consumer, range(position, position + 1))
+                give(shares, consumer, range(position, position + 1))
                 ring.append(consumer)
                 position += 1
             else:
                 self._block(consumer)
         return position
-
-
-def in_order(shares: list[Share]) -> list[Share]:
-    """Return the shares of a batch such that every channel gets its messages in the queue's order.
-
-    That matters where a channel has several consumers: theirs are cut into stretches.
-    """
-    channels = {share.consumer.spec.channel for share in shares}
-    if len(channels) == len(shares):
-        return shares
-    places = sorted(
-        (position, number)
-        for number, share in enumerate(shares)
-        for pick in share.picks
-        for position in pick
-    )
-    stretches: list[Share] = []
-    open_ones: dict[Ref, Share] = {}
-    for position, number in places:
-        consumer = shares[number].consumer
-        last = open_ones.get(consumer.spec.channel)
-        if last is not None and last.consumer is consumer:
-            last.append(position)
-        else:
-            last = open_ones[consumer.spec.channel] = Share(consumer, range(position, position + 1))
-            stretches.append(last)
-    return stretches
 
 
 def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
@@ -477,13 +440,3 @@ def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
     for limiter, members in sharing.items():
         rounds = min(rounds, (limiter.room() - (limiter in onlookers)) // members)
     return rounds
-
-
-def _give(shares: dict[Consumer, Share], consumer: Consumer, pick: range) -> None:
-    if not consumer.no_ack:
-        consumer.dealt(len(pick))
-    share = shares.get(consumer)
-    if share is None:
-        shares[consumer] = Share(consumer, pick)
-    else:
-        share.picks.append(pick)

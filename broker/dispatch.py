@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker import mail
-from leveret.broker.consumers import Consumer, Consumers, Share, in_order
+from leveret.broker.consumers import Consumer, Consumers
 from leveret.broker.expiry import HeadTimer, alive_at, deadlines, expired_at
 from leveret.broker.senders import Ranges, Senders
+from leveret.broker.shares import Share, in_order
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.core.message import BODY, Message
 from leveret.queue_backing.backing_queue import Confirmed, Resident

@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from leveret.broker.consumers import Consumers, in_order
+from leveret.broker.consumers import Consumers
 from leveret.broker.mail import Consume
 from leveret.broker.outlet import ChannelLimiter, Outlet
+from leveret.broker.shares import in_order
 
 QUEUE = "queue"
 
@@ -282,6 +283,27 @@ def test_the_redelivered_of_a_share_are_its_part_of_the_first_ones() -> None:
     assert shares[b"a"].of_seqs(list(range(7))) == [0, 2, 4, 5, 6]
     assert [shares[b"a"].count_below(n) for n in range(8)] == [0, 1, 1, 2, 2, 3, 4, 5]
     assert [shares[b"b"].count_below(n) for n in range(5)] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_all_consumers_of_a_channel_leave_the_others_and_their_order(count: int) -> None:
+    consumers = Consumers(QUEUE)
+    limiter = ChannelLimiter()
+    limiter.limit = 1
+    for number in range(count):
+        consumers.add(consume("leaving", b"%d" % number, priority=number % 3, limiter=limiter))
+        if number < 2:
+            consumers.add(consume("staying", b"ab"[number : number + 1], priority=1))
+    assert len(dealt(consumers, 2)) == 2
+    consumers.deal(1)
+    consumers.block_all()  # some of those that leave are set aside, some are not
+    consumers.add(consume("leaving", b"late", priority=5))
+    assert consumers.resume("staying")
+
+    gone, _ = consumers.remove_channel("leaving")
+
+    assert (gone, consumers.count, consumers.active) == (count + 1, 2, 2)
+    assert sorted(dealt(consumers, 4)) == ["a", "a", "b", "b"]
 
 
 @dataclass
