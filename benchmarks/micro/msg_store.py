@@ -1,0 +1,68 @@
+"""What the message store's codecs and group commit cost per message, without the disk.
+
+A run of messages of 1 KiB is encoded as a group commit does it: records with their checksums, the
+journal frame, one join. Prints CPU microseconds per message.
+
+    .venv/bin/python -P benchmarks/micro/msg_store.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from leveret.core.message import Message, origin_of
+from leveret.msg_store import checksum, journal_records
+from leveret.msg_store.journal_frames import Mark, encode_frame
+from leveret.msg_store.record import encode_run
+
+BODY = bytes(1024)
+ORIGIN = origin_of(b"", b"queue")
+MARK = Mark(1, 1, 64)
+
+
+def messages(count: int, share_head: bool) -> list[Message]:
+    head = b"\x00\x3c\x00\x00" + (1024).to_bytes(8, "big") + b"\x10\x00\x02"
+    heads = [head if share_head else head + index.to_bytes(2, "big") for index in range(count)]
+    return [(ORIGIN, each, BODY) for each in heads]
+
+
+def encode(run: list[Message], kind: int) -> None:
+    extend = checksum.extender(kind)
+    parts: list[bytes] = []
+    count = len(run)
+    items = list(enumerate([(message, (1,)) for message in run], 1 << 40))
+    lengths = encode_run(items, 0, extend, 1, parts)
+    b"".join(parts)
+    publishes = journal_records.Publishes(
+        1, 1, 1, 1, [each for each, _ in items], lengths, lengths, [1024] * count, None
+    )
+    records = [journal_records.encode_publishes(publishes)]
+    records += journal_records.encode_acks(1, list(range(count)))
+    encode_frame(records, 1, 1, MARK, extend, 1)
+
+
+def measure(call: Callable[[], object], count: int, rounds: int = 7) -> float:
+    best = float("inf")
+    loops = max(1, 20_000 // count)
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(loops):
+            call()
+        best = min(best, time.process_time() - start)
+    return best / loops / count * 1e6
+
+
+def main() -> None:
+    print("records, publishes and acks of a batch of 1-KiB messages, CPU microseconds per message")
+    for name, kind in (("crc32c", checksum.CRC32C), ("zlib.crc32", checksum.CRC32)):
+        for count in (1, 10, 100, 1000):
+            for share in (True, False):
+                run = messages(count, share)
+                cost = measure(lambda run=run, kind=kind: encode(run, kind), count)  # type: ignore[misc]
+                heads = "one head" if share else "a head each"
+                print(f"{name:11} batch {count:5} {heads:12} {cost:7.2f}")
+
+
+if __name__ == "__main__":
+    main()

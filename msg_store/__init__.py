@@ -1,0 +1,1 @@
+"""Messages on disk: shared segments (.rdq), one journal, group commit, recovery."""

@@ -1,0 +1,17 @@
+"""What can be wrong with a message store."""
+
+from __future__ import annotations
+
+from leveret.core.errors import StoreError
+
+
+class Corrupt(StoreError):
+    """Bytes that are not what was written: a torn write, a flipped bit, a foreign file."""
+
+
+class StoreFailed(StoreError):
+    """The store met an error after which its files cannot be trusted; it must be recovered."""
+
+
+class StoreLocked(StoreError):
+    """Another process has the store open."""
