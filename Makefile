@@ -18,7 +18,7 @@ test: $(VENV)/.installed-dev
 	$(VENV)/bin/pytest $(ARGS)
 
 slow: $(VENV)/.installed-dev
-	$(VENV)/bin/pytest --slow $(ARGS)
+	$(VENV)/bin/pytest --slow -o faulthandler_timeout=1200 $(ARGS)
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check .

@@ -112,6 +112,7 @@ def _ready_line(process: subprocess.Popen[str], log: Path) -> re.Match[str]:
             break
     process.kill()
     process.wait()
+    process.stdout.close()  # else its ResourceWarning fails a test that has nothing to do with it
     pytest.fail(f"leveret serve was not ready; it said {seen!r} and\n{log.read_text()}")
 
 

@@ -151,20 +151,32 @@ def test_a_bad_end_octet(connect: Connect) -> None:
     assert "invalid_frame_end_marker" in text
 
 
-def test_an_unknown_method(connect: Connect, broker: BrokerUnderTest) -> None:
-    """Differs from RabbitMQ: it resets the connection."""
+_DECLARE = wire.method("queue.declare")[:-4]
+
+
+@pytest.mark.parametrize(
+    ("payload", "answer"),
+    [
+        (struct.pack(">HH", 60, 999), (503, "COMMAND_INVALID - unknown method {60,999}")),
+        (struct.pack(">HH", 99, 1), (503, "COMMAND_INVALID - unknown method {99,1}")),
+        (_DECLARE + b"\0\0\0\4\1xZ\0", (502, "SYNTAX_ERROR - malformed table")),
+        (_DECLARE + b"\0\0\0\x09\1xS\0\0\0\x09ab", (502, "SYNTAX_ERROR - malformed table")),
+    ],
+    ids=["method", "class", "kind of field", "field beyond its table"],
+)
+def test_what_cannot_be_decoded_is_answered(
+    connect: Connect, broker: BrokerUnderTest, payload: bytes, answer: tuple[int, str]
+) -> None:
+    """Differs from RabbitMQ: its reader crashes and the socket is closed without a word."""
     connection = connect()
     connection.channel(1)
 
-    connection.send_bytes(wire.frame(1, 1, struct.pack(">HH", 60, 999)))
+    connection.send_bytes(wire.frame(1, 1, payload))
 
     if broker.kind == "rabbitmq":
         assert connection.read(1).name == "closed"
     else:
-        assert (
-            error_of(connection.read(1))[:3]
-            == hard(503, "COMMAND_INVALID - unknown method {60,999}")[:3]
-        )
+        assert error_of(connection.read(1))[:3] == ("connection", *answer)
 
 
 def test_empty_body_frames_count_for_nothing(channel: Channel, queue: str) -> None:
