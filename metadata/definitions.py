@@ -70,9 +70,9 @@ def export_definitions(contents: Contents) -> Definitions:
         + [_operator_policy(each) for each in operator],
         "global_parameters": [_pick(each, "name value") for each in contents.global_parameters],
         "policies": [_policy(each) for each in contents.policies if not each.is_operator],
-        "queues": [_queue(each) for each in contents.queues],
+        "queues": [exported_queue(each) for each in contents.queues],
         "exchanges": [_exchange(each) for each in contents.exchanges if not _is_default(each)],
-        "bindings": [_binding(each) for each in contents.bindings if each.source],
+        "bindings": [exported_binding(each) for each in contents.bindings if each.source],
     }  # fmt: skip
 
 
@@ -150,7 +150,8 @@ def _operator_policy(row: PolicyRow) -> Definitions:
     return {"vhost": row.vhost, "component": OPERATOR_POLICY, "name": row.name, "value": value}
 
 
-def _queue(row: QueueRow) -> Definitions:
+def exported_queue(row: QueueRow) -> Definitions:
+    """Return a queue's entry."""
     kind = row.arguments.get("x-queue-type")
     return _pick(row, "vhost name durable auto_delete") | {
         "arguments": plain(row.arguments),
@@ -167,7 +168,8 @@ def _is_default(row: ExchangeRow) -> bool:
     return not row.name or row.name.startswith("amq.")
 
 
-def _binding(row: BindingRow) -> Definitions:
+def exported_binding(row: BindingRow) -> Definitions:
+    """Return a binding's entry."""
     return {
         "vhost": row.vhost,
         "source": row.source,

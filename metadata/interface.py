@@ -32,7 +32,8 @@ class Metadata(Protocol):
         """Put rows and delete rows (only their keys count), all or nothing.
 
         Args:
-            puts: rows to write over what has the same key.
+            puts: rows to write over what has the same key; neither they nor the sequences may be
+                changed before ``then`` is called.
             deletes: rows to take away; missing ones are fine. Done before the puts.
             then: gets None when it is on disk, or the error.
         """

@@ -11,8 +11,9 @@ arguments), so its digest stands for it; the row itself carries all its fields. 
 in AMQP's own encoding, so that no type letter is lost.
 
 ``write`` encodes on the caller's side and leaves the bytes to the writer thread, which takes
-everything that is waiting into one synced transaction: a burst of declares costs one fdatasync. The
-outcomes of a group are delivered by one call, in order. The map starts small and is doubled when it
+everything that is waiting into one synced transaction: a burst of declares costs one fdatasync. Many
+rows at once are encoded by the thread, so that the caller goes on meanwhile. The outcomes of a group
+are delivered by one call, in order. The map starts small and is doubled when it
 is full; the group is then written again.
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 MAP_BYTES: Final = 16 * 1024 * 1024
 QUEUE_NOS: Final = 8_192  # reserved at a time
 
-_Write: TypeAlias = "tuple[list[Change], Then]"
+ENCODED_HERE: Final = 64  # rows; about 10 us each
+
+_Write: TypeAlias = "tuple[Callable[[], list[Change]], Then]"
 
 
 class MetadataStore:
@@ -94,9 +97,11 @@ class MetadataStore:
         Raises:
             StoreError: the store is closed, or its thread has died.
         """
-        changes: list[Change] = [(_key(row), None) for row in deletes]
-        changes += [(_key(row), packed(row.to_fields())) for row in puts]
-        self._enqueue(changes, then)
+        if len(puts) + len(deletes) > ENCODED_HERE:
+            self._enqueue(lambda: _changes(puts, deletes), then)
+            return
+        changes = _changes(puts, deletes)
+        self._enqueue(lambda: changes, then)
 
     def next_boot_epoch(self) -> int:
         """Count this start; it is on disk when this returns."""
@@ -132,7 +137,7 @@ class MetadataStore:
         self._thread.join()
         self._environment.close()
 
-    def _enqueue(self, changes: list[Change], then: Then) -> None:
+    def _enqueue(self, changes: Callable[[], list[Change]], then: Then) -> None:
         with self._condition:
             if self._failure is not None:
                 raise StoreError(f"metadata writer has died: {self._failure}")
@@ -161,22 +166,36 @@ class MetadataStore:
             return group
 
     def _commit(self, group: list[_Write]) -> None:
-        outcome: StoreError | None = None
+        changes: list[Change] = []
+        told: deque[tuple[Then, StoreError | None]] = deque()
+        for encode, then in group:
+            try:
+                changes += encode()
+            except Exception as error:  # noqa: BLE001  # of this write alone
+                told.append((then, StoreError(f"metadata cannot be written: {error}")))
+            else:
+                told.append((then, None))
         try:
-            self._environment.commit([change for changes, _ in group for change in changes])
+            self._environment.commit(changes)
         except StoreError as error:
-            outcome = error
+            told = deque((then, outcome or error) for then, outcome in told)
 
-        self._deliver(lambda: self._tell(deque(group), outcome))
+        self._deliver(lambda: self._tell(told))
 
-    def _tell(self, group: deque[_Write], outcome: StoreError | None) -> None:
+    def _tell(self, told: deque[tuple[Then, StoreError | None]]) -> None:
         try:
-            while group:
-                group.popleft()[1](outcome)
+            while told:
+                then, outcome = told.popleft()
+                then(outcome)
         except BaseException:
-            if group:  # one that fails keeps nothing from the others
-                self._deliver(lambda: self._tell(group, outcome))
+            if told:  # one that fails keeps nothing from the others
+                self._deliver(lambda: self._tell(told))
             raise
+
+
+def _changes(puts: Sequence[Row], deletes: Sequence[Row]) -> list[Change]:
+    changes: list[Change] = [(_key(row), None) for row in deletes]
+    return changes + [(_key(row), packed(row.to_fields())) for row in puts]
 
 
 def _key(row: Row) -> bytes:

@@ -24,8 +24,14 @@ from leveret.broker.node import VHOSTS
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import export_definitions, parsed_rows
+from leveret.metadata.definitions import (
+    export_definitions,
+    exported_binding,
+    exported_queue,
+    parsed_rows,
+)
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
+from leveret.routing.bindings import QUEUE
 from leveret.server.admin import RefusedError
 from leveret.server.admin_part import sliced
 from leveret.server.definitions_plan import ORDER, Plan, described
@@ -52,9 +58,13 @@ class Definitions:
         contents.users = [user.row for user in node.access.users.values()]
         contents.permissions = list(node.access.permissions.values())
         contents.topic_permissions = list(node.access.topic_permissions.values())
-        for vhost in list(node.vhosts.values()):
-            await _add_topology(contents, vhost)
-        return export_definitions(contents)
+        vhosts = list(node.vhosts.values())
+        for vhost in vhosts:
+            _add_exchanges(contents, vhost)
+        document = export_definitions(contents)
+        for vhost in vhosts:
+            await _add_queues(document, vhost)
+        return document
 
     async def take(self, document: dict[str, Any]) -> list[str]:
         """Import a document.
@@ -68,7 +78,7 @@ class Definitions:
         """
         async with self._node.admin_turn:
             plan = await self._planned(document)
-            await bootstrap.write(self._node, plan.rows())
+            await bootstrap.write(self._node, await plan.rows())
             await self._make(plan)
         notices = plan.notices
         if len(notices) > NOTICES_MAX:
@@ -179,7 +189,7 @@ class Definitions:
                 if not getattr(there.get(row.name), "durable", False):
                     doomed.append(row)
         if doomed:
-            self._node.write_later([], doomed)
+            self._node.delete_later(doomed)
 
     async def _run(self, steps: Steps) -> Any:
         """Run a script of the broker from outside the actors."""
@@ -205,8 +215,8 @@ class Definitions:
             return CallFailed(error.reason)
 
 
-async def _add_topology(contents: Contents, vhost: VHost) -> None:
-    for exchange in list(vhost.topology.exchanges.values()):
+def _add_exchanges(contents: Contents, vhost: VHost) -> None:
+    for exchange in vhost.topology.exchanges.values():
         contents.add(
             ExchangeRow(
                 vhost.name,
@@ -218,20 +228,21 @@ async def _add_topology(contents: Contents, vhost: VHost) -> None:
                 exchange.arguments,
             )
         )
-    exclusive: set[str] = set()
-    bindings = vhost.topology.bindings()
+
+
+async def _add_queues(document: dict[str, Any], vhost: VHost) -> None:
+    """Add queues and bindings to a document, in slices."""
+    bindings, exclusive = vhost.topology.bindings(), set[str]()
     async for entry in sliced(list(vhost.topology.queues.values())):
         if entry.exclusive is not None:
             exclusive.add(entry.name)
             continue
-        contents.add(
-            QueueRow(vhost.name, entry.name, entry.durable, entry.auto_delete, entry.arguments)
-        )
+        row = QueueRow(vhost.name, entry.name, entry.durable, entry.auto_delete, entry.arguments)
+        document["queues"].append(exported_queue(row))
     async for each in sliced(bindings):
-        if each.kind == "queue" and each.destination in exclusive:
+        if each.kind == QUEUE and each.destination in exclusive:
             continue
-        contents.add(
-            BindingRow(
-                vhost.name, each.source, each.kind, each.destination, each.key, each.arguments
-            )
+        bound = BindingRow(
+            vhost.name, each.source, each.kind, each.destination, each.key, each.arguments
         )
+        document["bindings"].append(exported_binding(bound))

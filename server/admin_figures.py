@@ -7,6 +7,7 @@ neither the asking nor the answering holds the loop up. One timer serves a slice
 from __future__ import annotations
 
 import asyncio
+import heapq
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.calls import Answer, From, Request
@@ -15,7 +16,7 @@ from leveret.server import admin_rows
 from leveret.server.admin import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from leveret.actors.runtime import Runtime
     from leveret.broker.queue_registry import QueueEntry
@@ -23,31 +24,49 @@ if TYPE_CHECKING:
 
 ASKED_AT_ONCE: Final = 100
 ASK_S: Final = 5.0
+LARGEST: Final = 20
 COUNTS: Final = ("messages_ready", "messages_unacknowledged", "consumers")
 
 
 async def queue_rows(
     runtime: Runtime, vhosts: Iterable[VHost], items: tuple[str, ...] = ()
-) -> list[Row]:
-    """Return a row for every queue of some vhosts.
+) -> AsyncIterator[Row]:
+    """Yield a row for every queue of some vhosts.
 
     Args:
         runtime: where they run.
         vhosts: whose queues.
         items: the figures to ask for; none are all.
 
-    Returns:
-        A queue that ends while it is asked, or does not answer within ``ASK_S``, has no figures; its
+    Yields:
+        Rows; a queue that ends while it is asked, or does not answer within ``ASK_S``, has no figures; its
         state says why.
     """
     entries = [entry for vhost in vhosts for entry in vhost.topology.queues.values()]
-    rows: list[Row] = []
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
         for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
-            rows.append(admin_rows.queue(entry, figures) | {"vhost": entry.vhost_name})
+            yield admin_rows.queue(entry, figures) | {"vhost": entry.vhost_name}
         await asyncio.sleep(0)
-    return rows
+
+
+async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, int], list[Row]]:
+    """Return the sums of ``COUNTS`` over all queues, and the ``LARGEST`` queues by messages."""
+    sums = dict.fromkeys(COUNTS, 0)
+    largest: list[tuple[int, int, Row]] = []
+    number = 0
+    async for row in queue_rows(runtime, vhosts, COUNTS):
+        counts = {name: int(row.get(name, 0)) for name in COUNTS}
+        for name, count in counts.items():
+            sums[name] += count
+        number -= 1  # of equally large ones the first is kept
+        size = counts["messages_ready"] + counts["messages_unacknowledged"]
+        ranked = (size, number, {"vhost": row["vhost"], "name": row["name"]} | counts)
+        if len(largest) < LARGEST:
+            heapq.heappush(largest, ranked)
+        elif ranked > largest[0]:
+            heapq.heapreplace(largest, ranked)
+    return sums | {"count": -number}, [row for _, _, row in sorted(largest, reverse=True)]
 
 
 async def _figures(

@@ -21,9 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Self
 
-import msgspec
-
 from leveret.core.errors import LeveretError
+from leveret.server import json_text
 from leveret.server.admin import VERBS, Admin, RefusedError
 
 log = logging.getLogger(__name__)
@@ -31,6 +30,7 @@ log = logging.getLogger(__name__)
 SOCKET: Final = "control.sock"
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # definitions of a large broker are one line
 CLIENTS_MAX: Final = 16
+SLICE: Final = 250
 PATH_BYTES_MAX: Final = 100
 
 
@@ -104,7 +104,8 @@ class ControlServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+                await _send(writer, await self._answer(line))
+                writer.write(b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
             log.warning("control client dropped reason=%s", error)
@@ -127,11 +128,36 @@ class ControlServer:
             return {"failed": f"{type(error).__name__}: {error}"}
 
 
+async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:
+    """Write a value as JSON; a long list goes in slices, and is taken apart with them.
+
+    Encoding a hundred thousand rows at once, or letting go of them, would hold the loop up.
+    """
+    if levels and isinstance(value, dict):
+        for number, (name, each) in enumerate(value.items()):
+            writer.write((b"," if number else b"{") + json_text.encode(name) + b":")
+            await _send(writer, each, levels - 1)
+        writer.write(b"}" if value else b"{}")
+    elif isinstance(value, list) and len(value) > SLICE:
+        for start in range(0, len(value), SLICE):
+            piece = value[start : start + SLICE]
+            value[start : start + SLICE] = [None] * len(piece)
+            writer.write((b"," if start else b"[") + json_text.encode(piece)[1:-1])
+            del piece
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.write(b"]")
+    else:
+        writer.write(json_text.encode(value))
+
+
 def _request(line: bytes) -> tuple[str, dict[str, Any]]:
     try:
-        request = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+        request = json_text.decode(line)
+    except ValueError as error:
         raise RefusedError(f"not a request: {error}") from error
+    if not isinstance(request, dict):
+        raise RefusedError("not a request: no object")
     verb, arguments = request.get("verb"), request.get("arguments", {})
     if not isinstance(verb, str) or verb not in VERBS:
         raise RefusedError(f"unknown verb {verb!r}")
@@ -155,7 +181,7 @@ def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float =
         client.settimeout(timeout_s)
         _connect(client, data_dir)
         try:
-            client.sendall(msgspec.json.encode({"verb": verb, "arguments": arguments}) + b"\n")
+            client.sendall(json_text.encode({"verb": verb, "arguments": arguments}) + b"\n")
             answer = client.makefile("rb").readline()
         except TimeoutError as error:
             raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
@@ -167,7 +193,7 @@ def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float =
 def _result(line: bytes) -> Any:
     if not line.endswith(b"\n"):
         raise ControlFailedError("the broker went away without an answer")
-    answer: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    answer: dict[str, Any] = json_text.decode(line)
     if "refused" in answer:
         raise RefusedError(answer["refused"])
     if "failed" in answer:

@@ -39,6 +39,7 @@ from leveret.metadata.tables import (
 from leveret.routing.bindings import QUEUE
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange, is_type
 from leveret.server.admin import RefusedError
+from leveret.server.admin_part import sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,15 +86,15 @@ class Plan:
         except _CANNOT as error:
             raise RefusedError(f"{described(row)}: {error}") from error
 
-    def rows(self) -> list[Row]:
+    async def rows(self) -> list[Row]:
         """Return all that lasts over a restart."""
         rows: list[Row] = [*self.kept, *self.access]
         rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
-        for queue in self.queues.values():
+        async for queue in sliced(self.queues.values()):
             if queue.durable:
                 queue.queue_no = self._node.store.next_queue_no()
                 rows.append(queue)
-        return rows + [row for row in self.bindings if self._is_durable(row)]
+        return rows + [row async for row in sliced(self.bindings) if self._is_durable(row)]
 
     def vhost(self, name: str) -> VHost:
         """Return a vhost, the node's or a new one.

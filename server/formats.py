@@ -11,8 +11,7 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
+from leveret.server import json_text
 from leveret.server.admin import Row
 
 FORMATTERS: Final = ("table", "json", "csv", "pretty_table")
@@ -83,7 +82,7 @@ def tree(found: list[Row]) -> str:
 
 def _json(columns: Sequence[str], found: list[Row]) -> str:
     lines = (
-        msgspec.json.encode({column: _value(row.get(column)) for column in columns}).decode()
+        json_text.encode({column: _value(row.get(column)) for column in columns}).decode()
         for row in found
     )
     body = "\n,".join(lines)
@@ -162,4 +161,4 @@ def _duration(seconds: float) -> str:
 
 def json_line(found: Any) -> str:
     """Return a value as JSON on one line."""
-    return msgspec.json.encode(found).decode() + "\n"
+    return json_text.encode(found).decode() + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
@@ -11,7 +11,7 @@ from leveret.broker.node import VHOSTS, CloseConnection
 from leveret.server import admin_rows
 from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_definitions import Definitions
-from leveret.server.admin_figures import COUNTS, queue_rows
+from leveret.server.admin_figures import queue_rows, totals
 from leveret.server.admin_part import rows_of, sliced, vhost_of
 from leveret.server.admin_users import UserAdmin
 from leveret.server.admin_vhosts import VhostAdmin
@@ -19,8 +19,6 @@ from leveret.supervisors.tree import walk
 
 if TYPE_CHECKING:
     from leveret.server.broker import Broker
-
-LARGEST: Final = 20
 
 
 class NodeAdmin(UserAdmin, VhostAdmin):
@@ -34,28 +32,17 @@ class NodeAdmin(UserAdmin, VhostAdmin):
     async def status(self) -> Row:
         """Return version, kernel, counts, and the queues with most messages."""
         broker, folder = self._broker, self._broker.config.data_dir
-        queues = await queue_rows(self._node.runtime, self._node.vhosts.values(), COUNTS)
-        found = self._node.stat() | {
+        sums, largest = await totals(self._node.runtime, list(self._node.vhosts.values()))
+        return self._node.stat() | {
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
             "pid": os.getpid(),
             "node_id": str(broker.node_id),
             "data_dir": str(folder.absolute()) if folder is not None else None,
             "listeners": [str(address) for address in broker.addresses],
-            "consumers": _sum(queues, "consumers"),
+            "consumers": sums.pop("consumers"),
+            "queues": {**sums, "largest": largest},
         }
-        queues.sort(key=lambda row: -_messages(row))
-        found["queues"] = {
-            "count": len(queues),
-            "messages_ready": _sum(queues, "messages_ready"),
-            "messages_unacknowledged": _sum(queues, "messages_unacknowledged"),
-            "largest": [
-                {"vhost": row["vhost"], "name": row["name"]}
-                | {count: row.get(count, 0) for count in COUNTS}
-                for row in queues[:LARGEST]
-            ],
-        }
-        return found
 
     async def tree(self) -> list[Row]:
         """Return the supervision tree."""
@@ -69,7 +56,8 @@ class NodeAdmin(UserAdmin, VhostAdmin):
     async def list_queues(self, vhost: str) -> list[Row]:
         """Return the queues of a vhost."""
         found = self._node.vhosts.get(vhost)
-        return await queue_rows(self._node.runtime, [found] if found is not None else [])
+        vhosts = [found] if found is not None else []
+        return [row async for row in queue_rows(self._node.runtime, vhosts)]
 
     async def list_exchanges(self, vhost: str) -> list[Row]:
         """Return the exchanges of a vhost."""
@@ -107,11 +95,3 @@ class NodeAdmin(UserAdmin, VhostAdmin):
     async def import_definitions(self, document: Row) -> list[str]:
         """Take definitions in."""
         return await self._definitions.take(document)
-
-
-def _messages(row: Row) -> int:
-    return int(row.get("messages_ready", 0)) + int(row.get("messages_unacknowledged", 0))
-
-
-def _sum(rows: list[Row], name: str) -> int:
-    return sum(int(row.get(name, 0)) for row in rows)

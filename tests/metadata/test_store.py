@@ -17,7 +17,7 @@ from leveret.metadata import environment
 from leveret.metadata.environment import packed
 from leveret.metadata.interface import Metadata
 from leveret.metadata.memory import MemoryStore
-from leveret.metadata.store import QUEUE_NOS, MetadataStore
+from leveret.metadata.store import ENCODED_HERE, QUEUE_NOS, MetadataStore
 from leveret.metadata.tables import (
     BindingRow,
     Contents,
@@ -247,6 +247,22 @@ def test_the_directory_is_for_its_owner_only(opened, tmp_path: Path) -> None:
 
     assert (tmp_path / "metadata").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "metadata" / "data.mdb").stat().st_mode & 0o777 == 0o600
+
+
+def test_many_rows_are_one_write_and_a_bad_one_fails_alone(opened, owner: Owner) -> None:
+    store = opened()
+    many: list[Row] = [VhostRow(str(number)) for number in range(ENCODED_HERE + 1)]
+    wrong: list[Row] = [*many, PolicyRow("/", "p", "", {"n": 1 << 70})]
+
+    store.write(many, [], owner.note("many"))
+    store.write(wrong, many[:1], owner.note("wrong"))
+    store.write([], many[1:], owner.note("gone"))
+    outcomes = owner.run(3)
+
+    assert outcomes[0] == "many"
+    assert "metadata cannot be written: " in str(outcomes[1])
+    assert outcomes[2] == "gone"
+    assert store.load().rows() == many[:1]
 
 
 def test_the_boot_epoch_grows(opened) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from leveret.server.admin import VERBS, Admin, RefusedError
-from leveret.server.control import SOCKET, ControlFailedError, NoBrokerError, ask
+from leveret.server.control import SLICE, SOCKET, ControlFailedError, NoBrokerError, ask
 
 
 def exchange(data_dir: Path, line: bytes) -> dict[str, Any]:
@@ -26,6 +27,39 @@ def exchange(data_dir: Path, line: bytes) -> dict[str, Any]:
 
 def test_an_answer_comes_back(serving: Path) -> None:
     assert ask(serving, "list_users", {}) == [{"user": "guest", "tags": ["administrator"]}]
+
+
+def test_a_long_answer_comes_back_whole(serve_at: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [{"name": f"q{number}", "arguments": []} for number in range(2 * SLICE + 1)]
+
+    class Rows:
+        async def list_queues(self, vhost: str) -> list[dict[str, Any]]:
+            return rows[: int(vhost)]
+
+        async def export_definitions(self) -> dict[str, Any]:
+            return {"users": [], "queues": list(rows), "more": {"deep": {"deeper": rows[:1]}}}
+
+        async def status(self) -> dict[str, Any]:
+            return {}
+
+    expected = list(rows)
+    with serve_at(tmp_path, Rows()):
+        for count in (0, 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1):
+            assert ask(tmp_path, "list_queues", {"vhost": str(count)}) == expected[:count]
+        assert ask(tmp_path, "export_definitions", {}) == {
+            "users": [],
+            "queues": expected,
+            "more": {"deep": {"deeper": expected[:1]}},
+        }
+        assert ask(tmp_path, "status", {}) == {}
+
+
+def test_names_that_are_no_text_go_both_ways(serving: Path, admin: Any) -> None:
+    name = os.fsdecode(b"h\xff")
+    ask(serving, "add_user", {"name": name, "password": "x"})
+
+    assert admin.users[name] == []
+    assert ask(serving, "list_users", {})[1] == {"user": name, "tags": []}
 
 
 def test_a_refusal_comes_back_in_its_own_words(serving: Path) -> None:

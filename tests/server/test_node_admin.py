@@ -12,6 +12,7 @@ import pytest
 
 from leveret.amqp import methods
 from leveret.server.admin import RefusedError
+from leveret.server.admin_part import SLICE
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.server.node_admin import NodeAdmin
@@ -223,6 +224,38 @@ async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> N
     }
     assert status["listeners"] == [str(broker.addresses[0])]
     assert status["actors"] == broker.runtime.actor_count == len(await admin.tree())
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin: admin.status(),
+        lambda admin: admin.tree(),
+        lambda admin: admin.list_queues("/"),
+        lambda admin: admin.list_bindings("/"),
+        lambda admin: admin.export_definitions(),
+    ],
+    ids=["status", "tree", "list_queues", "list_bindings", "export_definitions"],
+)
+async def test_others_have_their_turn_while_many_queues_are_asked(
+    admin: NodeAdmin, ask: Any
+) -> None:
+    count = 4 * SLICE
+    queues = [{"name": f"q{number}", "vhost": "/"} for number in range(count)]
+    await admin.import_definitions({"queues": queues})
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+    await ask(admin)
+    running.cancel()
+
+    assert turns >= count / SLICE
 
 
 async def test_definitions_go_into_another_broker_and_stay_there(
