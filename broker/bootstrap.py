@@ -58,8 +58,12 @@ async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -
         StoreError: they could not be written.
     """
     done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-    node.store.write(puts, deletes or [], done.set_result)
-    error = await done
+    node.unwritten.put(puts)
+    try:
+        node.store.write(puts, deletes or [], done.set_result)
+        error = await done
+    finally:
+        node.unwritten.waited_for(puts)
     if error is not None:
         raise error
 

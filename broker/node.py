@@ -30,6 +30,7 @@ from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.session import ReadingTurns
 from leveret.broker.settings import BrokerSettings
+from leveret.broker.unwritten import Unwritten
 from leveret.broker.vhosts import VHost
 from leveret.routing.exchange import Exchange
 
@@ -79,6 +80,7 @@ class Node:
         access: users and permissions.
         vhosts: by name.
         kept: rows without effect yet.
+        unwritten: changes of metadata that are not on disk yet.
         admin_turn: held while an operator's change is checked, written and made.
         readers: open connections, by their reader.
         reading_turns: when those that were held up are read again.
@@ -96,6 +98,7 @@ class Node:
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.kept = Kept()
+        self.unwritten = Unwritten()
         self.admin_turn = asyncio.Lock()
         self.readers: dict[Ref, Reader] = {}
         self.reading_turns = ReadingTurns(runtime)
@@ -240,13 +243,26 @@ class Node:
         """Wait until rows are on disk; ask again when the store's actor was restarted.
 
         Raises:
-            InternalError: the disk refused them.
+            InternalError: the disk refused them. The deletes are owed all the same.
         """
+        unwritten = self.unwritten
+        unwritten.delete(deletes)
+        unwritten.put(puts)
+        try:
+            yield from self._write(puts, deletes)
+            unwritten.deleted(deletes)
+        except (InternalError, GeneratorExit):
+            self._delete_owed(deletes)
+            raise
+        finally:
+            unwritten.waited_for(puts)
+
+    def _write(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         clock = self.runtime.clock
         while True:
             server = self.runtime.whereis(metadata_server.NAME)
             if server is not None:
-                answer = yield Ask(server, Write(puts, deletes))
+                answer = yield Ask(server, Write(puts, self.unwritten.owed(deletes)))
                 if answer is None:
                     return
                 if not isinstance(answer, CallFailed):
@@ -254,9 +270,15 @@ class Node:
                     raise InternalError()
             yield Until(lambda resume: clock.call_later(_STORE_RETRY_S, resume))
 
-    def write_later(self, puts: Sequence[Row], deletes: Sequence[Row]) -> None:
-        """Have rows written; nobody waits, but every later commit comes behind it."""
-        self.store.write(puts, deletes, _log_failure)
+    def delete_later(self, rows: Sequence[Row]) -> None:
+        """Have rows deleted, sooner or later; every later commit comes behind the first attempt."""
+        self.unwritten.delete(rows)
+        self._delete_owed(rows)
+
+    def _delete_owed(self, rows: Sequence[Row]) -> None:
+        server = self.runtime.whereis(metadata_server.NAME)
+        if server is not None:  # else its successor begins with them
+            self.runtime.send(server, metadata_server.Delete(rows))
 
     def load(self, contents: Contents) -> None:
         """Make vhosts, exchanges, queues' entries and bindings from the stored rows."""
@@ -321,8 +343,3 @@ class Node:
             "actors": self.runtime.actor_count,
             "uptime_s": self.runtime.clock.wall_s() - self.started_at_s,
         }
-
-
-def _log_failure(error: Exception | None) -> None:
-    if error is not None:
-        log.error("metadata not written error=%s", error)

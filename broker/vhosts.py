@@ -135,6 +135,7 @@ class VHost:
         current = self.topology.exchanges.get(name)
         if current is not None:
             exchange_rules.check_equivalent(current, method, self.name)
+            yield from self._wait_for(self._exchange_row(current))
             return
         exchange_rules.check_new_name(name)
         self._check_alternate(user, method)
@@ -147,8 +148,15 @@ class VHost:
             arguments=method.arguments,
         )
         self.topology.add_exchange(exchange)
-        if exchange.durable:
+        if not exchange.durable:
+            return
+        try:
             yield from self.commit([self._exchange_row(exchange)], [])
+        except InternalError:
+            if self.topology.exchanges.get(name) is exchange:
+                removed = self.topology.remove_exchange(name)
+                self._node.delete_later(self._removed_rows(removed))
+            raise
 
     def _check_alternate(self, user: User, method: ExchangeDeclare) -> None:
         alternate = exchange_rules.alternate_of(method, self.name)
@@ -182,9 +190,19 @@ class VHost:
     ) -> Steps:
         """Bind a queue or an exchange to an exchange."""
         self._check_binding(session, source, kind, destination, key, must_exist=True)
-        binding = self.topology.bind(source, kind, destination, key, arguments)
-        if binding is not None and binding.is_durable:
-            yield from self.commit([self._binding_row(binding)], [])
+        new = self.topology.bind(source, kind, destination, key, arguments)
+        if new is None:
+            there = self.topology.binding(source, kind, destination, key, arguments)
+            assert there is not None
+            yield from self._wait_for(self._binding_row(there))
+        elif new.is_durable:
+            row = self._binding_row(new)
+            try:
+                yield from self.commit([row], [])
+            except InternalError:
+                if self.topology.take_back(new):
+                    self._node.delete_later([row])
+                raise
 
     def unbind(
         self,
@@ -345,6 +363,11 @@ class VHost:
         return (yield from self._delete(entry, if_unused, if_empty))
 
     def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
+        rows: list[Row] = []
+        if entry.durable:
+            bindings = self.topology.bindings_to(QUEUE, entry.name)
+            rows += [self._binding_row(each) for each in bindings if each.is_durable]
+            rows.append(self._queue_row(entry))
         if entry.state in _GONE:
             entry.deleted()
             count = 0
@@ -353,8 +376,8 @@ class VHost:
                 count = yield from ask_queue(entry, Delete(if_unused, if_empty))
             except NotFound:
                 count = 0  # it went while it was asked
-        if entry.durable:
-            yield from self._node.commit([], [])  # behind what `queue_deleted` wrote
+        is_owed = self._node.unwritten.is_owed
+        yield from self.commit([], [row for row in rows if is_owed(row)])
         return count
 
     def delete_exclusive(self, owner: Ref) -> Steps:
@@ -383,7 +406,7 @@ class VHost:
         if entry.durable:
             deletes.append(self._queue_row(entry))
         if deletes:
-            self._node.write_later([], deletes)
+            self._node.delete_later(deletes)
 
     # -- the metadata store --------------------------------------------------------------------
 
@@ -391,6 +414,11 @@ class VHost:
         """Wait until rows are written; again when the store's actor was restarted meanwhile."""
         if puts or deletes:
             yield from self._node.commit(puts, deletes)
+
+    def _wait_for(self, row: Row) -> Steps:
+        """Wait for a row that somebody else has put and that may not be on disk yet."""
+        if self._node.unwritten.is_being_put(row):
+            yield from self.commit([row], [])
 
     def _commit_removed(self, removed: Removed) -> Steps:
         yield from self.commit([], self._removed_rows(removed))

@@ -156,6 +156,18 @@ class Topology:
         self.epoch += 1
         return binding
 
+    def take_back(self, binding: Binding) -> bool:
+        """Undo ``bind``; unlike ``unbind`` it leaves an exchange without bindings alone.
+
+        Returns:
+            Whether the binding was still there.
+        """
+        exchange = self.exchanges.get(binding.source)
+        if exchange is None or exchange.bindings.get(binding.identity) is not binding:
+            return False
+        self._drop(binding, Removed())
+        return True
+
     def binding(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Binding | None:
