@@ -24,7 +24,9 @@ def connection_info(reader: Reader) -> dict[str, Any]:
         "peer_port": peer[1],
         "host": local[0],
         "port": local[1],
-        "state": reader.state,
+        "state": _state(reader),
+        "auth_mechanism": opened.mechanism if opened else "",
+        "send_pend": reader.writer.unsent_bytes,
         "channels": len(reader.slots),
         "protocol": "{0,9,1}",
         "frame_max": opened.frame_max if opened else 0,
@@ -33,3 +35,10 @@ def connection_info(reader: Reader) -> dict[str, Any]:
         "connected_at": int(reader.connected_at_s * 1000),
         "client_properties": plain(opened.client_properties) if opened else {},
     }
+
+
+def _state(reader: Reader) -> str:
+    """Return RabbitMQ's word: who waits for credit is in flow."""
+    if reader.state == "running":
+        return "flow" if reader.inlet.is_blocked else "running"
+    return "opening" if reader.state == "opening" else "closing"

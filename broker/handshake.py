@@ -63,6 +63,8 @@ class Opened:
         channel_max: agreed number of channels.
         heartbeat_s: agreed interval; 0 is off.
         client_properties: as the client sent them.
+        cancel_notify: the client understands basic.cancel from the broker.
+        mechanism: how it logged in.
     """
 
     user: User
@@ -72,6 +74,7 @@ class Opened:
     heartbeat_s: int
     client_properties: Table
     cancel_notify: bool
+    mechanism: str
 
 
 def is_protocol_header(data: bytes) -> bool:
@@ -102,6 +105,7 @@ class Handshake:
     __slots__ = (
         "_capabilities",
         "_from_loopback",
+        "_mechanism",
         "_node",
         "_properties",
         "_state",
@@ -116,6 +120,7 @@ class Handshake:
         self._user: User | None = None
         self._properties: Table = {}
         self._capabilities: Table = {}
+        self._mechanism = ""
         self.tuned: ConnectionTuneOk | None = None
 
     @property
@@ -178,6 +183,7 @@ class Handshake:
                 raise RefusedError(str(error)) from error
             error.method = 0
             raise
+        self._mechanism = method.mechanism
         settings = self._node.settings
         self._state = spec.CONNECTION_TUNE_OK
         return ConnectionTune(settings.channel_max, settings.frame_max_bytes, settings.heartbeat_s)
@@ -209,6 +215,7 @@ class Handshake:
             self.tuned.heartbeat,
             self._properties,
             self._capable("consumer_cancel_notify"),
+            self._mechanism,
         )
 
     def _capable(self, name: str) -> bool:

@@ -56,6 +56,13 @@ class Writer:
         self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     @property
+    def descriptor(self) -> int:
+        """The socket's file descriptor, -1 when it is closed."""
+        transport = self._transport or self._finished
+        found = transport.get_extra_info("socket") if transport is not None else None
+        return -1 if found is None else int(found.fileno())
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes that the peer's socket has not taken yet."""
         if self._transport is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.amqp.tables import plain, type_name
 from leveret.broker.connection_info import connection_info
 from leveret.server.admin import Row
+from leveret.server.socket_counts import socket_counts
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Field, Table
@@ -89,11 +90,15 @@ def implicit_binding(queue_name: str) -> Row:
 def connection(reader: Reader) -> Row:
     """Return a connection."""
     opened = reader.opened
-    return connection_info(reader) | {
-        "protocol": [0, 9, 1],
-        "ssl": False,
-        "client_properties": triples(opened.client_properties) if opened is not None else [],
-    }
+    return (
+        connection_info(reader)
+        | socket_counts(reader.writer.descriptor)
+        | {
+            "protocol": [0, 9, 1],
+            "ssl": False,
+            "client_properties": triples(opened.client_properties) if opened is not None else [],
+        }
+    )
 
 
 def actor(node: TreeNode) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from leveret.server.perf import args
 from leveret.server.perf.client import Connection, Target, connect
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.run import Run
+from leveret.server.socket_counts import socket_counts
 
 
 def config(folder: Path, **more: Any) -> Config:
@@ -184,11 +186,35 @@ async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broke
 
     assert (row["user"], row["vhost"], row["state"]) == ("guest", "/", "running")
     assert (row["protocol"], row["ssl"]) == ([0, 9, 1], False)
+    assert (row["auth_mechanism"], row["send_pend"]) == ("PLAIN", 0)
+    assert (row["host"], row["peer_host"], row["channels"]) == ("127.0.0.1", "127.0.0.1", 0)
+    assert (row["channel_max"], row["frame_max"], row["timeout"]) == (2047, 131072, 0)
     assert properties["product"] == "leveret perf"
     assert ["authentication_failure_close", "bool", True] in properties["capabilities"]
     assert await refusal(admin.close_connection("nope", "x")) == "there is no connection nope"
     await admin.close_connection(row["pid"], "maintenance!")
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - maintenance!")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a socket carries")
+async def test_what_a_connection_sent_and_received_is_counted(
+    admin: NodeAdmin, broker: Broker
+) -> None:
+    connection = await raw(broker)
+    await connection.channel(1)
+    (before,) = await admin.list_connections()
+    method = methods.QueueDeclare("q" * 200)
+
+    await connection.call(1, method)
+
+    (after,) = await admin.list_connections()
+    frame = methods.method_frame(1, methods.encode(method))
+    answer = methods.method_frame(1, methods.encode(methods.QueueDeclareOk("q" * 200, 0, 0)))
+    assert after["recv_oct"] - before["recv_oct"] == len(frame)
+    assert after["send_oct"] - before["send_oct"] == len(answer)
+    assert after["recv_cnt"] == before["recv_cnt"] + 1
+    assert after["send_cnt"] == before["send_cnt"] + 1
+    assert socket_counts(-1) == {}
 
 
 async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: Broker) -> None:
