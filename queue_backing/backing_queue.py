@@ -9,6 +9,9 @@ message within its queue and is the ack tag; batches are lists of them. What goe
 folds) is pure and gives its effects back as data; what comes up late (confirms, messages that had to
 be read) is announced to the amqqueue by a mail of the backing's actor, ``Confirmed`` or ``Resident``.
 
+What is not in RAM is never waited for: an operation does what it can without it, says ``pending``, and
+``take_resident`` tells when it is worth another try.
+
 Confirms: ``publish`` and ``publish_delivered`` answer ``(first_seq, safe)``. A batch that is not safe
 yet becomes so later, message by message; ``drain_confirmed`` tells which, as ``(first_seq, count)``.
 """
@@ -62,13 +65,15 @@ class Dropped:
     Attributes:
         count: messages removed.
         head: the first entry that stays, None when the queue is empty.
+        pending: the head must be read first; ``Resident`` comes when it is there.
     """
 
-    __slots__ = ("count", "head")
+    __slots__ = ("count", "head", "pending")
 
-    def __init__(self, count: int, head: Entry | None) -> None:
+    def __init__(self, count: int, head: Entry | None, pending: bool = False) -> None:
         self.count = count
         self.head = head
+        self.pending = pending
 
 
 class Confirmed:
@@ -102,6 +107,7 @@ class BackingQueue(Protocol):
         expiries: list[int] | None = None,
         size_bytes: int | None = None,
         delivered: bool = False,
+        first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Append a batch at the tail.
 
@@ -111,6 +117,7 @@ class BackingQueue(Protocol):
             expiries: ms since 1970 per message, 0 = never; None = none expires.
             size_bytes: bytes of all bodies, when the caller knows.
             delivered: they were handed out before (a mirror takes over).
+            first_msg_no: the first content's number in the store; the others follow without gaps.
 
         Returns:
             The first ``seq`` (the others follow without gaps), and whether all are safe at once.
@@ -122,10 +129,11 @@ class BackingQueue(Protocol):
         persistent: bool,
         expiries: list[int] | None = None,
         size_bytes: int | None = None,
+        first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Take a batch that goes straight to consumers who will acknowledge; the queue is empty."""
 
-    def discard(self, messages: list[Message], persistent: bool) -> None:
+    def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         """Take note of messages that went straight to consumers who do not acknowledge."""
 
     def is_duplicate(self, message: Message) -> bool:
@@ -144,7 +152,10 @@ class BackingQueue(Protocol):
         """
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
-        """Take up to ``limit`` messages from the head without their content; return their seqs."""
+        """Take up to ``limit`` messages from the head without their content; return their seqs.
+
+        Fewer although there are more: their rows must be read first; ``Resident`` comes then.
+        """
 
     def ack(self, seqs: list[int]) -> int:
         """Forget unacked messages for good; unknown seqs are ignored. Return how many there were."""
@@ -161,7 +172,7 @@ class BackingQueue(Protocol):
         """As ``dropwhile``, but hand them out as unacked, within the bytes ``fetch`` keeps to.
 
         Returns:
-            The messages, and the first entry that stays.
+            The messages, and the first entry that stays; None with ``pending`` when it is unknown.
         """
 
     def ackfold(
@@ -170,16 +181,22 @@ class BackingQueue(Protocol):
         start: Accumulator,
         seqs: list[int],
     ) -> Accumulator:
-        """Fold over the given unacked messages, in the order of ``seqs``; nothing changes."""
+        """Fold over the given unacked messages, in the order of ``seqs``; nothing changes.
+
+        An entry whose content must be read first comes without ``MESSAGE``; ``Resident`` follows.
+        """
 
     def fold(
         self,
-        step: Callable[[Entry, bool, Accumulator], tuple[bool, Accumulator]],
+        step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
         start: Accumulator,
+        from_seq: int = 0,
     ) -> Accumulator:
         """Fold over ready and unacked messages by ``seq``; ``step`` gets whether it is unacked.
 
-        ``step`` returns whether to go on, and the accumulator.
+        ``step`` returns whether to go on, and the accumulator. When the next message must be read
+        first, ``step`` gets None in its place and the fold ends: after ``Resident`` it can go on with
+        ``from_seq`` above the last one seen.
         """
 
     def purge(self) -> int:
@@ -187,6 +204,9 @@ class BackingQueue(Protocol):
 
     def purge_acks(self) -> int:
         """Forget all unacked messages and return how many there were."""
+
+    def take_resident(self) -> bool:
+        """Whether what was ``pending`` may be there now; says so once, after ``resume``."""
 
     def len(self) -> int:
         """Return the number of ready messages."""
@@ -216,7 +236,7 @@ class BackingQueue(Protocol):
         """The queue has been idle for a while: let go of what can be made again."""
 
     def resume(self) -> None:
-        """The store takes more: go on with what was held up."""
+        """The store takes more, or has read what was asked for: go on with what was held up."""
 
     def info(self) -> dict[str, Any]:
         """Return figures for status and list_queues, by RabbitMQ's names."""

@@ -1,0 +1,147 @@
+"""What holds of a variable queue after every operation; for tests, for it walks over everything.
+
+I1 to I13 are those of a queue in default mode, L1 to L3 those of lazy mode; the numbers are named in
+the messages. RabbitMQ asserts I1 to I4; the others follow from what the operations do. Two are weaker
+here, because nothing waits for the disk: while rows are awaited Q3 may be empty before a delta, and Q4
+may hold messages whose content is on disk only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
+
+from leveret.queue_backing.delta import BLANK
+from leveret.queue_backing.queue_state import NOBODY, NOTHING
+from leveret.queue_backing.status import (
+    CONTENT_ON_DISK,
+    INDEX_ON_DISK,
+    MESSAGE,
+    PERSISTENT,
+    SEQ,
+    SIZE,
+    seq_of,
+)
+
+if TYPE_CHECKING:
+    from leveret.queue_backing.queue_state import QueueState
+    from leveret.queue_backing.status import Entry
+
+
+def check(queue: QueueState) -> None:
+    """Assert all of it.
+
+    Raises:
+        AssertionError: names what is broken.
+    """
+    assert not NOTHING, "the shared empty deque was written to"
+    assert not NOBODY, "the shared empty dict was written to"
+    if queue.mode == "lazy":
+        _check_lazy(queue)
+    else:
+        _check_parts(queue)
+    _check_delta(queue)
+    _check_order(queue)
+    _check_entries(queue)
+    _check_unacked(queue)
+    _check_counters(queue)
+
+
+def _check_parts(queue: QueueState) -> None:
+    q1, q2, q3, q4 = len(queue.q1), len(queue.q2), len(queue.q3), len(queue.q4)
+    delta, awaited = queue.delta.length, queue.rows_awaited
+    assert not q1 or q3 or awaited, "I1: Q1 is not empty, Q3 is"
+    assert not q2 or delta, "I2: Q2 is not empty, delta is"
+    assert not delta or q3 or awaited, "I3: delta is the head"
+    assert (not queue.count) == (not q3 and not q4 and not (awaited and delta)), "I4: len"
+    assert q1 + q2 + delta + q3 + q4 == queue.count, "I5: len is not the sum"
+
+
+def _check_lazy(queue: QueueState) -> None:
+    assert not queue.q1, "L1: Q1 is not empty"
+    assert not queue.q2, "L1: Q2 is not empty"
+    assert not queue.q4, "L1: Q4 is not empty"
+    assert (not queue.count) == (not queue.delta.length and not queue.q3), "L2: len"
+    assert queue.delta.length + len(queue.q3) == queue.count, "L3: len is not the sum"
+
+
+def _check_delta(queue: QueueState) -> None:
+    delta = queue.delta
+    assert (delta.length == 0) == (delta is BLANK), "a delta without entries is not BLANK"
+    assert delta.start + delta.length <= delta.end, "delta is smaller than its count"
+    assert 0 <= delta.transient <= delta.length, "delta counts too many transients"
+    assert not queue.rows_awaited or delta is not BLANK, "rows are awaited without a delta"
+
+
+def _check_order(queue: QueueState) -> None:
+    before = list(map(seq_of, chain(queue.q4, queue.q3)))
+    behind = list(map(seq_of, chain(queue.q2, queue.q1)))
+    assert all(a < b for a, b in pairwise(before)), "I6: Q4, Q3 are not sorted"
+    assert all(a < b for a, b in pairwise(behind)), "I6: Q2, Q1 are not sorted"
+    delta = queue.delta
+    if delta is not BLANK:
+        assert not before or before[-1] < delta.start, "I6: delta starts before Q3 ends"
+        assert not behind or behind[0] >= delta.end, "I6: delta ends after Q2 starts"
+    elif before and behind:
+        assert before[-1] < behind[0], "I6: Q1 starts before Q3 ends"
+    newest = max(chain(before[-1:], behind[-1:], queue.rpa, queue.dpa), default=-1)
+    assert newest < queue.next_seq, "I7: a seq was not given out yet"
+    assert delta.end <= queue.next_seq, "I7: delta ends beyond what was given out"
+
+
+def _check_entries(queue: QueueState) -> None:
+    assert all(entry[MESSAGE] is not None for entry in queue.q1), "I8: Q1 holds a beta"
+    absent = sum(entry[MESSAGE] is None for entry in queue.q4)
+    assert absent == queue.absent, "I8: Q4 holds betas"
+    assert all(entry[MESSAGE] is None for entry in chain(queue.q2, queue.q3)), (
+        "I8: Q2, Q3: an alpha"
+    )
+    in_ram = len(queue.q1) + len(queue.q4) - absent
+    assert in_ram == queue.ram_count, "I9: ram_count"
+    for entry in _known(queue):
+        assert type(entry) is tuple, "an entry is not an exact tuple"
+        assert entry[INDEX_ON_DISK] or not entry[PERSISTENT], "I10: persistent without a row"
+        assert entry[CONTENT_ON_DISK] or not entry[INDEX_ON_DISK], "I10: a row without content"
+        assert entry[CONTENT_ON_DISK] or entry[MESSAGE] is not None, "I10: no content anywhere"
+        assert queue.has_stored or not entry[CONTENT_ON_DISK], "has_stored is wrong"
+
+
+def _known(queue: QueueState) -> Iterable[Entry]:
+    ready = chain(queue.q4, queue.q3, queue.q2, queue.q1)
+    return chain(ready, queue.rpa.values(), queue.dpa.values())
+
+
+def _check_unacked(queue: QueueState) -> None:
+    rpa, dpa = queue.rpa, queue.dpa
+    assert rpa.keys().isdisjoint(dpa), "I11: unacked twice"
+    ready = set(map(seq_of, chain(queue.q4, queue.q3, queue.q2, queue.q1)))
+    assert ready.isdisjoint(rpa), "I11: ready and unacked"
+    assert ready.isdisjoint(dpa), "I11: ready and unacked"
+    assert all(entry[MESSAGE] is not None for entry in rpa.values()), "I12: rpa without content"
+    assert all(entry[MESSAGE] is None for entry in dpa.values()), "I12: dpa with content"
+    assert all(seq == entry[SEQ] for seq, entry in chain(rpa.items(), dpa.items()))
+    assert all(seq < queue.next_deliver for seq in chain(rpa, dpa)), "unacked, never handed out"
+    assert not queue.rpa_sorted or list(rpa) == sorted(rpa), "rpa_sorted is wrong"
+
+
+def _check_counters(queue: QueueState) -> None:
+    unacked = (*queue.rpa.values(), *queue.dpa.values())
+    assert queue.unacked_bytes == sum(entry[SIZE] for entry in unacked), "unacked_bytes"
+    ram = [e for e in chain(queue.q1, queue.q4, queue.rpa.values()) if e[MESSAGE] is not None]
+    assert queue.ram_bytes == sum(entry[SIZE] for entry in ram), "ram_bytes"
+    known = [entry[SIZE] for entry in _known(queue) if entry[PERSISTENT]]
+    delta = queue.delta
+    persistent = len(known) + delta.length - delta.transient
+    assert queue.persistent_count == persistent, "persistent_count"
+    assert queue.persistent_bytes >= sum(known), "persistent_bytes"
+    ready = chain(queue.q4, queue.q3, queue.q2, queue.q1)
+    assert queue.ready_bytes >= sum(entry[SIZE] for entry in ready), "ready_bytes"
+    assert delta.transient or not queue.delta_transient_bytes, "delta_transient_bytes"
+    assert 0 <= queue.ram_count <= queue.count, "I13: ram_count"
+    assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.unacked_bytes, "I13: ram_bytes"
+    figures = (queue.count, queue.ready_bytes, queue.unacked_bytes, queue.delta_transient_bytes)
+    assert min(*figures, queue.persistent_count, queue.persistent_bytes) >= 0, "I13: negative"
+    if delta is BLANK:
+        sizes = sum(e[SIZE] for e in chain(queue.q4, queue.q3, queue.q2, queue.q1))
+        assert queue.ready_bytes == sizes, "ready_bytes"

@@ -1,0 +1,125 @@
+"""QueueIndex: all that a variable queue sees of the disk, one per queue.
+
+The index keeps *rows*, which are positions (``seq`` to ``msg_no``, size, expiry, persistence), and
+stands for the queue towards the stores that keep *contents* by ``msg_no``. A batch is a list of
+entries (``queue_backing/status.py``); an implementation reads what it needs of them and keeps none.
+
+When things happen:
+
+* A call only *issues*. What is synced is told by ``drain_confirmed``; the order of issue is the order
+  on disk, so an ack never reaches the disk before the row that it acks.
+* Nothing waits for a disk. What is not in RAM is answered None, the reading starts, and when it is
+  done, or when the store takes more again, the queue's ``resume`` is called.
+* ``page_out`` takes *credit*, the number of contents the store has room for; when it answers fewer
+  than asked for, it owes a ``resume``.
+
+Who owns what: the content of a persistent message was written at routing, with one reference for this
+queue, so ``publish`` adds a row and ``ack`` takes row and reference away. The content of a transient
+reaches the transient store with ``page_out`` and its row with ``add``; both are gone after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.queue_backing.status import Entry
+
+
+class Terms(NamedTuple):
+    """What a queue leaves for its next start.
+
+    Attributes:
+        next_seq: the seq of the next message.
+        next_deliver: every message below it has been handed out.
+        messages: persistent ones, ready and unacked.
+        size_bytes: their bodies.
+    """
+
+    next_seq: int
+    next_deliver: int
+    messages: int
+    size_bytes: int
+
+
+class Bounds(NamedTuple):
+    """What the index found at its start: ``messages`` rows within ``[low, next_seq)``.
+
+    ``next_seq`` is above every seq that was ever given out, also when the last ones were lost.
+    """
+
+    low: int
+    next_seq: int
+    messages: int
+    size_bytes: int
+
+
+class QueueIndex(Protocol):
+    """The rows of one queue, and the contents behind them."""
+
+    def publish(self, entries: list[Entry]) -> None:
+        """Add rows of persistent messages; ``drain_confirmed`` tells when they are safe."""
+
+    def discard(self, first_msg_no: int, count: int) -> None:
+        """Give up this queue's references to contents of persistent messages it never kept."""
+
+    def page_out(self, entries: list[Entry], must: bool = False) -> int:
+        """Write the contents of transients, which the entries hold, to the transient store.
+
+        Args:
+            entries: in the order in which they are wanted on disk.
+            must: take all of them, also beyond the credit, which is then owed.
+
+        Returns:
+            How many of the first ones were taken.
+        """
+
+    def add(self, entries: list[Entry]) -> None:
+        """Add rows of transients whose contents have been paged out."""
+
+    def ack(self, entries: list[Entry]) -> None:
+        """Remove rows, where ``INDEX_ON_DISK`` says that there is one, and the content references.
+
+        Confirms that are still owed for them come all the same.
+        """
+
+    def ack_range(self, low: int, high: int) -> None:
+        """Remove all rows with ``low <= seq < high`` with their content references."""
+
+    def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
+        """Return the first ``limit`` rows with ``low <= seq < high``, or None when they must be read.
+
+        They are entries without message, ascending, both flags set. An implementation may read on
+        beyond ``high``: the range behind it is asked for next.
+        """
+
+    def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
+        """Return the contents in order, None for each that must be read first."""
+
+    def prefetch(self, entries: list[Entry]) -> None:
+        """Read contents that will be fetched soon; those in RAM or on the way are passed over.
+
+        They stay in RAM until they are fetched, or for as long as there is room.
+        """
+
+    def has_confirmed(self) -> bool:
+        """Whether ``drain_confirmed`` would return anything."""
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        """Return and forget the ``(first_seq, count)`` that became safe since the last time."""
+
+    def bounds(self) -> Bounds:
+        """Return what is there at the start."""
+
+    def terms(self) -> Terms | None:
+        """Return what the last ``terminate`` left; None after any other end."""
+
+    def terminate(self, terms: Terms) -> None:
+        """End: keep persistent rows and the terms, give up the contents of transients."""
+
+    def forget(self) -> None:
+        """End without terms, for who finds the queue dead: as ``terminate`` else."""
+
+    def delete(self) -> None:
+        """End and keep nothing: all rows and references go, in the store's own time."""

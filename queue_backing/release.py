@@ -1,0 +1,81 @@
+"""Release: free what a queue has dropped, a slice a turn.
+
+Freeing a million entries takes a good part of a second, and their contents on disk must be given up
+as well. So large containers are put aside and freed by the timeouts that follow; what is small goes at
+once. The queue has forgotten them by then: they are in none of its counters.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from leveret.queue_backing.status import CONTENT_ON_DISK, INDEX_ON_DISK
+
+if TYPE_CHECKING:
+    from leveret.queue_backing.queue_index import QueueIndex
+    from leveret.queue_backing.status import Entry
+
+SLICE: Final = 10_000  # entries freed in one go, some milliseconds
+
+NOTHING_ON_DISK: Final = "nothing"  # only RAM: there is nothing on disk, or it goes as a whole
+CONTENTS: Final = "contents"  # contents without a row; rows have gone as ranges
+ROWS_AND_CONTENTS: Final = "rows"
+
+
+class Release:
+    """Containers that wait to be freed.
+
+    Args:
+        index: told of what goes.
+    """
+
+    __slots__ = ("_aside", "_index")
+
+    def __init__(self, index: QueueIndex) -> None:
+        self._index = index
+        self._aside: list[tuple[deque[Entry] | dict[int, Entry], str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._aside)
+
+    def take(self, entries: deque[Entry] | dict[int, Entry], what: str) -> None:
+        """Free the entries, of which nobody else knows any more: a slice now, the rest later."""
+        if len(entries) > SLICE:
+            self._aside.append((entries, what))
+        else:
+            self._free(entries, what, len(entries))
+
+    def do_some(self) -> None:
+        """Free a slice."""
+        entries, what = self._aside[-1]
+        self._free(entries, what, min(SLICE, len(entries)))
+        if not entries:
+            self._aside.pop()
+
+    def finish(self) -> None:
+        """Remove all rows that are left: the queue ends, and they must not come back."""
+        for entries, what in self._aside:
+            if what == ROWS_AND_CONTENTS:
+                self._free(entries, what, len(entries))
+        self._aside = [(entries, NOTHING_ON_DISK) for entries, _ in self._aside if entries]
+
+    def abandon(self) -> None:
+        """Leave the disk alone from now on: the whole queue is deleted there."""
+        self._aside = [(entries, NOTHING_ON_DISK) for entries, _ in self._aside]
+
+    def _free(self, entries: deque[Entry] | dict[int, Entry], what: str, count: int) -> None:
+        if isinstance(entries, dict):
+            take_item = entries.popitem
+            gone = [take_item()[1] for _ in range(count)]
+        else:
+            take: Callable[[], Entry] = entries.pop
+            gone = [take() for _ in range(count)]
+        if what == NOTHING_ON_DISK:
+            return
+        stored = [entry for entry in gone if entry[CONTENT_ON_DISK]]
+        if what == CONTENTS:
+            stored = [entry for entry in stored if not entry[INDEX_ON_DISK]]
+        if stored:
+            self._index.ack(stored)
