@@ -203,7 +203,7 @@ COMMANDS: Final = (
     Command(
         "import_definitions",
         "read definitions from a JSON file or -",
-        'Importing definitions in JSON from a file at "{file}" ...',
+        "Importing definitions in JSON from {source} ...",
         ("file?",),
         after="Successfully imported the definitions.",
     ),
@@ -239,7 +239,7 @@ def run(options: Options, ask: Ask) -> int:
     command: Command = options.command
     columns = _columns(command, getattr(options, "columns", ()))
     quiet = options.quiet or options.silent or options.formatter in formats.MACHINE_READABLE
-    if not quiet and getattr(options, "file", None) != "-":
+    if not quiet and not (command.verb == "export_definitions" and options.file == "-"):
         print(_banner(command, options), flush=True)
     answer = _SPECIAL.get(command.verb, _plain)(command, options, ask)
     if columns:
@@ -255,7 +255,10 @@ def run(options: Options, ask: Ask) -> int:
 def _banner(command: Command, options: Options) -> str:
     words = vars(options) | {"tags": ", ".join(getattr(options, "tags", ()))}
     if command.verb == "close_all_connections":
-        words["scope"] = "" if options.everywhere else f"in vhost {options.vhost}"
+        words["scope"] = "across all vhosts" if options.everywhere else f"in vhost {options.vhost}"
+    if command.verb == "import_definitions":
+        from_stdin = options.file in {None, "-"}
+        words["source"] = "standard input" if from_stdin else f'a file at "{options.file}"'
     return command.banner.format_map(words)
 
 

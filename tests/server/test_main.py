@@ -39,7 +39,7 @@ ASKED = [
     (["delete_vhost", "v"], "delete_vhost", {"name": "v"}, 'Deleting vhost "v" ...'),
     (["close_connection", "<leveret.1>", "bye"], "close_connection", {"pid": "<leveret.1>", "reason": "bye"}, "Closing connection <leveret.1>, reason: bye..."),
     (["close_all_connections", "bye"], "close_all_connections", {"vhost": "/", "reason": "bye"}, "Closing all connections in vhost /, reason: bye..."),
-    (["close_all_connections", "--global", "bye"], "close_all_connections", {"vhost": None, "reason": "bye"}, "Closing all connections , reason: bye..."),
+    (["close_all_connections", "--global", "bye"], "close_all_connections", {"vhost": None, "reason": "bye"}, "Closing all connections across all vhosts, reason: bye..."),
 ]  # fmt: skip
 
 
@@ -214,11 +214,32 @@ def test_definitions_are_imported_from_a_file_or_standard_input(
     monkeypatch.setattr("sys.stdin", io.StringIO('{"vhosts": []}'))
 
     assert run("ctl", "import_definitions", str(tmp_path / "d.json"))[0] == 0
-    assert run("ctl", "import_definitions", "-")[0] == 0
+    code, out, err = run("ctl", "import_definitions")
+    assert (code, err) == (0, "")
+    assert out == (
+        "Importing definitions in JSON from standard input ...\n"
+        "Successfully imported the definitions.\n"
+    )
     assert [arguments["document"] for _, arguments in admin.asked] == [
         {"users": []},
         {"vhosts": []},
     ]
+
+
+def test_what_an_import_leaves_out_is_told_on_stderr(
+    run: Any, admin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def two(document: Any) -> list[str]:
+        return ["binding a", "binding b"]
+
+    monkeypatch.setattr(admin, "import_definitions", two, raising=False)
+    (tmp_path / "d.json").write_text("{}")
+
+    assert run("ctl", "-q", "import_definitions", str(tmp_path / "d.json")) == (
+        0,
+        "",
+        "Warning: binding a\nWarning: binding b\n",
+    )
 
 
 @pytest.mark.parametrize(
