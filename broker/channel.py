@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
@@ -51,9 +51,6 @@ from leveret.broker.resubscribe import cancel_consumers, resubscribe
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Session
 from leveret.core.limits import PUBLISH_TURN_WORK
-
-if TYPE_CHECKING:
-    from leveret.broker.queue_registry import QueueEntry
 
 _SETTLEMENT_CHECK_S: Final = 60.0
 _HELD_STEP: Final = 64  # runs taken up at once of those that are held
@@ -337,13 +334,10 @@ class Channel(GenServer):
 
     def on_consumer_gone(self, mail: ConsumerGone) -> None:
         """Tell the client that its queue is deleted, if it wants to know."""
-        consumer = self.deliveries.consumers.pop(mail.consumer, None)
-        if consumer is not None:
-            self.unwatch_queue(consumer.entry)
-            if self.session.cancel_notify:
-                self._cancelled.append(mail.consumer)
-                if not self._busy:
-                    self._tell_cancelled()
+        if self.deliveries.remove(mail.consumer) and self.session.cancel_notify:
+            self._cancelled.append(mail.consumer)
+            if not self._busy:
+                self._tell_cancelled()
 
     def _tell_cancelled(self) -> None:
         """Name the cancelled consumers; never before the reply to a queue.delete of the same client."""
@@ -363,14 +357,6 @@ class Channel(GenServer):
     def on_queue_failed(self, mail: QueueFailed) -> None:
         """A queue crashed too often: its consumers are cancelled."""
         cancel_consumers(self, mail.entry)
-
-    def unwatch_queue(self, entry: QueueEntry) -> None:
-        """A consumer is gone; without others on that queue its restarts do not matter any more."""
-        if entry.state == "deleted":
-            return  # it has forgotten its watchers; no search among thousands of consumers
-        consumers = self.deliveries.consumers.values()
-        if not any(consumer.entry is entry for consumer in consumers):
-            entry.unwatch(self.ref)
 
     def _queue_down(self, queue: Ref, deleted: bool) -> None:
         monitor = self._watched.pop(queue, None)
@@ -448,11 +434,9 @@ class Channel(GenServer):
         self.publisher.close()
         deliveries.outlet.is_open = False
         queues = {source.queue: None for source, _ in deliveries.unacked.take_all()}
-        for consumer in deliveries.consumers.values():
-            consumer.entry.unwatch(self.ref)
-            if consumer.entry.ref is not None:
-                queues[consumer.entry.ref] = None
-        deliveries.consumers.clear()
+        for entry in deliveries.remove_all():
+            if entry.ref is not None:
+                queues[entry.ref] = None
         for queue in queues:
             yield Ask(queue, Leave(self.ref))  # a dead queue has nothing to take back
 
@@ -471,8 +455,7 @@ class Channel(GenServer):
         if self._blocks_inlet:
             self._held.clear()
             self._release_inlet()
-        for consumer in self.deliveries.consumers.values():
-            consumer.entry.unwatch(self.ref)
+        self.deliveries.remove_all()
 
 
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {

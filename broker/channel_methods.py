@@ -231,12 +231,10 @@ def basic_consume(channel: Channel, method: Any) -> Steps:
     consumer = Consumer(
         tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority, method.arguments
     )
-    deliveries.consumers[tag] = consumer
-    entry.watch(channel.ref)
+    deliveries.add(consumer)
     answer = yield from ask_queue(entry, consume_request(channel, consumer), raises=False)
     if answer is not None:
-        deliveries.consumers.pop(tag, None)
-        channel.unwatch_queue(entry)
+        deliveries.remove(tag)
         raise answer
     return None if method.nowait else BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
 
@@ -266,8 +264,7 @@ def basic_cancel(channel: Channel, method: Any) -> Steps:
     if consumer is not None:
         with suppress(NotFound):  # a queue that is gone delivers nothing either
             yield from ask_queue(consumer.entry, Cancel(channel.ref, tag), raises=False)
-        channel.deliveries.consumers.pop(tag, None)
-        channel.unwatch_queue(consumer.entry)
+        channel.deliveries.remove(tag)
     return None if method.nowait else BasicCancelOk(method.consumer_tag)
 
 

@@ -74,11 +74,12 @@ class _Slot:
 class ChannelSlots:
     """The channels of one connection, for its reader."""
 
-    __slots__ = ("_reader", "_slots")
+    __slots__ = ("_numbers", "_reader", "_slots")
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._slots: dict[int, _Slot] = {}
+        self._numbers: dict[Ref, int] = {}  # of the actors
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -174,6 +175,7 @@ class ChannelSlots:
             self._reader.fail(InternalError(method=spec.CHANNEL_OPEN))
             return
         slot.ref = answer[1]
+        self._numbers[answer[1]] = number
         self._reader.monitor(answer[1])
         self._replay(number, slot)
 
@@ -189,7 +191,7 @@ class ChannelSlots:
 
     def down(self, ref: Ref, reason: object) -> None:
         """A channel ended: its number is free; an odd end takes the connection along."""
-        number = next((n for n, slot in self._slots.items() if slot.ref is ref), None)
+        number = self._numbers.pop(ref, None)
         if number is None:
             return
         slot = self._slots.pop(number)

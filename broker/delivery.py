@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from leveret.actors.few import Few, items_of, with_item, without_item
 from leveret.actors.ref import Ref
 from leveret.amqp.kernel import content, deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
@@ -70,7 +71,7 @@ class Deliveries:
     """The consuming half of a channel.
 
     Attributes:
-        consumers: by tag, in the order they were started.
+        consumers: by tag, in the order they were started; change it with the methods only.
         unacked: deliveries that wait for a settlement.
         prefetch: what basic.qos global=false said last; consumers take it when they start.
         limiter: the channel-wide prefetch (basic.qos global=true).
@@ -78,6 +79,7 @@ class Deliveries:
     """
 
     __slots__ = (
+        "_by_queue",
         "_channel",
         "_number",
         "_session",
@@ -95,10 +97,43 @@ class Deliveries:
         self._number = channel.number
         self._source: Source | None = None  # of the latest basic.get
         self.consumers: dict[bytes, Consumer] = {}
+        self._by_queue: dict[QueueEntry, Few] = {}
         self.unacked = Unacked()
         self.prefetch = 0
         self.limiter = ChannelLimiter()
         self.outlet = outlet
+
+    def add(self, consumer: Consumer) -> None:
+        """Take a consumer in; the channel will hear of its queue's restarts."""
+        entry = consumer.entry
+        self.consumers[consumer.tag] = consumer
+        self._by_queue[entry] = with_item(self._by_queue.get(entry), consumer)
+        entry.watch(self._channel.ref)
+
+    def remove(self, tag: bytes) -> bool:
+        """Take a consumer out; return whether there was one."""
+        consumer = self.consumers.pop(tag, None)
+        if consumer is None:
+            return False
+        others = without_item(self._by_queue.pop(consumer.entry), consumer)
+        if others is None:
+            consumer.entry.unwatch(self._channel.ref)
+        else:
+            self._by_queue[consumer.entry] = others
+        return True
+
+    def remove_all(self) -> list[QueueEntry]:
+        """Take all consumers out; return their queues."""
+        entries = list(self._by_queue)
+        self._by_queue.clear()
+        self.consumers.clear()
+        for entry in entries:
+            entry.unwatch(self._channel.ref)
+        return entries
+
+    def of_queue(self, entry: QueueEntry) -> tuple[Consumer, ...]:
+        """Return the consumers of one queue."""
+        return items_of(self._by_queue.get(entry))
 
     def deliver(self, mail: Deliver) -> None:
         """Write a batch out and remember what has to be settled."""

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 def resubscribe(channel: Channel, entry: QueueEntry) -> None:
     """Subscribe the channel's consumers of this queue at its new incarnation."""
-    for consumer in list(channel.deliveries.consumers.values()):
-        if consumer.entry is entry:
-            _subscribe(channel, consumer)
+    for consumer in channel.deliveries.of_queue(entry):
+        _subscribe(channel, consumer)
 
 
 def _subscribe(channel: Channel, consumer: Consumer) -> None:
@@ -49,14 +48,10 @@ def _ignore(_: object) -> None:
 
 def cancel_consumers(channel: Channel, entry: QueueEntry) -> None:
     """Cancel the channel's consumers of a queue that is gone for good."""
-    for consumer in list(channel.deliveries.consumers.values()):
-        if consumer.entry is entry:
-            _cancel(channel, consumer)
+    for consumer in channel.deliveries.of_queue(entry):
+        _cancel(channel, consumer)
 
 
 def _cancel(channel: Channel, consumer: Consumer) -> None:
-    if channel.deliveries.consumers.pop(consumer.tag, None) is None:
-        return
-    channel.unwatch_queue(consumer.entry)
-    if channel.session.cancel_notify:
+    if channel.deliveries.remove(consumer.tag) and channel.session.cancel_notify:
         channel.send_method(BasicCancel(consumer.tag.decode("utf-8", "surrogateescape"), True))
