@@ -34,13 +34,7 @@ from leveret.amqp.errors import (
 )
 from leveret.amqp.fields import Method
 from leveret.amqp.heartbeat import Heartbeat
-from leveret.amqp.kernel import (
-    ERROR,
-    HEARTBEAT,
-    METHOD,
-    Run,
-    Scanner,
-)
+from leveret.amqp.kernel import ERROR, HEARTBEAT, METHOD, Run, Scanner
 from leveret.amqp.methods import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -112,6 +106,7 @@ class Reader(GenServer):
         self.writing_is_paused = False
         self.unsent_blocks = False
         self.unanswered_closes = 0
+        self.forced: ProtocolError | None = None
         self.heartbeat: Heartbeat | None = None
         self.heartbeat_timer: Any = None
         self.timer: Any = self.start_timer(node.settings.handshake_s, "handshake")
@@ -238,6 +233,7 @@ class Reader(GenServer):
         )
         self.handshake = None
         self.state = "opening"
+        self.node.connection_opened(self)
         self.call(
             self.node.connections, StartChild((self.name, self.ref)), self._connection_started, None
         )
@@ -249,8 +245,10 @@ class Reader(GenServer):
             return
         self.channels_sup = answer[1]
         self.state = "running"
-        self.node.connection_opened(self)
-        self.send_method(ConnectionOpenOk())
+        if self.forced is None:
+            self.send_method(ConnectionOpenOk())
+        else:
+            self.fail(self.forced)
         self.scanner.stepwise = False
         early, self.early = self.early, b""
         self._dispatch(self.scanner.scan(early))
@@ -379,6 +377,8 @@ class Reader(GenServer):
 
     def fail(self, error: ProtocolError) -> None:
         """Close the connection with an error: first its channels end, then connection.close goes."""
+        if self.state == "opening":
+            self.forced = error  # the channels' supervisor is on its way and must end first
         if self.state != "running":
             return
         method = error.method or 0

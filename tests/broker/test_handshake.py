@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from broker_rig import HEADER, Client, Rig
+from leveret.actors.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.handshake import server_properties
+from leveret.broker.node import CloseConnection
 from leveret.broker.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
 
@@ -337,3 +339,56 @@ def test_a_client_that_hangs_up_early_leaves_nothing(rig: Rig) -> None:
 
     assert rig.runtime.actor_count == before
     assert rig.clock.pending_count == 0
+
+
+def opening(rig: Rig) -> tuple[Client, Ref]:
+    """A client that has said open, and whom the answer must wait for."""
+    client = rig.client()
+    client.feed(HEADER)
+    client.send(0, plain(), m.ConnectionTuneOk(10, 131_072, 0))
+    client.take()
+    rig.runtime.suspend(rig.node.connections)
+    client.send(0, m.ConnectionOpen("/"))
+    assert client.take() == []
+    return client, rig.node.connections
+
+
+def test_a_connection_that_is_being_opened_can_be_closed(rig: Rig) -> None:
+    before = rig.runtime.actor_count
+    client, supervisor = opening(rig)
+    client.send(1, m.ChannelOpen())
+    (reader,) = rig.node.readers
+    rig.runtime.send(reader, CloseConnection("vhost '/' is deleted"))
+    rig.settle()
+    rig.runtime.resume(supervisor)
+    rig.settle()
+
+    text = "CONNECTION_FORCED - vhost '/' is deleted"
+    assert client.take() == [m.ConnectionClose(320, text, 0, 0)]
+    client.send(0, m.ConnectionCloseOk())
+    assert not client.is_up
+    client.hang_up()
+    assert (rig.node.readers, rig.runtime.actor_count) == ({}, before)
+
+
+def test_a_connection_that_is_being_opened_counts(rig: Rig) -> None:
+    rig.node.vhosts["/"].limits = {"max-connections": 1}
+    first, supervisor = opening(rig)
+    other = rig.client()
+    other.log_in()
+    rig.runtime.resume(supervisor)
+    rig.settle()
+
+    assert first.take() == [m.ConnectionOpenOk()]
+    closed = other.take()[-1]
+    assert (type(closed), closed.reply_code) == (m.ConnectionClose, 530)
+
+
+def test_a_client_that_hangs_up_while_it_is_let_in_leaves_nothing(rig: Rig) -> None:
+    before = rig.runtime.actor_count
+    client, supervisor = opening(rig)
+    client.hang_up()
+    rig.runtime.resume(supervisor)
+    rig.settle()
+
+    assert (rig.node.readers, rig.runtime.actor_count) == ({}, before)
