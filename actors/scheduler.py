@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 TURN_MAILS: Final = 200
 DRAIN_MAILS: Final = 2_000  # of each queue
 DRAIN_S: Final = 0.005  # of each queue, and what is under way then
-_TURNS_PER_LOOK: Final = 4  # at the clock; it costs a little
+_FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 
 _UNTRAPPABLE: Final = object()  # doom of who got a 'kill'
 
@@ -292,10 +292,14 @@ class Scheduler:
         self.drains += 1
         ready, bulk = self._ready, self._bulk
         try:
+            mails = 0
+            while ready and mails < _FEW_MAILS:
+                mails += self._turn(ready.popleft())
+            self.mails += mails
             if ready:
-                self._serve(ready, _TURNS_PER_LOOK)
+                self._serve(ready, _FEW_MAILS)
             if bulk:
-                self._serve(bulk, 1)
+                self._serve(bulk, 0)
             if self._after:
                 self._run_after()
         finally:
@@ -303,19 +307,20 @@ class Scheduler:
             if ready or bulk or self._after:
                 self._wake()
 
-    def _serve(self, queue: deque[Cell], turns_per_look: int) -> None:
+    def _serve(self, queue: deque[Cell], mails_per_look: int) -> None:
         """Give turns until the queue is empty or one of its budgets is used up."""
-        left, turns, until_s = DRAIN_MAILS, turns_per_look, None
+        left = DRAIN_MAILS
+        look_at = left - mails_per_look
+        until_s = None
         while queue and left > 0:
             left -= self._turn(queue.popleft())
-            turns -= 1
-            if not turns:
+            if left < look_at:
+                look_at = left - mails_per_look
                 now_s = self.clock.monotonic_s()
                 if until_s is None:
                     until_s = now_s + DRAIN_S
                 elif now_s >= until_s:
                     break
-                turns = turns_per_look
         self.mails += DRAIN_MAILS - left
 
     def run_until_idle(self) -> None:

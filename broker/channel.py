@@ -53,6 +53,7 @@ from leveret.broker.session import Session
 from leveret.core.limits import PUBLISH_TURN_WORK
 
 _SETTLEMENT_CHECK_S: Final = 60.0
+_FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
 _HELD_STEP: Final = 64  # runs taken up at once of those that are held
 
 
@@ -154,10 +155,12 @@ class Channel(GenServer):
             self._held.extend(runs)
             self._block_inlet()
             return
-        self.publisher.work_left = PUBLISH_TURN_WORK
+        publisher = self.publisher
+        publisher.work_left = _FIRST_TURN_WORK
+        publisher.least = 0
         self._handle(runs)
-        if self.publisher.confirms is not None:
-            self.publisher.send_confirms()
+        if publisher.confirms is not None:
+            publisher.send_confirms()
 
     def _handle(self, runs: list[Run]) -> None:
         """Handle runs, in order; hold what is left when a method waits or the turn has done enough."""
@@ -168,6 +171,8 @@ class Channel(GenServer):
                 if run[0] == PUBLISH and self._state == "running":
                     self._current = BASIC_PUBLISH
                     rest = publisher.publish(run[2], run[3], run[4])
+                    if rest is None and publisher.work_left > 0:
+                        continue
                 else:
                     publisher.work_left -= METHOD_WORK
                     self._run(run)
@@ -282,6 +287,7 @@ class Channel(GenServer):
         if not self._busy and held:
             self._is_going_on = True
             self.publisher.work_left = PUBLISH_TURN_WORK
+            self.publisher.least = 1
             while held and not self._busy:
                 self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
             self._is_going_on = False

@@ -56,10 +56,20 @@ class Publisher:
 
     Attributes:
         confirms: the confirm state; None before confirm.select.
+        least: messages of a run that are published in any case.
         work_left: what the present turn of the channel may still do, in units of about 0.1 us.
     """
 
-    __slots__ = ("_channel", "_credits", "_number", "_ref", "_session", "confirms", "work_left")
+    __slots__ = (
+        "_channel",
+        "_credits",
+        "_number",
+        "_ref",
+        "_session",
+        "confirms",
+        "least",
+        "work_left",
+    )
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -68,10 +78,11 @@ class Publisher:
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
         self.confirms: Confirms | None = None
+        self.least = 1
         self.work_left = PUBLISH_TURN_WORK
 
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
-        """Publish a run of messages, or as much of it as this turn has time for (at least one).
+        """Publish a run of messages, or as much of it as this turn has time for.
 
         Returns:
             What is left of the run; None when it is done.
@@ -88,7 +99,9 @@ class Publisher:
         self.work_left = work_left - _RUN_WORK - width * (_MAIL_WORK + len(messages))
         rest = None
         if self.work_left < 0 and width:
-            some = max(1, (work_left - _RUN_WORK) // width - _MAIL_WORK)
+            some = max(self.least, (work_left - _RUN_WORK) // width - _MAIL_WORK)
+            if some <= 0:
+                return messages
             if some < len(messages):
                 messages, rest = messages[:some], messages[some:]
         self._send(route, route.queues, messages, mode == PERSISTENT, None)

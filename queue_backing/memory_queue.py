@@ -1,9 +1,11 @@
 """MemoryQueue: a backing queue that keeps everything in RAM.
 
-Ready entries stand in one deque, sorted by ``seq``; unacked ones in a dict by ``seq``. A requeue
-merges back: the deque is turned (C, a nanosecond per entry) until its place is in front, so that only
-ready entries between the oldest and the youngest requeued one are touched one by one. Those are few,
-for deliveries are made in order; where they are many, each requeued entry is inserted by itself.
+What was published stands in the ``Tail``, without entries. Those made for what is next, and those put
+back, stand before it in one deque, sorted by ``seq``; unacked ones in a dict by ``seq``. A requeue
+merges back into the deque, for all of the tail is younger: the deque is turned (C, a nanosecond per
+entry) until its place is in front, so that only ready entries between the oldest and the youngest
+requeued one are touched one by one. Those are few, for deliveries are made in order; where they are
+many, each requeued entry is inserted by itself.
 
 Freeing a million messages takes a good part of a second, so ``purge`` and ``delete_and_terminate``
 only put the containers aside: ``needs_timeout`` says ``timed`` and each ``timeout`` frees a slice.
@@ -19,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
 from leveret.queue_backing.backing_queue import FOREVER_S, Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.merge import merge
 from leveret.queue_backing.status import MESSAGE, SEQ, Entry, body_of, message_of, seq_of
+from leveret.queue_backing.tail import Tail
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
@@ -27,28 +31,10 @@ if TYPE_CHECKING:
 
 RELEASE_SLICE: Final = 20_000  # entries freed in one go, some milliseconds
 _CHUNK: Final = 1_024
-# Merging an entry costs as much as turning the deque by so many, which an insertion does on average
-# by a quarter of its length, twice.
-_MERGE_TURNS: Final = 200
 
 
 def _size_bytes(messages: Iterable[Message]) -> int:
     return sum(map(len, map(body_of, messages)))
-
-
-def _merge(ready: deque[Entry], back: list[Entry]) -> None:
-    """Put sorted entries back to their places among the ready ones."""
-    low = bisect_left(ready, back[0][SEQ], key=seq_of)
-    between = bisect_left(ready, back[-1][SEQ], lo=low, key=seq_of) - low
-    if len(back) * len(ready) < _MERGE_TURNS * between:
-        for entry in back:
-            ready.insert(bisect_left(ready, entry[SEQ], key=seq_of), entry)
-        return
-    ready.rotate(-low)
-    if between:
-        back = sorted([*back, *[ready.popleft() for _ in range(between)]])
-    ready.extendleft(reversed(back))
-    ready.rotate(low)
 
 
 class MemoryQueue:
@@ -65,6 +51,7 @@ class MemoryQueue:
         "_next_deliver",
         "_next_seq",
         "_ready",
+        "_tail",
         "_unacked",
         "mode",
         "ready_bytes",
@@ -73,8 +60,9 @@ class MemoryQueue:
 
     def __init__(self) -> None:
         self._ready: deque[Entry] | None = None
+        self._tail: Tail | None = None
         self._unacked: dict[int, Entry] | None = None
-        self._aside: list[deque[Entry] | dict[int, Entry]] | None = None
+        self._aside: list[deque[Any] | dict[int, Entry]] | None = None
         self._next_seq = 0
         self._next_deliver = 0
         self.ready_bytes = 0
@@ -104,15 +92,15 @@ class MemoryQueue:
         expiries: list[int] | None = None,
         size_bytes: int | None = None,
         delivered: bool = False,
+        first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Append a batch at the tail."""
-        ready = self._ready
-        if ready is None:
-            ready = self._ready = deque()
-        first = self._number(len(messages))
-        ready.extend(
-            zip(range(first, self._next_seq), messages, expiries or repeat(0), repeat(persistent))
-        )
+        first = self._next_seq
+        if messages:
+            if self._tail is None:
+                self._tail = Tail()
+            self._tail.append(messages, persistent, expiries)
+            self._next_seq = first + len(messages)
         self.ready_bytes += _size_bytes(messages) if size_bytes is None else size_bytes
         if delivered and first == self._next_deliver:
             self._next_deliver = self._next_seq
@@ -124,9 +112,11 @@ class MemoryQueue:
         persistent: bool,
         expiries: list[int] | None = None,
         size_bytes: int | None = None,
+        first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Take a batch as unacked."""
         assert not self._ready, "publish_delivered on a queue that is not empty"
+        assert self._tail is None or not self._tail.messages
         first = self._next_seq
         if len(messages) == 1 and self._unacked is not None and size_bytes is not None:
             self._next_seq = self._next_deliver = first + 1
@@ -144,7 +134,7 @@ class MemoryQueue:
         self._next_deliver = self._next_seq
         return first, True
 
-    def discard(self, messages: list[Message], persistent: bool) -> None:
+    def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         """Nothing to note."""
 
     def is_duplicate(self, message: Message) -> bool:
@@ -159,11 +149,6 @@ class MemoryQueue:
         """Never."""
         return False
 
-    def _number(self, count: int) -> int:
-        first = self._next_seq
-        self._next_seq = first + count
-        return first
-
     def _await_acks(self, items: Iterable[tuple[int, Entry]], size_bytes: int) -> None:
         if self._unacked is None:
             self._unacked = {}
@@ -174,10 +159,22 @@ class MemoryQueue:
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take messages from the head."""
-        if not self._ready or limit <= 0:
+        if limit <= 0 or self.is_empty():
             return Fetched([], [])
-        entries, size_bytes = self._take(min(limit, len(self._ready)), bytes_max)
+        ready = self._have_ready(limit)
+        entries, size_bytes = self._take(ready, min(limit, len(ready)), bytes_max)
         return self._hand_out(entries, size_bytes, ack_required)
+
+    def _have_ready(self, wanted: int) -> deque[Entry]:
+        """Make entries of the tail's head until so many are ready, or all."""
+        ready = self._ready
+        if ready is None:
+            ready = self._ready = deque()
+        tail = self._tail
+        if tail is not None and wanted > len(ready) and tail.messages:
+            count = min(wanted - len(ready), len(tail.messages))
+            ready.extend(tail.take(count, self._next_seq))
+        return ready
 
     def _hand_out(self, entries: list[Entry], size_bytes: int, ack_required: bool) -> Fetched:
         self.ready_bytes -= size_bytes
@@ -195,13 +192,11 @@ class MemoryQueue:
             return 0 if seqs[0] >= watermark else bisect_left(seqs, watermark)
         return len(seqs)
 
-    def _take(self, count: int, bytes_max: int) -> tuple[list[Entry], int]:
-        ready = self._ready
-        assert ready is not None
+    def _take(self, ready: deque[Entry], count: int, bytes_max: int) -> tuple[list[Entry], int]:
         if count == 1:
             entry = ready.popleft()
             return [entry], len(entry[MESSAGE][BODY])
-        if count == len(ready) and self.ready_bytes <= bytes_max:
+        if count == self.len() and self.ready_bytes <= bytes_max:
             entries = list(ready)
             ready.clear()
             return entries, self.ready_bytes
@@ -212,7 +207,7 @@ class MemoryQueue:
     ) -> tuple[list[Entry], int]:
         """Take in chunks that are guessed from the mean size, and put back what is too much."""
         pop = ready.popleft
-        mean_bytes = max(0, self.ready_bytes) // len(ready) + 1
+        mean_bytes = max(0, self.ready_bytes) // self.len() + 1
         taken: list[Entry] = []
         size_bytes = 0
         while len(taken) < count:
@@ -251,10 +246,12 @@ class MemoryQueue:
     def _take_while(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[list[Entry], Entry | None, int]:
-        ready = self._ready
         entries: list[Entry] = []
         size_bytes = 0
-        while ready:
+        if self.is_empty():
+            return entries, None, size_bytes
+        ready = self._have_ready(1)
+        while ready or self._have_ready(_CHUNK):
             head = ready[0]
             reached = size_bytes + len(head[MESSAGE][BODY])
             is_full = len(entries) == limit or (entries and reached > bytes_max)
@@ -288,7 +285,7 @@ class MemoryQueue:
             self._ready = deque()
         ready = self._ready
         if ready and ready[0][SEQ] < back[-1][SEQ]:
-            _merge(ready, back)
+            merge(ready, back)
         else:
             ready.extendleft(reversed(back))
         return len(back)
@@ -323,10 +320,13 @@ class MemoryQueue:
         self,
         step: Callable[[Entry, bool, Accumulator], tuple[bool, Accumulator]],
         start: Accumulator,
+        from_seq: int = 0,
     ) -> Accumulator:
-        """Fold over everything by ``seq``."""
+        """Fold over everything by ``seq``; nothing ever has to be read."""
         unacked = self._unacked or {}
-        for entry in sorted((*(self._ready or ()), *unacked.values())):
+        for entry in sorted((*self._have_ready(self.len()), *unacked.values())):
+            if entry[SEQ] < from_seq:
+                continue
             go_on, start = step(entry, entry[SEQ] in unacked, start)
             if not go_on:
                 break
@@ -335,9 +335,11 @@ class MemoryQueue:
     def purge(self) -> int:
         """Remove all ready messages."""
         ready, self._ready = self._ready, None
+        tail, self._tail = self._tail, None
         self.ready_bytes = 0
         self._next_deliver = self._next_seq
-        return self._put_aside(ready)
+        in_tail = self._put_aside(tail.messages) if tail is not None else 0
+        return self._put_aside(ready) + in_tail
 
     def purge_acks(self) -> int:
         """Forget all unacked messages."""
@@ -345,7 +347,7 @@ class MemoryQueue:
         self.unacked_bytes = 0
         return self._put_aside(unacked)
 
-    def _put_aside(self, entries: deque[Entry] | dict[int, Entry] | None) -> int:
+    def _put_aside(self, entries: deque[Any] | dict[int, Entry] | None) -> int:
         if not entries:
             return 0
         if len(entries) > RELEASE_SLICE:
@@ -356,13 +358,18 @@ class MemoryQueue:
 
     # Figures and housekeeping.
 
+    def take_resident(self) -> bool:
+        """Never: everything is there."""
+        return False
+
     def len(self) -> int:
         """Return the number of ready messages."""
-        return len(self._ready) if self._ready else 0
+        ready, tail = self._ready, self._tail
+        return (len(ready) if ready else 0) + (len(tail.messages) if tail is not None else 0)
 
     def is_empty(self) -> bool:
         """Whether no message is ready."""
-        return not self._ready
+        return not self._ready and (self._tail is None or not self._tail.messages)
 
     def depth(self) -> int:
         """Return the number of ready and unacked messages."""
@@ -397,6 +404,8 @@ class MemoryQueue:
     def handle_pre_hibernate(self) -> None:
         """Let go of empty containers."""
         self._ready = self._ready or None
+        if self._tail is not None and not self._tail.messages:
+            self._tail = None
         self._unacked = self._unacked or None
 
     def resume(self) -> None:
@@ -426,7 +435,12 @@ class MemoryQueue:
         assert all(a < b for a, b in pairwise(seqs)), "ready is not sorted"
         assert unacked.keys().isdisjoint(seqs), "a message is ready and unacked"
         assert all(seq < self._next_deliver for seq in unacked), "unacked but never handed out"
-        assert all(seq < self._next_seq for seq in seqs)
-        ready_messages = [entry[MESSAGE] for entry in self._ready or ()]
+        in_tail: Iterable[Message] = ()
+        if self._tail is not None:
+            self._tail.check()
+            in_tail = self._tail.messages
+        tail_seq = self._next_seq - len(list(in_tail))
+        assert all(seq < tail_seq for seq in (*seqs, *unacked)), "younger than the tail"
+        ready_messages = [*(entry[MESSAGE] for entry in self._ready or ()), *in_tail]
         assert self.ready_bytes == _size_bytes(ready_messages)
         assert self.unacked_bytes == _size_bytes(entry[MESSAGE] for entry in unacked.values())

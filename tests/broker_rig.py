@@ -128,6 +128,13 @@ class Client:
         method = m.BasicPublish(exchange, key, mandatory)
         self.feed(b"".join(_content(channel, method, properties, body) for body in bodies))
 
+    def contents(self, channel: int, *contents: tuple[str, str, bytes, dict[str, Any]]) -> bytes:
+        """Return publishes as bytes: exchange, routing key, body and properties of each."""
+        return b"".join(
+            _content(channel, m.BasicPublish(exchange, key), properties, body)
+            for exchange, key, body, properties in contents
+        )
+
     def hang_up(self) -> None:
         """Lose the socket."""
         self.wire.state = "aborted"

@@ -181,23 +181,3 @@ def test_the_messages_before_an_offender_are_published(client: Client) -> None:
 
     assert (closed.reply_code, closed.class_id, closed.method_id) == (406, 60, 40)
     assert client.ask(2, m.QueueDeclare("q", passive=True)).message_count == 1
-
-
-def test_a_wide_fan_out_is_cut_into_turns_and_nothing_is_lost_or_overtaken(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("leveret.broker.channel.PUBLISH_TURN_WORK", 5)
-    client.ask(1, m.ConfirmSelect())
-    for name in ("q", "r", "s"):
-        client.ask(1, m.QueueDeclare(name))
-        client.ask(1, m.QueueBind(name, "amq.fanout", ""))
-    bodies = [b"%d" % number for number in range(20)]
-    client.publish(1, "", *bodies, exchange="amq.fanout")
-    client.publish(1, "q", b"last")
-
-    acks = [each for each in client.take() if isinstance(each, m.BasicAck)]
-    assert acks[-1].delivery_tag == 21
-    assert client.wire.is_reading
-    client.send(2, m.BasicConsume("q", "c", no_ack=True))
-    assert client.bodies() == [*bodies, b"last"]
-    assert client.ask(2, m.QueueDeclare("s", passive=True)).message_count == 20

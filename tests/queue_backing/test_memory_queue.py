@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from collections import deque
 
 import pytest
 
 from leveret.core.message import Message
 from leveret.queue_backing.memory_queue import RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.status import EXPIRY_MS, PERSISTENT
 
 ONE: Message = (b"o", b"h", b"body")
 
@@ -147,6 +149,9 @@ def test_deleting_leaves_no_message_behind() -> None:
 def test_entries_are_soon_forgotten_by_the_collector() -> None:
     queue = MemoryQueue()
     queue.publish([(b"o", b"h", b"%d" % n) for n in range(5)], persistent=False, expiries=[9] * 5)
+    queue.fetch(3, 1 << 20, ack_required=True)
+    queue.requeue([1])
+    queue.fold(lambda entry, unacked, acc: (True, acc), None)  # all are entries now
     gc.collect()
     gc.collect()  # the message goes first, then the entry around it
 
@@ -171,3 +176,50 @@ def test_lazy_mode_and_ram_targets_are_taken_without_effect() -> None:
     assert queue.drain_confirmed() == []
     assert not queue.has_confirmed()
     assert queue.len() == 1
+
+
+def test_a_message_that_stands_in_many_queues_costs_each_a_reference() -> None:
+    queues = [MemoryQueue() for _ in range(10)]
+    messages = [(b"o", b"h", b"%d" % n) for n in range(10_000)]
+    for queue in queues:
+        queue.publish([], persistent=False)
+        queue.publish(messages[:1], persistent=False)
+
+    tracemalloc.start()
+    for queue in queues:
+        for first in range(1, 10_000, 10):
+            queue.publish(messages[first : first + 10], persistent=first > 5_000)
+    copies_bytes = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert copies_bytes / 100_000 < 10
+    for queue in queues:
+        queue.check()
+
+
+def test_persistence_and_expiry_stay_with_their_messages() -> None:
+    queue = MemoryQueue()
+    pieces = [
+        (3, True, None),
+        (1, False, None),
+        (2, False, [7, 8]),
+        (2, True, None),
+        (1, True, [9]),
+    ]
+    expected = []
+    for count, persistent, expiries in pieces:
+        queue.publish([ONE] * count, persistent, expiries)
+        expected += [(each, persistent) for each in expiries or [0] * count]
+    seen = []
+
+    def step(entry: tuple, acc: None) -> None:
+        seen.append((entry[EXPIRY_MS], entry[PERSISTENT]))
+
+    for limit in (2, 3, 1, 9):
+        queue.ackfold(step, None, queue.fetch(limit, 1 << 20, ack_required=True).seqs)
+        queue.check()
+
+    assert seen == expected
+    queue.publish([ONE], persistent=False)
+    queue.ackfold(step, None, queue.fetch(1, 1, ack_required=True).seqs)
+    assert seen[-1] == (0, False)

@@ -1,0 +1,154 @@
+"""Turns of channels: much work is cut, nothing is lost or overtaken, and others get theirs between."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker_rig import Client, Rig
+from leveret.actors.scheduler import DRAIN_S
+from leveret.amqp import methods as m
+from leveret.broker import channel
+from leveret.testing.virtual_clock import VirtualClock
+
+
+@pytest.fixture
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 5)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 5)
+
+
+def drains(rig: Rig) -> int:
+    count: int = rig.runtime.drains
+    return count
+
+
+def bound(client: Client, exchange: str, *names: str) -> None:
+    for name in names:
+        client.ask(1, m.QueueDeclare(name))
+        client.ask(1, m.QueueBind(name, exchange, ""))
+
+
+def ready(client: Client, queue: str) -> int:
+    count: int = client.ask(2, m.QueueDeclare(queue, passive=True)).message_count
+    return count
+
+
+@pytest.mark.usefixtures("short_turns")
+@pytest.mark.parametrize(
+    ("exchange", "properties"),
+    [("amq.fanout", {}), ("amq.headers", {}), ("amq.fanout", {"headers": {"a": ("t", True)}})],
+)
+def test_a_wide_fan_out_is_cut_into_turns_and_nothing_is_lost_or_overtaken(
+    rig: Rig, exchange: str, properties: dict[str, object]
+) -> None:
+    client = rig.session(channels=2)
+    client.ask(1, m.ConfirmSelect())
+    bound(client, exchange, "q", "r", "s")
+    bodies = [b"%d" % number for number in range(20)]
+    before = drains(rig)
+    runs = [(exchange, "", body, properties) for body in bodies] + [("", "q", b"last", {})]
+    client.feed(client.contents(1, *runs))
+
+    acks = [each for each in client.take() if isinstance(each, m.BasicAck)]
+    assert {each.delivery_tag for each in acks} >= {20, 21}
+    assert client.wire.is_reading
+    client.send(2, m.BasicConsume("q", "c", no_ack=True))
+    assert client.bodies() == [*bodies, b"last"]
+    assert ready(client, "s") == 20
+    assert drains(rig) > before
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_methods_between_publishes_keep_their_place(rig: Rig) -> None:
+    client = rig.session(channels=1)
+    bound(client, "amq.fanout", "q", "r", "s")
+    pieces = []
+    for number in range(10):
+        pieces.append(client.contents(1, *[("amq.fanout", f"{number}", b"", {})] * 3))
+        pieces.append(m.method_frame(1, m.encode(m.QueueDeclare("r", passive=True))))
+        pieces.append(m.method_frame(1, m.encode(m.BasicQos(0, number, False))))
+    client.feed(b"".join(pieces))
+
+    answers = client.take()
+    declared = [each for each in answers if type(each) is m.QueueDeclareOk]
+    assert [each.message_count for each in declared] == list(range(3, 31, 3))
+    assert [type(each) for each in answers] == [m.QueueDeclareOk, m.BasicQosOk] * 10
+    assert client.wire.is_reading
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_an_error_behind_a_cut_run_comes_behind_all_of_it(rig: Rig) -> None:
+    client = rig.session(channels=2)
+    bound(client, "amq.fanout", "q", "r", "s")
+    fine, wrong = ("amq.fanout", "", b"", {}), ("nowhere", "", b"", {})
+    client.feed(client.contents(1, *[fine] * 9, wrong, fine))
+
+    (closed,) = client.take()
+    assert closed.reply_code == 404
+    assert ready(client, "s") == 9
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_a_connection_that_is_lost_drops_what_it_had_not_published(rig: Rig) -> None:
+    client, other = rig.session(), rig.session(channels=2)
+    bound(client, "amq.fanout", "q", "r", "s")
+    client.protocol.data_received(client.contents(1, *[("amq.fanout", "", b"", {})] * 50))
+    assert not client.wire.is_reading
+    client.hang_up()
+
+    assert ready(other, "q") < 50
+    assert rig.runtime.is_idle
+
+
+def test_a_message_for_a_thousand_queues_waits_for_its_turn(rig: Rig) -> None:
+    """Sockets with bytes are read one after the other, so nothing long is done meanwhile."""
+    client = rig.session(channels=2)
+    names = [f"q{number}" for number in range(1_200)]
+    bound(client, "amq.fanout", *names)
+    client.protocol.data_received(client.contents(1, *[("amq.fanout", "", b"", {})] * 2))
+    assert not client.wire.is_reading
+    rig.settle()
+
+    assert client.wire.is_reading
+    assert {ready(client, name) for name in names} == {2}
+
+
+def test_others_get_their_turns_between_those_of_a_flood(rig: Rig) -> None:
+    """Twenty clients flood a hundred queues; what one more asks waits for one drain of that work."""
+    clients = [rig.session() for _ in range(20)]
+    bound(clients[0], "amq.fanout", *[f"q{number}" for number in range(100)])
+    other = rig.session()
+    question = m.method_frame(1, m.encode(m.BasicQos(0, 1, False)))
+    for client in clients:
+        client.protocol.data_received(client.contents(1, *[("amq.fanout", "", b"", {})] * 5_000))
+    clock = rig.runtime.clock = SlowTurns()
+
+    asked = 0
+    while not rig.runtime.is_idle:
+        before = clock.looks
+        other.protocol.data_received(question)
+        while not other.wire.out:
+            rig.runtime.drain()
+        other.wire.out.clear()
+        assert clock.looks - before <= DRAIN_S / SlowTurns.turn_s + 2
+        asked += 1
+
+    assert asked > 10
+    assert ready_of(rig, "q0") == 100_000
+
+
+class SlowTurns(VirtualClock):
+    """Time goes on whenever it is looked at, which is after each turn of long work."""
+
+    turn_s = 1e-4
+    looks = 0
+
+    def monotonic_s(self) -> float:
+        self.looks += 1
+        return self.looks * self.turn_s
+
+
+def ready_of(rig: Rig, queue: str) -> int:
+    info = rig.runtime.call_inline(rig.queues[queue].backing, ("info",))
+    count: int = info["messages_ready"]
+    return count
