@@ -86,7 +86,7 @@ class BackingActor(GenServer):
     def _plan_work(self, urgency: Urgency) -> None:
         self._has_work = True
         if urgency == "timed":
-            self.post(self.ref, _HOUSEKEEPING)
+            self.runtime.again(self.ref, _HOUSEKEEPING)
         else:
             self.start_timer(IDLE_S, _HOUSEKEEPING)
 
