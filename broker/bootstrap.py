@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
@@ -18,6 +18,8 @@ from leveret.supervisors.requests import StartChild
 if TYPE_CHECKING:
     from leveret.broker.node import Node
     from leveret.metadata.tables import Row
+
+SLICE: Final = 250  # rows that are noted in one turn
 
 
 async def load(node: Node, with_defaults: bool = True) -> None:
@@ -58,12 +60,21 @@ async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -
         StoreError: they could not be written.
     """
     done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-    node.unwritten.put(puts)
+    slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
+    noted: list[list[Row]] = []
     try:
+        for some in slices:
+            if noted:
+                await asyncio.sleep(0)
+            node.unwritten.put(some)
+            noted.append(some)
         node.store.write(puts, deletes or [], done.set_result)
         error = await done
     finally:
-        node.unwritten.waited_for(puts)
+        for some in noted:
+            node.unwritten.waited_for(some)
+            if len(noted) > 1:
+                await asyncio.sleep(0)
     if error is not None:
         raise error
 

@@ -78,9 +78,18 @@ class VHost:
         topology: exchanges, bindings and queue entries.
         queues_sup: the supervisor its queues are started under; None before the first start.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
+        is_closing: an operator deletes it: nothing of it is written any more.
     """
 
-    __slots__ = ("_exclusive", "_node", "limits", "name", "queues_sup", "topology")
+    __slots__ = (
+        "_exclusive",
+        "_node",
+        "is_closing",
+        "limits",
+        "name",
+        "queues_sup",
+        "topology",
+    )
 
     def __init__(self, node: Node, name: str) -> None:
         self._node = node
@@ -88,6 +97,7 @@ class VHost:
         self.topology = Topology(name)
         self.queues_sup: Ref | None = None
         self.limits: dict[str, int] = {}
+        self.is_closing = False
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
@@ -411,7 +421,13 @@ class VHost:
     # -- the metadata store --------------------------------------------------------------------
 
     def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
-        """Wait until rows are written; again when the store's actor was restarted meanwhile."""
+        """Wait until rows are written; again when the store's actor was restarted meanwhile.
+
+        Raises:
+            InternalError: the disk refused them, or the vhost is being deleted.
+        """
+        if puts and self.is_closing:
+            raise InternalError()
         if puts or deletes:
             yield from self._node.commit(puts, deletes)
 

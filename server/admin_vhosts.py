@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from leveret.actors.ref import Ref
 from leveret.actors.signals import CallExit
-from leveret.broker import bootstrap
+from leveret.broker import bootstrap, metadata_server
+from leveret.broker.metadata_server import Write
 from leveret.broker.node import VHOSTS
 from leveret.broker.vhosts import VHost
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.server.admin import RefusedError, Row
-from leveret.server.admin_part import AdminPart, vhost_of
+from leveret.server.admin_part import AdminPart, sliced, vhost_of
 from leveret.supervisors.driver import label_of
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 
@@ -47,15 +48,29 @@ class VhostAdmin(AdminPart):
         node = self._node
         async with node.admin_turn:
             vhost = self._vhost(name)
-            rows = self._rows_of(vhost)
-            await bootstrap.write(node, [], rows)
+            settings = node.kept.rows_of_vhost(name) + node.access.rows_of_vhost(name)
+            vhost.is_closing = True
+            try:
+                await self._hand_over_writes()
+                rows = [VhostRow(name), *settings, *await _topology_rows(vhost)]
+                await bootstrap.write(node, [], rows)
+            except BaseException:
+                vhost.is_closing = False
+                raise
             del node.vhosts[name]
-            node.access.remove(rows)
-            node.kept.remove(rows)
+            node.access.remove(settings)
+            node.kept.remove([VhostRow(name), *settings])
             self._close_where(lambda each: vhost_of(each) == name, f"vhost '{name}' is deleted")
             await self._stop_vhost(name)
-            # What clients declared in the meantime; they could until their connections ended.
-            await bootstrap.write(node, [], rows + _topology_rows(vhost))
+
+    async def _hand_over_writes(self) -> None:
+        """Wait until what clients have declared so far is on its way: deletions come behind it."""
+        server = self._node.runtime.whereis(metadata_server.NAME)
+        try:
+            if server is not None:
+                await self._node.runtime.call(server, Write([], []), None)
+        except CallExit as error:
+            raise RefusedError(f"the metadata store has just failed: {error.reason}") from error
 
     async def list_vhosts(self) -> list[Row]:
         """Return the vhosts."""
@@ -71,11 +86,6 @@ class VhostAdmin(AdminPart):
             for vhost in self._node.vhosts.values()
         ]
 
-    def _rows_of(self, vhost: VHost) -> list[StoredRow]:
-        name, node = vhost.name, self._node
-        kept = node.kept.rows_of_vhost(name) + node.access.rows_of_vhost(name)
-        return [VhostRow(name), *kept, *_topology_rows(vhost)]
-
     async def _stop_vhost(self, name: str) -> None:
         runtime = self._node.runtime
         supervisor = runtime.whereis(VHOSTS)
@@ -88,12 +98,12 @@ class VhostAdmin(AdminPart):
             raise RefusedError(f"vhost '{name}' did not stop: {error.reason}") from error
 
 
-def _topology_rows(vhost: VHost) -> list[StoredRow]:
+async def _topology_rows(vhost: VHost) -> list[StoredRow]:
     topology, name = vhost.topology, vhost.name
+    bindings, queues = topology.bindings(), list(topology.queues)
     rows: list[StoredRow] = [ExchangeRow(name, each, "") for each in topology.exchanges]
-    rows += [QueueRow(name, each) for each in topology.queues]
-    rows += [
+    rows += [QueueRow(name, each) async for each in sliced(queues)]
+    return rows + [
         BindingRow(name, each.source, each.kind, each.destination, each.key, each.arguments)
-        for each in topology.bindings()
+        async for each in sliced(bindings)
     ]
-    return rows

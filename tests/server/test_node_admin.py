@@ -141,6 +141,27 @@ async def test_a_vhost_comes_and_goes_with_its_connections(
     assert await admin.list_queues("v") == []
 
 
+async def test_what_clients_declare_in_a_vhost_that_is_deleted_does_not_come_back(
+    admin: NodeAdmin, broker: Broker
+) -> None:
+    await admin.add_vhost("v")
+    await admin.set_permissions("v", "guest", ".*", ".*", ".*")
+    connection = await raw(broker, vhost="v")
+    await connection.channel(1)
+    deleting = asyncio.create_task(admin.delete_vhost("v"))
+    number = 0
+    while not deleting.done():
+        number += 1
+        method = methods.QueueDeclare(f"q{number}", durable=True, nowait=True)
+        connection.transport.write(methods.method_frame(1, methods.encode(method)))
+        await asyncio.sleep(0)
+    await deleting
+    await end_of(connection)
+
+    assert {row.name for row in broker.node.store.load().vhosts} == {"/"}
+    assert broker.node.store.load().queues == []
+
+
 async def test_a_deleted_users_connections_are_closed(admin: NodeAdmin, broker: Broker) -> None:
     await admin.add_user("hare", "pw")
     await admin.set_permissions("/", "hare", ".*", ".*", ".*")
