@@ -30,7 +30,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -267,7 +267,7 @@ def _decode_move(payload: bytes, offset: int) -> tuple[Move, int]:
     return Move(msg_no, file_no, at, length), offset + _MOVE.size
 
 
-_DECODERS: Final = {
+_DECODERS: Final[dict[int, Callable[[bytes, int], tuple[JournalRecord, int]]]] = {
     PUB: _decode_pub,
     ACK: _decode_ack,
     ACKR: _decode_ackr,

@@ -1,0 +1,175 @@
+"""Numbered files that are only appended to: the half of journal and segments that waits for the disk.
+
+The loop decides what is written where (``rdq_writer``, ``journal``) and hands over a ``Job``; an
+``AppendLog`` carries it out on a writer thread, or step by step in a test. A job says where the log
+was durable before it (``start``) and what comes then, so that a job can be done again: the log first
+goes back to ``start`` if it is not there.
+
+Order within a job (``docs/message-store.md``): a file that is full is synced before the next is made;
+a new file has its header and its *name* synced before the first record; everything is synced at the
+end. A file that was left is never opened for writing again.
+
+A disk that is full is the one error that is not final: the log goes back to ``start``, opens the
+file anew, gives the ballast up and does the job a second time. Going back comes before any other
+sync of that descriptor, for after a failed sync the kernel may call lost pages clean; what is written
+again is dirty again. Every other ``OSError`` goes to the caller, who must not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from leveret.core.files import DISK_FULL, File, Files
+
+NO_FILE: Final = 0
+_JOIN_BYTES_MAX: Final = 64 * 1024  # larger buffers are not copied once more
+
+
+class Place(NamedTuple):
+    """The end of a log: the file in use (0: none yet) and its length in bytes."""
+
+    file_no: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What goes into one file, at its end; with a ``header`` the file is made first."""
+
+    file_no: int
+    header: bytes | None
+    buffers: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One group commit's share of a log; nothing to do without parts."""
+
+    start: Place
+    end: Place
+    parts: Sequence[Part] = field(default=())
+
+
+class Reserve(Protocol):
+    """Space that can be given up when the disk is full."""
+
+    def release(self) -> bool:
+        """Give it up; False when there is none any more. Called from writer threads."""
+
+
+def joined(buffers: list[bytes]) -> list[bytes]:
+    """Return the same bytes in as few buffers as is worth it: one, unless bodies are large."""
+    if not buffers or max(map(len, buffers)) <= _JOIN_BYTES_MAX:
+        return [b"".join(buffers)]
+    result: list[bytes] = []
+    small: list[bytes] = []
+    for buffer in buffers:
+        if len(buffer) > _JOIN_BYTES_MAX:
+            result += (b"".join(small), buffer)
+            small = []
+        else:
+            small.append(buffer)
+    return [*result, b"".join(small)]
+
+
+class AppendLog:
+    """Carries out jobs on the files of one folder. One thread at a time.
+
+    Args:
+        files: where to.
+        folder: the folder, which exists.
+        pattern: the files' names, ``%``-format with the number.
+        reserve: what to give up when the disk is full.
+    """
+
+    def __init__(self, files: Files, folder: Path, pattern: str, reserve: Reserve) -> None:
+        self._files = files
+        self._folder = folder
+        self._pattern = pattern
+        self._reserve = reserve
+        self._file: File | None = None
+        self._place = Place(NO_FILE, 0)
+        self._made: list[int] = []  # files made since the last job that succeeded
+        self._is_tainted = False
+
+    def path(self, file_no: int) -> Path:
+        """Return where a file lies."""
+        return self._folder / (self._pattern % file_no)
+
+    def run(self, job: Job) -> Iterator[str]:
+        """Carry out a job; yields the name of each point that has been reached.
+
+        Raises:
+            OSError: with an errno in ``DISK_FULL`` the job may be given again later; with any
+                other the log is of no use any more.
+        """
+        if not job.parts:
+            return
+        try:
+            yield from self._attempt(job)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            yield "full"
+            self._reserve.release()
+            try:
+                yield from self._attempt(job)
+            except OSError as again:
+                if again.errno in DISK_FULL:
+                    self._go_to(job.start)  # what was written of it needs room, too
+                raise
+
+    def _attempt(self, job: Job) -> Iterator[str]:
+        self._go_to(job.start)
+        self._is_tainted = True
+        for part in job.parts:
+            if part.header is not None:
+                yield from self._roll(part.file_no, part.header)
+            yield "before write"
+            self._opened().append(part.buffers)
+            yield "written"
+        self._opened().fdatasync()
+        self._place, self._is_tainted = job.end, False
+        self._made.clear()
+        yield "synced"
+
+    def _opened(self) -> File:
+        assert self._file is not None, "a job begins without a file"
+        return self._file
+
+    def _roll(self, file_no: int, header: bytes) -> Iterator[str]:
+        if self._file is not None:
+            self._file.fdatasync()
+            self.close()
+            yield "sealed"
+        path = self.path(file_no)
+        self._file = self._files.create(path)
+        self._made.append(file_no)
+        yield "created"
+        self._file.append([header])
+        self._file.fsync()
+        yield "header synced"
+        self._files.fsync_dir(self._folder)
+        yield "name synced"
+
+    def _go_to(self, start: Place) -> None:
+        """Be where the job begins, whatever an earlier one that failed has left."""
+        if not self._is_tainted and start == self._place:
+            return
+        self.close()
+        for file_no in self._made:
+            self._files.unlink(self.path(file_no))
+        self._made.clear()
+        if start.file_no != NO_FILE:
+            self._file = self._files.open_append(self.path(start.file_no))
+            self._file.truncate(start.offset)
+        self._place, self._is_tainted = start, False
+
+    def close(self) -> None:
+        """Close the file in use; what was not synced is left to recovery."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,82 @@
+"""Ballast: a file of no use but its size, removed when the disk is full.
+
+A broker that can write nothing cannot even note that messages are gone, and stays full. One ballast
+lies in a data directory, however many stores are in it; whoever meets a full disk first gives it up.
+``restore`` brings it back when there is room again.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Final
+
+from leveret.core.files import DISK_FULL, Files
+
+BALLAST_BYTES: Final = 64 * 1024 * 1024
+
+_BLOCK: Final = bytes(1024 * 1024)
+_ROOM_FACTOR: Final = 2  # taken only where as much again is left
+
+
+class Ballast:
+    """The ballast of a data directory; safe to use from several threads."""
+
+    def __init__(self, files: Files, folder: Path, size_bytes: int = BALLAST_BYTES) -> None:
+        self._files = files
+        self._folder = folder
+        self._path = folder / "ballast"
+        self._size_bytes = size_bytes
+        self._lock = threading.Lock()
+
+    def restore(self) -> bool:
+        """Have it, if there is room; it is really written, since holes take no space.
+
+        Returns:
+            Whether it is there.
+
+        Raises:
+            OSError: the disk refuses for another reason than being full.
+        """
+        with self._lock:
+            if self._is_there():
+                return True
+            if self._files.free_bytes(self._folder) < _ROOM_FACTOR * self._size_bytes:
+                return False
+            try:
+                self._write()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                self._files.unlink(self._path)
+                return False
+            return True
+
+    def _is_there(self) -> bool:
+        if self._path.name not in self._files.names(self._folder):
+            return False
+        with self._files.open_read(self._path) as file:
+            if file.size_bytes() >= self._size_bytes:
+                return True
+        self._files.unlink(self._path)  # a crash came between
+        return False
+
+    def _write(self) -> None:
+        with self._files.create(self._path) as file:
+            for start in range(0, self._size_bytes, len(_BLOCK)):
+                file.append([_BLOCK[: self._size_bytes - start]])
+            file.fdatasync()
+
+    def release(self) -> bool:
+        """Give it up.
+
+        Returns:
+            False when it was gone already.
+        """
+        with self._lock:
+            try:
+                self._files.unlink(self._path)
+            except FileNotFoundError:
+                return False
+            self._files.fsync_dir(self._folder)
+            return True

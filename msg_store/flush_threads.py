@@ -1,0 +1,197 @@
+"""The thin driver of group commit: two writer threads, and calls on the loop that owns the work.
+
+All of ``GroupCommit`` runs on the loop. A flush goes to both threads at once; each writes and syncs
+its file, with the interpreter's lock released, and whoever is last calls back to the loop, once.
+``turn`` is put on the loop when work arrives, not run at once: what else happens in that turn goes
+into the same flush, and an ack may still save its message from the disk.
+
+The loop is a Protocol that ``asyncio`` loops fulfil; tests bring their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from leveret.msg_store.append_log import AppendLog, Job
+from leveret.msg_store.group_commit import FULL_RETRY_S, LINGER_S, Due, GroupCommit, Report
+
+Deliver = Callable[[Report], None]
+Reached = Callable[[str], None]
+
+
+class Timer(Protocol):
+    """A call that has been put off."""
+
+    def cancel(self) -> None:
+        """Forget it."""
+
+
+class Loop(Protocol):
+    """What is needed of an event loop."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
+        """Call in the next turn."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object:
+        """Call in the next turn; from any thread."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Call after a time."""
+
+
+class _Writer:
+    """A thread that carries out the jobs of one log, then closes it."""
+
+    def __init__(self, log: AppendLog, name: str, reached: Reached) -> None:
+        self._log = log
+        self._reached = reached
+        self._inbox: SimpleQueue[tuple[Job, Callable[[Exception | None], None]] | None]
+        self._inbox = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, job: Job, then: Callable[[Exception | None], None]) -> None:
+        """Carry out a job and call ``then`` on this thread."""
+        self._inbox.put((job, then))
+
+    def close(self) -> None:
+        """Finish what was given, close the file and end the thread."""
+        self._inbox.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._inbox.get()) is not None:
+            job, then = work
+            then(self._outcome(job))
+        self._log.close()
+
+    def _outcome(self, job: Job) -> Exception | None:
+        try:
+            for point in self._log.run(job):
+                self._reached(point)
+        except Exception as error:  # noqa: BLE001  the top of a thread; the loop deals with it
+            return error
+        return None
+
+
+class FlushThreads:
+    """Brings a ``GroupCommit`` onto a loop and its jobs onto two threads.
+
+    Args:
+        core: taken over; its ``wake`` is set.
+        rdq: carries out the segments' jobs.
+        journal: carries out the journal's jobs.
+        loop: where all methods are called.
+        deliver: gets each report that says something.
+        reached: called on a writer thread for each point of a job; for tests that kill there.
+    """
+
+    def __init__(
+        self,
+        core: GroupCommit,
+        rdq: AppendLog,
+        journal: AppendLog,
+        loop: Loop,
+        deliver: Deliver,
+        reached: Reached = lambda _: None,
+    ) -> None:
+        self._core = core
+        self._loop = loop
+        self._deliver = deliver
+        self._writers = (
+            _Writer(rdq, "leveret-rdq", reached),
+            _Writer(journal, "leveret-journal", reached),
+        )
+        self._is_scheduled = False
+        self._timer: Timer | None = None
+        self._on_stopped: Callable[[], None] | None = None
+        self._is_closed = False
+        core.wake = self._wake
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Flush all that is pending, note in the journal that it is durable, end, call ``then``.
+
+        With a full disk what is pending is given up after one more try.
+        """
+        self._on_stopped = then
+        self._core.hurry()
+        self._wake()
+
+    def close(self) -> None:
+        """End now: a flush on its way is completed, what is pending is not. Blocks for that flush."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._core.wake = _nothing
+        self._cancel_timer()
+        for writer in self._writers:
+            writer.close()
+
+    def _wake(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        if settled := self._core.settled():
+            self._deliver(Report(safe=settled))
+        due = self._core.due()
+        if due is Due.NOW:
+            self._start()
+        elif due is Due.LATER and self._timer is None:
+            self._timer = self._loop.call_later(LINGER_S, self._hurry)
+        elif due is Due.WHEN_RESUMED and self._timer is None:
+            self._timer = self._loop.call_later(FULL_RETRY_S, self._resume)
+        elif self._on_stopped is not None and self._core.is_idle:
+            self._start()  # the closing frame
+
+    def _hurry(self) -> None:
+        self._timer = None
+        self._core.hurry()
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._core.resume()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self) -> None:
+        self._cancel_timer()
+        is_last = self._on_stopped is not None and self._core.is_idle
+        flush = self._core.start()
+        errors: list[Exception | None] = []
+        lock = threading.Lock()
+
+        def ended(error: Exception | None) -> None:
+            with lock:
+                errors.append(error)
+                both = len(errors) == len(self._writers)
+            if both:
+                self._loop.call_soon_threadsafe(self._finished, errors, is_last)
+
+        for writer, job in zip(self._writers, (flush.rdq, flush.journal), strict=True):
+            writer.do(job, ended)
+
+    def _finished(self, errors: list[Exception | None], is_last: bool) -> None:
+        report = self._core.finish(*errors)
+        if report.safe or report.nacked or report.error is not None:
+            self._deliver(report)
+        is_over = is_last or report.error is not None or bool(report.nacked)
+        if self._on_stopped is not None and is_over:
+            self.close()
+            self._on_stopped()
+        else:
+            self._wake()
+
+
+def _nothing() -> None:
+    """Wake nobody."""

@@ -1,0 +1,96 @@
+"""Segments, the loop's half: where each message will lie.
+
+Places are given when a flush starts and hold for ever: a segment that was left is sealed, and bytes
+once synced never change (the collector copies them into new files). A segment is left when its length
+has reached the limit, so it may be longer by one record.
+
+A failed flush gives its places back (``rewind``): the next one writes over them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+from leveret.msg_store import file_header
+from leveret.msg_store.append_log import NO_FILE, Job, Part, Place, joined
+from leveret.msg_store.identity import Identity
+from leveret.msg_store.record import Unwritten, encode_run
+
+FILE_BYTES: Final = 64 * 1024 * 1024
+NAME: Final = "%08x.rdq"
+
+Location: TypeAlias = tuple[int, int, int, int]  # file_no, offset, total_len, body_size
+
+_BUFFERS_PER_RECORD: Final = 3
+
+
+class RdqWriter:
+    """Gives places to messages and makes the jobs that put them there.
+
+    Args:
+        identity: goes into the headers of new files.
+        next_file_no: above all numbers that were ever used.
+        file_bytes: when to begin a new file.
+    """
+
+    def __init__(self, identity: Identity, next_file_no: int, file_bytes: int = FILE_BYTES) -> None:
+        self._identity = identity
+        self._file_bytes = file_bytes
+        self._place = Place(NO_FILE, 0)
+        self._next_file_no = next_file_no
+
+    @property
+    def place(self) -> Place:
+        """Where the next record goes, unless the file is full."""
+        return self._place
+
+    @property
+    def reached(self) -> Place:
+        """A place above all that was given; for the mark when no file is in use yet."""
+        return self._place if self._place.file_no else Place(self._next_file_no, 0)
+
+    def rewind(self, place: Place) -> None:
+        """Give back what was given since ``place``; numbers of files are not used again."""
+        self._place = place
+
+    def job(self, items: Sequence[Unwritten], now_ms: int) -> tuple[Job, dict[int, Location]]:
+        """Place messages one behind the other.
+
+        Returns:
+            What a writer has to do, and each message's place by its number.
+        """
+        start = self._place
+        if not items:
+            return Job(start, start), {}
+        buffers: list[bytes] = []
+        lengths = encode_run(items, now_ms, self._identity.extend, self._identity.seed, buffers)
+        parts: list[Part] = []
+        locations: dict[int, Location] = {}
+        first = 0
+        while first < len(items):
+            header = self._header_if_full(now_ms)
+            file_no, offset = self._place
+            offsets = list(accumulate(lengths[first:], initial=offset))
+            # offsets[i] is where item first + i begins; those at the limit go to the next file
+            count = max(1, bisect_left(offsets, self._file_bytes, 0, len(offsets) - 1))
+            last = first + count
+            cut = slice(first * _BUFFERS_PER_RECORD, last * _BUFFERS_PER_RECORD)
+            parts.append(Part(file_no, header, joined(buffers[cut])))
+            for (msg_no, (message, _)), at, length in zip(
+                items[first:last], offsets, lengths[first:last], strict=False
+            ):
+                locations[msg_no] = (file_no, at, length, len(message[2]))
+            self._place = Place(file_no, offsets[count])
+            first = last
+        return Job(start, self._place, parts), locations
+
+    def _header_if_full(self, now_ms: int) -> bytes | None:
+        if self._place.file_no != NO_FILE and self._place.offset < self._file_bytes:
+            return None
+        file_no = self._next_file_no
+        self._next_file_no += 1
+        self._place = Place(file_no, file_header.HEADER_BYTES)
+        return self._identity.header(file_header.RDQ_MAGIC, file_no, now_ms)
