@@ -1,8 +1,6 @@
-"""Definitions files: RabbitMQ's JSON of all that it was told to keep, out and in.
+"""Definitions files, out: RabbitMQ's JSON of all that it was told to keep.
 
-The shapes are those of ``rabbitmqctl export_definitions`` and of the HTTP API. What 3.10's command
-line writes oddly is read as it was meant: objects as lists of pairs, no tags as ``""``, tags as
-text with commas.
+The shapes are those of ``rabbitmqctl export_definitions`` and of the HTTP API.
 
 Differs from RabbitMQ: internal exchanges are exported too, because bindings from them are; a void
 argument is ``null`` instead of the text ``undefined``; and nothing is written as a list of pairs.
@@ -10,42 +8,27 @@ argument is ``null`` instead of the text ``undefined``; and nothing is written a
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from leveret.amqp.tables import Table, plain, typed_table
-from leveret.core.errors import ConfigError
-from leveret.metadata.passwords import ALGORITHMS, MD5, SHA256, hash_password
+from leveret.amqp.tables import plain
 from leveret.metadata.tables import (
     BindingRow,
     Contents,
     ExchangeRow,
-    GlobalParameterRow,
-    ParameterRow,
-    PermissionRow,
     PolicyRow,
     QueueRow,
     Row,
-    TopicPermissionRow,
     UserRow,
     VhostRow,
 )
 
 Definitions: TypeAlias = dict[str, Any]
-Entry: TypeAlias = Mapping[str, Any]
-NewSalt: TypeAlias = Callable[[], bytes]
 
 RABBITMQ_VERSION: Final = "3.10.8"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
-APPLY_TO: Final = ("all", "queues", "exchanges")
-USER_LIMITS: Final = ("max-connections", "max-channels")
-LIMITS_OF_VHOST: Final = ("max-connections", "max-queues")
-
-_WITH_MD5: Final = tuple(f"3.{minor}." for minor in range(6))  # versions that did not say so
 
 
 def export_definitions(contents: Contents) -> Definitions:
@@ -74,53 +57,6 @@ def export_definitions(contents: Contents) -> Definitions:
         "exchanges": [_exchange(each) for each in contents.exchanges if not _is_default(each)],
         "bindings": [exported_binding(each) for each in contents.bindings if each.source],
     }  # fmt: skip
-
-
-def parse_definitions(definitions: Any, new_salt: NewSalt) -> Contents:
-    """Return the rows that a definitions file describes.
-
-    Args:
-        definitions: what ``json.loads`` read.
-        new_salt: makes salts for users that come with a plain ``password``.
-
-    Raises:
-        ConfigError: something is missing or of the wrong kind; the text says where.
-    """
-    contents = Contents()
-    for row in parsed_rows(definitions, new_salt):
-        contents.add(row)
-    return contents
-
-
-def parsed_rows(definitions: Any, new_salt: NewSalt) -> Iterator[Row]:
-    """Yield the rows one by one, for files so large that reading them takes a while.
-
-    Raises:
-        ConfigError: as ``parse_definitions``.
-    """
-    if not isinstance(definitions, dict):
-        raise ConfigError(f"definitions are a {type(definitions).__name__}, not an object")
-    reading = _Reading(new_salt, _default_algorithm(definitions))
-    for section, parse in _PARSERS.items():
-        entries = definitions.get(section) or []
-        if not isinstance(entries, list):
-            raise ConfigError(f"{section} is no list")
-        for number, entry in enumerate(entries):
-            where = f"{section}[{number}]"
-            try:
-                yield parse(_object(entry), reading)
-            except KeyError as error:
-                raise ConfigError(f"{where} has no {error.args[0]!r}") from error
-            except (TypeError, ValueError, Base64Error) as error:
-                raise ConfigError(f"{where}: {error}") from error
-
-
-def _default_algorithm(definitions: Definitions) -> str:
-    version = definitions.get("rabbit_version") or definitions.get("rabbitmq_version")
-    return MD5 if str(version).startswith(_WITH_MD5) else SHA256
-
-
-# Out.
 
 
 def _pick(row: Row, names: str) -> Definitions:
@@ -178,195 +114,3 @@ def exported_binding(row: BindingRow) -> Definitions:
         "routing_key": row.routing_key.decode("utf-8", "surrogateescape"),
         "arguments": plain(row.arguments),
     }
-
-
-# In.
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What an entry alone does not say: salts, and the algorithm of hashes without one."""
-
-    new_salt: NewSalt
-    algorithm: str
-
-
-def _object(value: Any) -> Definitions:
-    """Return a JSON object, also one that the command line wrote as a list of pairs."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, list) and all(isinstance(e, list) and len(e) == 2 for e in value):
-        return dict(value)
-    raise TypeError(f"{value!r} is not an object")
-
-
-def _unpaired(value: Any) -> Any:
-    """Return a parameter's value with a list of (name, value) pairs made an object again."""
-    is_paired = isinstance(value, list) and value and all(
-        isinstance(e, list) and len(e) == 2 and isinstance(e[0], str) for e in value
-    )  # fmt: skip
-    return {name: _unpaired(each) for name, each in value} if is_paired else value
-
-
-def _text(entry: Entry, name: str, default: str | None = None) -> str:
-    value = entry[name] if default is None else entry.get(name, default)
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}, not a text")
-    value.encode("utf-8", "surrogateescape")  # raises ValueError for half a character
-    return value
-
-
-def _name(entry: Entry) -> str:
-    name = _text(entry, "name")
-    if not name:
-        raise ValueError("name is empty")
-    return name
-
-
-def _flag(entry: Entry, name: str, default: bool) -> bool:
-    value = entry.get(name, default)
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}, not true or false")
-    return value
-
-
-def _whole(entry: Entry, name: str, default: int) -> int:
-    value = entry.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}, not an integer")
-    return value
-
-
-def _tags(value: Any) -> list[str]:
-    if isinstance(value, str):
-        value = value.split(",")
-    tags = value or []
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise TypeError(f"tags are {value!r}, not texts")
-    return [tag.strip() for tag in tags if tag.strip()]
-
-
-def _limits(value: Any, names: tuple[str, ...]) -> dict[str, int]:
-    limits = _object(value or {})
-    for name in limits:
-        if name not in names:
-            raise ValueError(f"{name!r} is none of the limits {', '.join(names)}")
-        _whole(limits, name, 0)
-    return limits
-
-
-def _arguments(entry: Entry) -> Table:
-    return typed_table(_object(entry.get("arguments") or {}))
-
-
-def _parse_user(entry: Entry, reading: _Reading) -> UserRow:
-    algorithm = _text(entry, "hashing_algorithm", reading.algorithm)
-    if algorithm not in ALGORITHMS:
-        raise ValueError(f"hashing_algorithm {algorithm!r} is none of {', '.join(ALGORITHMS)}")
-    if "password" in entry:
-        secret = _text(entry, "password").encode("utf-8", "surrogateescape")
-        stored = hash_password(secret, reading.new_salt(), algorithm) if secret else b""
-    else:  # without either it never logs in with a password
-        stored = b64decode(_text(entry, "password_hash", ""), validate=True)
-    limits = _limits(entry.get("limits"), USER_LIMITS)
-    return UserRow(_name(entry), stored, algorithm, _tags(entry.get("tags")), limits)
-
-
-def _parse_vhost(entry: Entry, _: _Reading) -> VhostRow:
-    about = _object(entry.get("metadata") or {})
-    description = about.get("description") or entry.get("description") or ""
-    text = _text({"description": description}, "description")
-    return VhostRow(_name(entry), text, _tags(about.get("tags")))
-
-
-def _parse_permission(entry: Entry, _: _Reading) -> PermissionRow:
-    names = ["user", "vhost", "configure", "write", "read"]
-    return PermissionRow(*(_text(entry, name) for name in names))
-
-
-def _parse_topic_permission(entry: Entry, _: _Reading) -> TopicPermissionRow:
-    names = ["user", "vhost", "exchange", "write", "read"]
-    return TopicPermissionRow(*(_text(entry, name) for name in names))
-
-
-def _parse_parameter(entry: Entry, _: _Reading) -> Row:
-    vhost, component = _text(entry, "vhost"), _text(entry, "component")
-    name, value = _name(entry), entry["value"]
-    if component == OPERATOR_POLICY:
-        return _policy_row(vhost, name, _object(value), is_operator=True)
-    if component == VHOST_LIMITS:
-        return ParameterRow(vhost, component, name, _limits(value, LIMITS_OF_VHOST))
-    return ParameterRow(vhost, component, name, _unpaired(value))
-
-
-def _parse_policy(entry: Entry, _: _Reading) -> PolicyRow:
-    return _policy_row(_text(entry, "vhost"), _name(entry), entry, is_operator=False)
-
-
-def _policy_row(vhost: str, name: str, entry: Entry, is_operator: bool) -> PolicyRow:
-    pattern, definition = _text(entry, "pattern"), _object(entry["definition"])
-    apply_to = _text(entry, "apply-to", "all")
-    if apply_to not in APPLY_TO:
-        raise ValueError(f"apply-to {apply_to!r} is none of {', '.join(APPLY_TO)}")
-    priority = _whole(entry, "priority", 0)
-    if not definition:
-        raise ValueError("definition is empty")
-    return PolicyRow(vhost, name, pattern, definition, priority, apply_to, is_operator)
-
-
-def _parse_global_parameter(entry: Entry, _: _Reading) -> GlobalParameterRow:
-    return GlobalParameterRow(_name(entry), _unpaired(entry["value"]))
-
-
-def _parse_exchange(entry: Entry, _: _Reading) -> ExchangeRow:
-    return ExchangeRow(
-        _text(entry, "vhost"),
-        _text(entry, "name"),
-        _text(entry, "type"),
-        _flag(entry, "durable", True),
-        _flag(entry, "auto_delete", False),
-        _flag(entry, "internal", False),
-        _arguments(entry),
-    )
-
-
-def _parse_queue(entry: Entry, _: _Reading) -> QueueRow:
-    arguments = _arguments(entry)
-    kind = _text(entry, "type", "classic")
-    if kind != "classic":
-        arguments.setdefault("x-queue-type", ("S", kind.encode()))
-    return QueueRow(
-        _text(entry, "vhost"),
-        _name(entry),
-        _flag(entry, "durable", True),
-        _flag(entry, "auto_delete", False),
-        arguments,
-    )
-
-
-def _parse_binding(entry: Entry, _: _Reading) -> BindingRow:
-    kind = _text(entry, "destination_type")
-    if kind not in {"queue", "exchange"}:
-        raise ValueError(f"destination_type {kind!r} is neither queue nor exchange")
-    return BindingRow(
-        _text(entry, "vhost"),
-        _text(entry, "source"),
-        kind,
-        _text(entry, "destination"),
-        _text(entry, "routing_key", "").encode("utf-8", "surrogateescape"),
-        _arguments(entry),
-    )
-
-
-_PARSERS: Final[dict[str, Callable[[Entry, _Reading], Row]]] = {
-    "users": _parse_user,
-    "vhosts": _parse_vhost,
-    "permissions": _parse_permission,
-    "topic_permissions": _parse_topic_permission,
-    "parameters": _parse_parameter,
-    "global_parameters": _parse_global_parameter,
-    "policies": _parse_policy,
-    "queues": _parse_queue,
-    "exchanges": _parse_exchange,
-    "bindings": _parse_binding,
-}

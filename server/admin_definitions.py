@@ -24,12 +24,8 @@ from leveret.broker.node import VHOSTS
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import (
-    export_definitions,
-    exported_binding,
-    exported_queue,
-    parsed_rows,
-)
+from leveret.metadata.definitions import export_definitions, exported_binding, exported_queue
+from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
 from leveret.server.admin import RefusedError

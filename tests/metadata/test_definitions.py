@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import export_definitions, parse_definitions
+from leveret.metadata.definitions import export_definitions
+from leveret.metadata.definitions_reader import parse_definitions
 from leveret.metadata.passwords import verify_password
 from leveret.metadata.tables import (
     BindingRow,

@@ -230,6 +230,25 @@ async def test_a_real_nodes_export_is_taken_twice_and_lasts(
         assert again.node.vhosts["orders"].limits == {"max-connections": 50, "max-queues": 100}
 
 
+async def test_a_real_nodes_export_with_loose_ends_is_taken(admin: NodeAdmin) -> None:
+    document = json.loads(RECORDED.with_name("definitions-3.10.8-hashes.json").read_text())
+
+    notices = await admin.import_definitions(document)
+
+    for name in ("u256", "u512", "umd5"):
+        await admin.authenticate_user(name, name.replace("u", "pw"))
+    assert [notice.split(":")[1] for notice in notices if notice.startswith("binding")] == [
+        " there is no exchange 'int'",
+        " there is no exchange 'int'",
+        " there is no queue 'amq.gen-DGrGOTrppuU8CZhwHVtS0Q'",
+        " there is no queue 'e'",
+    ]
+    again = await admin.export_definitions()
+    assert [each["name"] for each in again["policies"]] == ["pol"]
+    assert {each["name"] for each in again["parameters"]} == {"op", "limits"}
+    assert {each["destination"] for each in again["bindings"]} == {"d", "t"}
+
+
 async def test_more_queues_than_the_vhosts_limit_are_refused(admin: NodeAdmin) -> None:
     limits = {"vhost": "/", "component": "vhost-limits", "name": "limits"}
     await admin.import_definitions({"parameters": [limits | {"value": {"max-queues": 1}}]})
