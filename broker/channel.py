@@ -157,7 +157,7 @@ class Channel(GenServer):
             return
         publisher = self.publisher
         publisher.work_left = _FIRST_TURN_WORK
-        publisher.least = 0
+        publisher.is_long_work = False
         self._handle(runs)
         if publisher.confirms is not None:
             publisher.send_confirms()
@@ -287,7 +287,7 @@ class Channel(GenServer):
         if not self._busy and held:
             self._is_going_on = True
             self.publisher.work_left = PUBLISH_TURN_WORK
-            self.publisher.least = 1
+            self.publisher.is_long_work = True
             while held and not self._busy:
                 self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
             self._is_going_on = False

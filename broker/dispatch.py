@@ -50,6 +50,7 @@ class DropExpired:
     __slots__ = ()
 
 
+_FEW: Final = 10  # consumers
 _CONTINUE: Final = Continue()
 _DROP_EXPIRED: Final = DropExpired()
 
@@ -118,7 +119,8 @@ class Dispatch(GenServer):
         expiries = self._deadlines(publish)
         taken, base, safe = 0, -1, True
         if nothing_waits and consumers is not None and consumers.active:
-            limit = count if expiries else _within_budget(messages, size_bytes)
+            budget = _batch_messages(consumers.active)
+            limit = count if expiries else _within_budget(messages, size_bytes, budget)
             taken, base, safe = self._deliver_straight(messages, limit, persistent, expiries)
         unsafe_from = count if safe else 0
         if taken < count:
@@ -267,7 +269,7 @@ class Dispatch(GenServer):
         consumers = self._consumers
         if consumers is None or not consumers.active or not self._ready or self._putting_back:
             return
-        wanted = min(self._ready, DELIVERY_BATCH_MESSAGES)
+        wanted = min(self._ready, _batch_messages(consumers.active))
         room = consumers.room_for(wanted)
         dealt, pending = self._fetch_and_deal(consumers, room) if room else (0, False)
         if dealt == room < wanted:
@@ -402,11 +404,16 @@ class Dispatch(GenServer):
     }
 
 
-def _within_budget(messages: list[Message], size_bytes: int) -> int:
+def _batch_messages(active: int) -> int:
+    """Return how many messages one turn deals out: fewer where each may well be a mail of its own."""
+    return DELIVERY_BATCH_MESSAGES if active <= _FEW else DELIVERY_BATCH_MESSAGES // 5 or 1
+
+
+def _within_budget(messages: list[Message], size_bytes: int, budget: int) -> int:
     """Return how many messages of a run one delivery batch may hold, at least one."""
-    if len(messages) <= DELIVERY_BATCH_MESSAGES and size_bytes <= DELIVERY_BATCH_BYTES:
+    if len(messages) <= budget and size_bytes <= DELIVERY_BATCH_BYTES:
         return len(messages)
-    batch = messages[:DELIVERY_BATCH_MESSAGES]
+    batch = messages[:budget]
     for position, reached in enumerate(accumulate(len(message[BODY]) for message in batch)):
         if reached > DELIVERY_BATCH_BYTES:
             return max(1, position)

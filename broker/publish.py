@@ -45,6 +45,7 @@ METHOD_WORK: Final = 100
 _RUN_WORK: Final = 30
 _MAIL_WORK: Final = 10
 _EXAMINE_WORK: Final = 100
+_STEP_WORK: Final = 10  # of finding a route: an exchange or a target on the way
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 
 # Target queues, persistent, expiration in ms.
@@ -56,7 +57,8 @@ class Publisher:
 
     Attributes:
         confirms: the confirm state; None before confirm.select.
-        least: messages of a run that are published in any case.
+        is_long_work: the present turn goes on with work that was too long for an earlier one. Then at
+            least one message is published, however many its targets, and they get it as bulk.
         work_left: what the present turn of the channel may still do, in units of about 0.1 us.
     """
 
@@ -67,7 +69,7 @@ class Publisher:
         "_ref",
         "_session",
         "confirms",
-        "least",
+        "is_long_work",
         "work_left",
     )
 
@@ -78,7 +80,7 @@ class Publisher:
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
         self.confirms: Confirms | None = None
-        self.least = 1
+        self.is_long_work = False
         self.work_left = PUBLISH_TURN_WORK
 
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
@@ -92,6 +94,9 @@ class Publisher:
             HardError: 540 for immediate, 502 for a malformed headers table.
         """
         route = self._session.routes.find(method)
+        if route.steps:
+            self.work_left -= route.steps * _STEP_WORK
+            route.steps = 0  # kept from now on
         if mode & EXAMINE or route.needs_headers:
             return self._publish_examined(route, messages)
         width = len(route.queues)
@@ -99,7 +104,7 @@ class Publisher:
         self.work_left = work_left - _RUN_WORK - width * (_MAIL_WORK + len(messages))
         rest = None
         if self.work_left < 0 and width:
-            some = max(self.least, (work_left - _RUN_WORK) // width - _MAIL_WORK)
+            some = max(int(self.is_long_work), (work_left - _RUN_WORK) // width - _MAIL_WORK)
             if some <= 0:
                 return messages
             if some < len(messages):
@@ -139,7 +144,8 @@ class Publisher:
         expiration_ms = checked_properties(seen, self._session.user)
         keys, has_bcc = checked_keys(route.routing_key, seen)
         if len(keys) > 1 or route.needs_headers:
-            queues = self._session.routes.again(route, keys, headers)
+            queues, steps = self._session.routes.again(route, keys, headers)
+            self.work_left -= steps * _STEP_WORK
         else:
             queues = route.queues
         stored = without_bcc(head) if has_bcc else head
@@ -176,7 +182,8 @@ class Publisher:
         )
         channel = self._channel
         runtime = channel.runtime
-        send = runtime.send if len(queues) < _BULK_MAILS else runtime.send_bulk
+        is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
+        send = runtime.send_bulk if is_bulk else runtime.send
         credits_ = self._credits
         reached: list[Ref] = []
         for entry in queues:

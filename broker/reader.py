@@ -285,7 +285,7 @@ class Reader(GenServer):
     def _check_pending(self) -> None:
         """Refuse content for a channel that is not open without waiting for the rest of it."""
         for number in self.scanner.pending:
-            if number not in self.slots:
+            if number not in self.slots and not self.node.stopping:
                 self.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
 
     def _own_run(self, run: Run) -> None:

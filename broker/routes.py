@@ -10,7 +10,7 @@ route says so and every message is routed by itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_
 from leveret.core.limits import ROUTES_PER_CONNECTION
@@ -38,9 +38,18 @@ class Route:
         mandatory: unroutable messages are returned.
         queues: the target queues' registry entries.
         needs_headers: ``queues`` is void; every message must be routed with its headers.
+        steps: exchanges and targets that were looked at to find it; 0 once somebody has counted that.
     """
 
-    __slots__ = ("exchange", "mandatory", "needs_headers", "origin", "queues", "routing_key")
+    __slots__ = (
+        "exchange",
+        "mandatory",
+        "needs_headers",
+        "origin",
+        "queues",
+        "routing_key",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -50,6 +59,7 @@ class Route:
         mandatory: bool,
         queues: list[QueueEntry],
         needs_headers: bool,
+        steps: int,
     ) -> None:
         self.origin = origin
         self.exchange = exchange
@@ -57,6 +67,7 @@ class Route:
         self.mandatory = mandatory
         self.queues = queues
         self.needs_headers = needs_headers
+        self.steps = steps
 
 
 class Routes:
@@ -106,10 +117,16 @@ class Routes:
             self._cache[method] = found
         return found
 
-    def again(self, route_: Route, keys: list[bytes], headers: Table | None) -> list[QueueEntry]:
-        """Route one message by itself, with CC/BCC keys or for a headers exchange."""
-        queues: list[Any] = route(self._vhost.topology, route_.exchange, keys, headers or {}).queues
-        return queues
+    def again(
+        self, route_: Route, keys: list[bytes], headers: Table | None
+    ) -> tuple[list[QueueEntry], int]:
+        """Route one message by itself, with CC/BCC keys or for a headers exchange.
+
+        Returns:
+            Its queues, and the steps it took.
+        """
+        routed = route(self._vhost.topology, route_.exchange, keys, headers or {})
+        return routed.queues, routed.steps
 
     def _make(self, method: bytes) -> Route:
         bits = method[-1]
@@ -137,4 +154,5 @@ class Routes:
             bool(bits & MANDATORY),
             routed.queues,
             routed.needs_headers,
+            routed.steps,
         )

@@ -26,13 +26,15 @@ class Routed:
         queues: the broker's queue entries, each once.
         needs_headers: a headers exchange was on the way, so the answer holds for these headers
             only. It is set whether or not headers were given, and whether or not it matched.
+        steps: exchanges and targets that were looked at: a measure of the work.
     """
 
-    __slots__ = ("needs_headers", "queues")
+    __slots__ = ("needs_headers", "queues", "steps")
 
-    def __init__(self, queues: list[Any], needs_headers: bool) -> None:
+    def __init__(self, queues: list[Any], needs_headers: bool, steps: int) -> None:
         self.queues = queues
         self.needs_headers = needs_headers
+        self.steps = steps
 
 
 def route(
@@ -47,11 +49,11 @@ def route(
         headers: its headers table; None when not decoded (then look at ``needs_headers``).
     """
     if exchange.name == DEFAULT_EXCHANGE:
-        return Routed(_queues_named(topology, keys), False)
+        return Routed(_queues_named(topology, keys), False, len(keys))
     found: dict[Any, Any] = {}
     exchange.matcher.match(keys, headers, found)
     if found and not exchange.exchange_bindings:
-        return Routed(list(found), exchange.matcher.uses_headers)
+        return Routed(list(found), exchange.matcher.uses_headers, 1 + len(found))
     return _walk(topology, exchange, keys, headers, found)
 
 
@@ -78,18 +80,20 @@ def _walk(
     work = [exchange]
     seen = {exchange.name}
     needs_headers = exchange.matcher.uses_headers
+    steps = 0
     for each in work:
         if each is not exchange:
             found = {}
             each.matcher.match(keys, headers, found)
             needs_headers = needs_headers or each.matcher.uses_headers
+        steps += 1 + len(found)
         for target in found or _alternate(topology, each):
             if type(target) is not Exchange:
                 queues[target] = None
             elif target.name not in seen:
                 seen.add(target.name)
                 work.append(target)
-    return Routed(list(queues), needs_headers)
+    return Routed(list(queues), needs_headers, steps)
 
 
 def _alternate(topology: Topology, exchange: Exchange) -> tuple[Exchange, ...]:
