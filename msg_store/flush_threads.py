@@ -114,7 +114,8 @@ class FlushThreads:
     def stop(self, then: Callable[[], None]) -> None:
         """Flush all that is pending, note in the journal that it is durable, end, call ``then``.
 
-        With a full disk what is pending is given up after one more try.
+        With a full disk what is pending is given up after one more try; a store that has failed
+        has nothing to flush.
         """
         self._on_stopped = then
         self._core.hurry()
@@ -124,7 +125,7 @@ class FlushThreads:
         """End now: a flush on its way is completed, what is pending is not. Blocks for that flush."""
         if self._is_closed:
             return
-        self._is_closed = True
+        self._is_closed, self._on_stopped = True, None
         self._core.wake = _nothing
         self._cancel_timer()
         for writer in self._writers:
@@ -138,6 +139,9 @@ class FlushThreads:
     def _turn(self) -> None:
         self._is_scheduled = False
         if self._is_closed:
+            return
+        if self._on_stopped is not None and self._core.error is not None:
+            self._end()
             return
         if settled := self._core.settled():
             self._deliver(Report(safe=settled))
@@ -185,12 +189,16 @@ class FlushThreads:
         report = self._core.finish(*errors)
         if report.safe or report.nacked or report.error is not None:
             self._deliver(report)
-        is_over = is_last or report.error is not None or bool(report.nacked)
-        if self._on_stopped is not None and is_over:
-            self.close()
-            self._on_stopped()
+        if self._on_stopped is not None and (is_last or report.nacked):
+            self._end()
         else:
             self._wake()
+
+    def _end(self) -> None:
+        then = self._on_stopped
+        self.close()
+        if then is not None:
+            then()
 
 
 def _nothing() -> None:

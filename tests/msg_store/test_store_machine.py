@@ -171,4 +171,4 @@ TestStore.settings = settings(max_examples=60, stateful_step_count=40)
 
 @pytest.mark.slow
 class TestStoreForLong(StoreMachine.TestCase):
-    settings = settings(max_examples=3000, stateful_step_count=60)
+    settings = settings(max_examples=800, stateful_step_count=60)

@@ -1,0 +1,134 @@
+"""kill -9 of a real process at a random moment, again and again on one store."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from leveret.core.files import Files
+from leveret.core.message import exchange_and_key, origin_of
+from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.findings import Recovered
+from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.record import unpack_meta
+from leveret.msg_store.recovery import Recovery
+from leveret.msg_store.verify import Segment
+from store_worker import body_of
+
+WORKER = Path(__file__).parents[1] / "store_worker.py"
+Key = tuple[int, int]
+
+
+class Oracle:
+    """What the killed processes said."""
+
+    def __init__(self) -> None:
+        self.published: dict[Key, tuple[int, int]] = {}  # msg_no, size
+        self.confirmed: set[Key] = set()
+        self.acked: set[Key] = set()
+        self.gone: set[Key] = set()
+        self.confirms = 0
+
+    def read(self, output: bytes) -> None:
+        lines = output.decode().split("\n")
+        for line in lines[:-1]:  # the last was cut off, or is empty
+            kind, *numbers = line.split()
+            if kind == "ready":
+                continue
+            queue_no, seq, *rest = map(int, numbers)
+            match kind:
+                case "p":
+                    assert (queue_no, seq) not in self.published, "a seq was used twice"
+                    self.published[queue_no, seq] = (rest[0], rest[1])
+                case "c":
+                    self.confirmed.update((queue_no, seq + n) for n in range(rest[0]))
+                    self.confirms += rest[0]
+                case "a":
+                    self.acked.add((queue_no, seq))
+                case "d":
+                    self.gone.add((queue_no, seq))
+
+    def compare(self, recovered: Recovered, folder: StoreFolder) -> None:
+        found = {
+            (queue_no, seq): row
+            for queue_no, rows in recovered.rows.items()
+            for seq, row in rows.items()
+        }
+        lost = self.confirmed - self.acked - found.keys()
+        assert not lost, f"{len(lost)} confirmed messages lost, {sorted(lost)[:5]}"
+        assert found.keys() <= self.published.keys()
+        assert found.keys().isdisjoint(self.gone)
+        assert not recovered.findings.is_damage, recovered.findings
+        assert recovered.references == Counter(row[0] for row in found.values())
+        for key, row in found.items():
+            assert (row[0], row[1]) == self.published[key]
+        for rows in recovered.rows.values():
+            assert list(rows) == sorted(rows)
+        self.check_bodies(recovered, folder)
+        # what is there now is durable; what is not was not confirmed, or was acked
+        self.confirmed = set(found)
+        self.acked.clear()
+
+    def check_bodies(self, recovered: Recovered, folder: StoreFolder) -> None:
+        for file_no in {location[0] for location in recovered.locations.values()}:
+            with Segment(folder, file_no) as segment:
+                for msg_no, (at, offset, length, size) in recovered.locations.items():
+                    if at != file_no:
+                        continue
+                    record = segment.read(offset, length)
+                    meta = unpack_meta(record.meta)
+                    key = exchange_and_key(origin_of(meta.exchange, *meta.routing_keys))[1]
+                    assert record.msg_no == msg_no
+                    assert record.body == body_of(key.decode(), size)
+
+
+def killed_after(path: Path, epoch: int, seed: int, lines: int) -> bytes:
+    """Run a worker, kill it when it has said so much, return all it said."""
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    command = [sys.executable, str(WORKER), str(path / "store"), str(epoch), str(seed)]
+    with subprocess.Popen(
+        command, cwd=path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = [process.stdout.readline() for _ in range(lines)]
+        process.kill()
+        output = b"".join(said) + process.stdout.read()
+        errors = process.stderr.read()
+    assert process.returncode == -9, errors.decode()
+    return output
+
+
+def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
+    oracle = Oracle()
+    for epoch in range(1, 2 * rounds, 2):
+        lines = rng.choice([1, 20, 300, 3000]) + rng.randrange(500)
+        oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines))
+        folder = StoreFolder(Files(), path / "store", lambda: b"", lambda: 1)
+        recovery = Recovery(folder, epoch + 1, Ballast(folder.files, path), lambda: 1)
+        recovered, _ = recovery.run()
+        oracle.compare(recovered, folder)
+        recovery.journal_log.close()
+        folder.close()
+    return oracle
+
+
+def test_f01_killed_processes_lose_nothing_that_was_confirmed(
+    tmp_path: Path, rng: random.Random
+) -> None:
+    oracle = kill_and_recover(tmp_path, rng, 6)
+
+    assert oracle.confirms > 0
+
+
+@pytest.mark.slow
+def test_f01_killed_processes_lose_nothing_for_long(tmp_path: Path, rng: random.Random) -> None:
+    oracle = kill_and_recover(tmp_path, rng, 150)
+
+    assert oracle.confirms > 10_000

@@ -1,0 +1,131 @@
+"""A process that publishes and acks as fast as it can and says what was confirmed; made to be killed.
+
+    python store_worker.py FOLDER BOOT_EPOCH SEED
+
+Prints one line per event, flushed: ``c QUEUE FIRST COUNT`` confirmed, ``p QUEUE SEQ MSG_NO SIZE`` is
+about to be published, ``a QUEUE SEQ`` acked, ``d QUEUE SEQ`` the ack is durable. Bodies follow from
+the message's number (``body_of``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+from leveret.core.files import Files
+from leveret.core.message import Message, origin_of
+from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.flush_threads import FlushThreads
+from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.group_commit import GroupCommit, Report
+from leveret.msg_store.recovery import Recovery
+
+QUEUES = (1, 2, 3)
+BATCH = 20
+
+
+def body_of(text: str, size: int) -> bytes:
+    return random.Random(text).randbytes(size)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Worker:
+    def __init__(self, path: Path, boot_epoch: int, seed: int) -> None:
+        self.rng = random.Random(seed)
+        folder = StoreFolder(Files(), path, lambda: os.urandom(16), now_ms)
+        recovery = Recovery(
+            folder,
+            boot_epoch,
+            Ballast(folder.files, path),
+            now_ms,
+            rdq_file_bytes=200_000,
+            journal_file_bytes=20_000,
+        )
+        recovered, self.core = recovery.run()
+        self.threads = FlushThreads(
+            self.core,
+            recovery.rdq_log,
+            recovery.journal_log,
+            asyncio.get_running_loop(),
+            self.deliver,
+        )
+        self.next_seq = dict.fromkeys(QUEUES, recovered.next_no)
+        self.held = [
+            (no, seq, row[0]) for no, rows in recovered.rows.items() for seq, row in rows.items()
+        ]
+        self.durable_acks(self.core)
+
+    def durable_acks(self, core: GroupCommit) -> None:
+        """Have each flush tell which acks it made durable."""
+        start, finish = core.start, core.finish
+        flushes = []
+
+        def started():
+            flushes.append(start())
+            return flushes[-1]
+
+        def finished(*errors):
+            report, flush = finish(*errors), flushes.pop()
+            assert report.error is None, report
+            for queue_no, seqs in flush.taken.acks:
+                self.say("".join(f"d {queue_no} {seq}\n" for seq in seqs))
+            return report
+
+        core.start, core.finish = started, finished
+
+    def say(self, lines: str) -> None:
+        """One system call, so that a kill leaves whole lines."""
+        os.write(1, lines.encode())
+
+    def deliver(self, report: Report) -> None:
+        self.say("".join("c {} {} {}\n".format(*run) for run in report.safe))
+
+    def publish(self) -> None:
+        queue_nos = tuple(self.rng.sample(QUEUES, self.rng.choice([1, 1, 2, 3])))
+        count, size = self.rng.randint(1, BATCH), self.rng.choice([10, 100, 1000, 9000])
+        texts = [f"{self.rng.getrandbits(60)}" for _ in range(count)]
+        messages: list[Message] = [
+            (origin_of(b"", text.encode()), b"head", body_of(text, size)) for text in texts
+        ]
+        first = self.core.write(messages, queue_nos)
+        for queue_no in queue_nos:
+            seq = self.next_seq[queue_no]
+            self.next_seq[queue_no] += count
+            rows = range(count)
+            self.say("".join(f"p {queue_no} {seq + n} {first + n} {size}\n" for n in rows))
+            self.core.publish(queue_no, seq, [(first + n, 0) for n in rows])
+            self.held += [(queue_no, seq + n, first + n) for n in rows]
+
+    def ack(self) -> None:
+        self.rng.shuffle(self.held)
+        count = max(0, len(self.held) - 200) + self.rng.randrange(BATCH)
+        taken, self.held = self.held[:count], self.held[count:]
+        self.say("".join(f"a {queue_no} {seq}\n" for queue_no, seq, _ in taken))
+        for queue_no, seq, msg_no in taken:
+            self.core.ack(queue_no, [(seq, msg_no)])
+
+    async def run(self) -> None:
+        self.say("ready\n")
+        while True:
+            self.publish()
+            if self.rng.random() < 0.5:
+                self.ack()
+            if self.rng.random() < 0.02:
+                self.core.switch_journal()
+            await asyncio.sleep(0)
+
+
+async def main() -> None:
+    path, boot_epoch, seed = sys.argv[1:]
+    await Worker(Path(path), int(boot_epoch), int(seed)).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
