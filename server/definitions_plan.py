@@ -123,7 +123,8 @@ class Plan:
                 )
         policies = sum(isinstance(row, PolicyRow) for row in self.kept)
         if policies:
-            self.notices.append(f"{policies} policies are kept; policies have no effect yet")
+            what = "1 policy is" if policies == 1 else f"{policies} policies are"
+            self.notices.append(f"{what} kept; policies have no effect yet")
 
     # One table each.
 

@@ -189,7 +189,7 @@ async def test_what_has_no_effect_is_kept_and_told(admin: NodeAdmin) -> None:
 
     assert await admin.import_definitions(document) == [
         "parameter 'up' of component 'federation-upstream' in vhost '/' is kept and has no effect",
-        "1 policies are kept; policies have no effect yet",
+        "1 policy is kept; policies have no effect yet",
     ]
     after = await admin.export_definitions()
     assert after["parameters"] == [upstream]
