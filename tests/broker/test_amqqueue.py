@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.actors.calls import From, Reply, Request
+from leveret.actors.scheduler import DRAIN_S
 from leveret.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail
 from leveret.broker.dispatch import Continue
@@ -14,9 +15,10 @@ from leveret.core.limits import (
     DELIVERY_BATCH_MESSAGES,
     TURN_MESSAGES,
 )
-from queue_rig import Rig
 
 # Publishing and delivering.
+from leveret.testing.virtual_clock import VirtualClock
+from queue_rig import Rig
 
 
 def test_with_nobody_there_messages_wait() -> None:
@@ -179,6 +181,31 @@ def test_a_turn_delivers_one_batch_and_the_rest_follows() -> None:
     sizes = [len(m.messages) for m in channel.box if type(m) is mail.Deliver]
     assert sizes == [DELIVERY_BATCH_MESSAGES, DELIVERY_BATCH_MESSAGES, 5]
     assert channel.bodies() == [b"%d" % n for n in range(total)]
+
+
+def test_a_turn_deals_out_less_where_each_message_may_be_a_mail_of_its_own() -> None:
+    rig = Rig()
+    channel = rig.channel()
+    for number in range(20):
+        channel.consume(b"%d" % number, no_ack=True)
+    bodies = [b"%d" % n for n in range(2 * DELIVERY_BATCH_MESSAGES)]
+    channel.publish(*bodies)
+    rig.runtime.clock = HastyClock()
+    rig.runtime.drain()
+
+    dealt = [len(each.messages) for each in channel.box if type(each) is mail.Deliver]
+    assert sum(dealt) == 3 * DELIVERY_BATCH_MESSAGES // 5  # the turn of the publish and two more
+    assert channel.bodies() == bodies
+
+
+class HastyClock(VirtualClock):
+    """Whenever it is looked at, a drain's time is over."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        self.now_s += DRAIN_S
+        return self.now_s
 
 
 def test_a_straight_run_beyond_the_budget_is_cut_and_stays_in_order() -> None:
