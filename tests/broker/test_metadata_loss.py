@@ -188,3 +188,18 @@ def test_who_asks_for_what_another_has_not_got_written_waits_as_well(
 
     for each in (client, other):
         assert type(each.take()[0]).__name__ == type(method).__name__ + "Ok"
+
+
+def test_a_deletion_is_written_though_the_node_stops(
+    rig: Rig, client: Client, store: FullDisk
+) -> None:
+    client.ask(1, durable("q", auto_delete=True))
+    client.ask(1, m.BasicConsume("q", "c"))
+    rig.runtime.suspend(server(rig))
+    client.ask(1, m.BasicCancel("c"))
+    assert stored(store) == {"queue q"}
+    rig.runtime.exit(rig.root, "shutdown")
+    rig.jump(1)
+
+    assert not rig.root.is_alive
+    assert stored(store) == set()
