@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.queue_backing.backing_queue import Accumulator
 from leveret.queue_backing.delta import BLANK, window_end
-from leveret.queue_backing.status import MESSAGE, PERSISTENT, SEQ, seq_of, with_messages
+from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, seq_of, with_messages
 from leveret.queue_backing.taking import fetch_contents
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
 
 _CHUNK: Final = 256
+_NO_ROW: Final = -1  # the msg_no of the marker: from this seq on rows must be read
 
 
 def ackfold(
@@ -73,18 +74,24 @@ def fold(
 def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entry]:
     """Yield the entries with their contents; one without is the last, and has been asked for."""
     while chunk := list(islice(entries, _CHUNK)):
+        end = chunk.pop() if chunk[-1][MSG_NO] == _NO_ROW else None
         full = with_messages(chunk, fetch_contents(queue, chunk))
         yield from full
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
             queue.index.prefetch(absent)
             return
+        if end is not None:
+            yield end
 
 
 def _ready(queue: QueueState, from_seq: int) -> Iterator[Entry]:
     for part in (queue.q4, queue.q3):
         yield from (entry for entry in part if entry[SEQ] >= from_seq)
-    yield from _in_delta(queue, from_seq)
+    for entry in _in_delta(queue, from_seq):
+        yield entry
+        if entry[MSG_NO] == _NO_ROW:
+            return
     for part in (queue.q2, queue.q1):
         yield from (entry for entry in part if entry[SEQ] >= from_seq)
 
@@ -98,7 +105,7 @@ def _in_delta(queue: QueueState, from_seq: int) -> Iterator[Entry]:
         end = window_end(delta._replace(start=low), limits.segment, limits.read_max)
         rows = queue.index.read(low, end, limits.read_max)
         if rows is None:
-            yield (low, None, 0, True, None, 0, True, True)
+            yield (low, None, 0, True, _NO_ROW, 0, True, True)
             return
         yield from (row for row in rows if _is_ready(queue, row))
         low = end

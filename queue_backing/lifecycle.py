@@ -125,7 +125,7 @@ def _release_ready(queue: QueueState, what: str) -> None:
     queue.count = queue.ready_bytes = queue.ram_count = 0
     queue.absent = queue.delta_transient_bytes = 0
     queue.ram_bytes = sum(map(size_of, queue.rpa.values()))
-    queue.rows_awaited = queue.loading_goes_on = False
+    queue.rows_awaited = queue.loading_goes_on = queue.wanted = False
 
 
 def _release_unacked(queue: QueueState, what: str) -> None:

@@ -112,6 +112,8 @@ def _reduce_lazy(queue: QueueState, target: float) -> None:
     if unacked:
         _, blocked = limit_ram_acks(queue, min(unacked, step), target)
     betas = excess(len(queue.q3), permitted_betas(queue, target))
+    if queue.wanted:
+        betas = 0  # or what is being read would be forgotten before it is there, again and again
     if betas:
         betas_to_deltas(queue, min(betas, step))
     queue.bump = betas > step or (unacked > step and not blocked)

@@ -87,6 +87,7 @@ class QueueState:
         ram_before: messages in RAM when the RAM duration was last asked for.
         rows_awaited: Q3 is empty, delta is not, and its rows are not in RAM yet.
         waiting: the amqqueue was told that something is pending.
+        wanted: nothing was taken since then, so Q3's head must not go back to delta.
         news: it may be there now.
         read_ahead_mark: when Q3's head passes this seq, more is asked for.
     """
@@ -136,6 +137,7 @@ class QueueState:
         "transient_threshold",
         "unacked_bytes",
         "waiting",
+        "wanted",
     )  # fmt: skip
 
     def __init__(self, index: QueueIndex, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -161,7 +163,7 @@ class QueueState:
         self.reduce_above: float = INFINITE
         self.has_stored = False
         self.bump = self.loading_goes_on = self.rows_awaited = False
-        self.waiting = self.news = False
+        self.waiting = self.wanted = self.news = False
         self.read_ahead_mark = -1
         self.releasing: Release | None = None
 

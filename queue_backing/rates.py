@@ -12,7 +12,7 @@ Differs from RabbitMQ: we store it.
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, expm1, log
 from typing import Final
 
 HALF_LIFE_S: Final = 5.0
@@ -26,8 +26,9 @@ def moving_average(rate: float, count: int, elapsed_s: float) -> float:
     """Return the rate after ``count`` more in the last ``elapsed_s``; unchanged when that is 0."""
     if elapsed_s <= 0:
         return rate
-    weight = exp(elapsed_s * _DECAY_PER_S)
-    return count / elapsed_s * (1 - weight) + rate * weight
+    exponent = elapsed_s * _DECAY_PER_S
+    # 1 - exp(x) is 0 for the shortest times, by which the infinite momentary rate is multiplied.
+    return count * (-expm1(exponent) / elapsed_s) + rate * exp(exponent)
 
 
 class Rates:

@@ -78,7 +78,7 @@ def fetchwhile(
 
 def _fetched(queue: QueueState, batch: _Batch) -> Fetched:
     if batch.pending:
-        queue.waiting = True
+        queue.waiting = queue.wanted = True
     redelivered = queue.pass_watermark(batch.seqs)
     return Fetched(batch.messages, batch.seqs, redelivered, batch.pending)
 
@@ -181,6 +181,7 @@ def _hand_out(queue: QueueState, chunk: list[Entry], batch: _Batch, is_q4: bool)
     queue.count -= len(chunk)
     queue.ready_bytes -= size_bytes
     queue.outgoing += len(chunk)
+    queue.wanted = False
     batch.bytes_left -= size_bytes
     batch.seqs += seqs
     in_ram, on_disk = (chunk, []) if is_q4 else ([], chunk)

@@ -36,6 +36,7 @@ class FakeIndex:
         self.rows: dict[int, Entry] = {}
         self.contents: dict[int, Message] = {}  # by msg_no
         self.synced: dict[int, Entry] = {}
+        self.synced_contents: dict[int, Message] = {}
         self.owed: list[tuple[int, int]] = []  # (first_seq, count) not synced yet
         self.confirmed: list[tuple[int, int]] = []
         self.kept_terms: Terms | None = None
@@ -61,8 +62,10 @@ class FakeIndex:
         """Have everything that was asked for in RAM; return whether a resume is owed."""
         self.resident |= self.asked
         self.rows_resident |= self.rows_asked
-        owed = bool(self.asked or self.rows_asked) or self.owes_resume
-        self.asked, self.rows_asked, self.owes_resume = set(), set(), False
+        has_room = self.credit is None or self.credit > 0
+        owed = bool(self.asked or self.rows_asked) or (self.owes_resume and has_room)
+        self.asked, self.rows_asked = set(), set()
+        self.owes_resume = self.owes_resume and not has_room
         return owed
 
     def grant(self, credit: int | None) -> None:
@@ -72,21 +75,22 @@ class FakeIndex:
     def sync(self) -> None:
         """Sync all that was issued."""
         self.synced = {seq: row for seq, row in self.rows.items() if row[PERSISTENT]}
+        self.synced_contents = dict(self.contents)
         self.confirmed += self.owed
         self.owed = []
 
-    def restart(self, crash: bool, rows: dict[int, Entry] | None = None) -> FakeIndex:
-        """Return what the queue finds after a restart; ``rows`` are those that survive a crash."""
+    def restart(self, crash: bool) -> FakeIndex:
+        """Return what the queue finds after a restart."""
         after = FakeIndex(self.is_late, self.credit)
+        after.rows = dict(self.synced)
+        after.highest = self.highest
         if crash:
-            after.rows = dict(self.synced if rows is None else rows)
-            after.highest = self.highest + SEQS_LOST_AT_MOST
+            after.highest += SEQS_LOST_AT_MOST
         else:
-            after.rows = {seq: row for seq, row in self.rows.items() if row[PERSISTENT]}
-            after.highest = self.highest
             after.kept_terms = self.kept_terms
-        after.synced = dict(after.rows)
-        after.contents = {row[MSG_NO]: self.contents[row[MSG_NO]] for row in after.rows.values()}
+        kept = {row[MSG_NO] for row in after.rows.values()}
+        after.contents = {number: self.synced_contents[number] for number in kept}
+        after.synced, after.synced_contents = dict(after.rows), dict(after.contents)
         return after
 
     # What the queue does.
@@ -170,8 +174,9 @@ class FakeIndex:
     def prefetch(self, entries: list[Entry]) -> None:
         for entry in entries:
             assert entry[MSG_NO] in self.contents
-            self.asked.add(entry[MSG_NO])
-        self.asked -= self.resident
+        if self.is_late:
+            self.asked.update(entry[MSG_NO] for entry in entries)
+            self.asked -= self.resident
 
     def has_confirmed(self) -> bool:
         return bool(self.confirmed)

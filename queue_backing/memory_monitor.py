@@ -1,0 +1,119 @@
+"""Memory monitor: how many seconds of traffic every queue of a node may keep in RAM.
+
+Queues report their RAM duration every few seconds and get the desired one as the answer; between the
+reports the monitor works it out anew from the memory in use, and pushes it to queues that must shrink
+at once. With ``m`` the share of the limit that is in use, ``S`` and ``n`` sum and number of the finite
+durations reported, the first of these that fits:
+
+====================================  ================
+disk alarm                            infinite: paging would only fill the disk
+the limit is 0                        0
+``m`` < paging ratio, or ``n`` = 0    infinite
+``m`` < 0.95                          (S + 1) / n / m
+else                                  S / n / m
+====================================  ================
+
+The 1 keeps the sum from sticking at 0 when all queues are on disk. Source: ``rabbit_memory_monitor``.
+Nothing here measures or ticks: who does calls ``update``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+INFINITE_S: Final = float("inf")
+PAGING_RATIO: Final = 0.5  # vm_memory_high_watermark_paging_ratio
+INTERVAL_S: Final = 2.5  # memory_monitor_interval
+
+_INCREMENT_S: Final = 1.0
+_INCREMENT_BELOW: Final = 0.95
+_EPSILON_S: Final = 1e-6  # a sum below is 0 with rounding errors
+
+
+def desired_duration_s(
+    ratio: float, sum_s: float, count: int, disk_alarm: bool, paging_ratio: float = PAGING_RATIO
+) -> float:
+    """Return the duration desired of each queue.
+
+    Args:
+        ratio: memory in use by the limit; infinite when the limit is 0.
+        sum_s: of the finite durations reported.
+        count: how many these are.
+        disk_alarm: the disk is nearly full.
+        paging_ratio: below which nothing is paged.
+    """
+    if disk_alarm:
+        return INFINITE_S
+    if ratio == INFINITE_S:
+        return 0.0
+    if ratio < paging_ratio or count == 0:
+        return INFINITE_S
+    if ratio < _INCREMENT_BELOW:
+        sum_s += _INCREMENT_S
+    return sum_s / count / ratio
+
+
+class MemoryMonitor:
+    """The durations of all queues of a node.
+
+    Args:
+        paging_ratio: the share of the limit from which on queues page.
+    """
+
+    __slots__ = ("_count", "_paging_ratio", "_reported", "_sent", "_sum_s", "desired_s")
+
+    def __init__(self, paging_ratio: float = PAGING_RATIO) -> None:
+        self._paging_ratio = paging_ratio
+        self._reported: dict[Hashable, float] = {}
+        self._sent: dict[Hashable, float] = {}
+        self._sum_s = 0.0
+        self._count = 0
+        self.desired_s = INFINITE_S
+
+    def report(self, queue: Hashable, duration_s: float) -> float:
+        """Take a queue's RAM duration; return the desired one, which the queue sets as its target."""
+        self._take_out(queue)
+        self._reported[queue] = duration_s
+        if duration_s != INFINITE_S:
+            self._sum_s += duration_s
+            self._count += 1
+        self._sent[queue] = self.desired_s
+        return self.desired_s
+
+    def deregister(self, queue: Hashable) -> None:
+        """Forget a queue; unknown ones are passed over."""
+        self._take_out(queue)
+        self._sent.pop(queue, None)
+
+    def _take_out(self, queue: Hashable) -> None:
+        before_s = self._reported.pop(queue, INFINITE_S)
+        if before_s != INFINITE_S:
+            self._count -= 1
+            self._sum_s -= before_s
+            if self._sum_s < _EPSILON_S:
+                self._sum_s = 0.0
+
+    def update(
+        self, used_bytes: int, limit_bytes: int, disk_alarm: bool
+    ) -> list[tuple[Hashable, float]]:
+        """Work out the desired duration anew.
+
+        Returns:
+            The queues that must hear of it before their next report, with what they must hear: those
+            that keep more than is desired now and were told of more; with the disk alarm those that
+            were told of less.
+        """
+        ratio = used_bytes / limit_bytes if limit_bytes else INFINITE_S
+        desired_s = self.desired_s = desired_duration_s(
+            ratio, self._sum_s, self._count, disk_alarm, self._paging_ratio
+        )
+        told = [queue for queue in self._sent if self._must_hear(queue, disk_alarm)]
+        self._sent.update(dict.fromkeys(told, desired_s))
+        return [(queue, desired_s) for queue in told]
+
+    def _must_hear(self, queue: Hashable, disk_alarm: bool) -> bool:
+        sent_s, desired_s = self._sent[queue], self.desired_s
+        if disk_alarm:
+            return desired_s > sent_s
+        return desired_s < sent_s and desired_s < self._reported[queue]
