@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.cell import BUSY, DEAD_CELL, Cell
-from leveret.actors.scheduler import Scheduler
+from leveret.actors.events import Events
 from leveret.actors.signals import SHUTDOWN
 from leveret.core.errors import ActorError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-class CoroutineTurns(Scheduler):
+class CoroutineTurns(Events):
     """Runs coroutines for actors, as tasks of the loop."""
 
     def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:

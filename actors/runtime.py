@@ -2,7 +2,8 @@
 
 It is put together from layers, each in a file of its own:
 
-* ``scheduler``: run queue, turns, mail, exit signals;
+* ``scheduler``: run queues, turns, mail, exit signals;
+* ``events``: how the callbacks of the loop become turns;
 * ``inline``: calls between actors answered at once;
 * ``lifecycle``: start, end, names;
 * here: links and monitors by address, calls from tasks, shutdown.

@@ -93,4 +93,4 @@ class Service(OtpActor):
 
 
 def _body_done(cell: Cell, task: asyncio.Task[Any]) -> None:
-    cell.runtime.run_as(cell.ref, cell.actor.finish, task)
+    cell.actor.runtime.run_as(cell.ref, cell.actor.finish, task)
