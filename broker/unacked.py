@@ -127,7 +127,11 @@ class Unacked:
         return _by_source(list(records.values()))
 
     def count_of_consumers(self) -> int:
-        """Return how many came from consumers (not basic.get)."""
+        """Return how many came from consumers.
+
+        Differs from RabbitMQ: it counts those of basic.get as well when a channel-wide limit starts,
+        and their acks do not give the places back.
+        """
         return sum(source.consumer is not None for source, _ in self._records.values())
 
     def oldest_tag(self) -> int | None:

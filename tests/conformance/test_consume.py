@@ -192,6 +192,22 @@ def test_both_prefetches_hold(channel: Channel, queue: str) -> None:
     assert len(channel.settle(queue)) == 3
 
 
+def test_a_message_that_was_got_is_not_part_of_the_channels_prefetch(
+    broker: BrokerUnderTest, channel: Channel, queue: str
+) -> None:
+    """RabbitMQ counts it when the prefetch is set, and does not give its place back with the ack."""
+    _fill(channel, queue, "abcdef")
+    channel.ready(queue)
+    got = channel.get(queue, no_ack=False)
+    channel.ok("basic.qos", prefetch_count=3, global_=True)
+
+    channel.ok("basic.consume", queue=queue)
+
+    came = len(channel.settle(queue))
+    channel.send("basic.ack", delivery_tag=got.delivery_tag)
+    assert (came, len(channel.settle(queue))) == broker.expected(rabbitmq=(2, 0), leveret=(3, 0))
+
+
 def test_prefetch_goes_on_with_acks(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=1)
     channel.ok("basic.consume", queue=queue)
