@@ -92,7 +92,7 @@ class AppendLog:
         self._reserve = reserve
         self._file: File | None = None
         self._place = Place(NO_FILE, 0)
-        self._made: list[int] = []  # files made since the last job that succeeded
+        self._made: list[int] = []  # files made by a job that may have to be undone
         self._is_tainted = False
 
     def path(self, file_no: int) -> Path:
@@ -133,7 +133,6 @@ class AppendLog:
             yield "written"
         self._opened().fdatasync()
         self._place, self._is_tainted = job.end, False
-        self._made.clear()
         yield "synced"
 
     def _opened(self) -> File:
@@ -156,8 +155,9 @@ class AppendLog:
         yield "name synced"
 
     def _go_to(self, start: Place) -> None:
-        """Be where the job begins, whatever an earlier one that failed has left."""
+        """Be where the job begins, whatever an earlier one has left that failed, here or beside."""
         if not self._is_tainted and start == self._place:
+            self._made.clear()  # the last job stands
             return
         self.close()
         for file_no in self._made:

@@ -1,7 +1,8 @@
 """What the message store's codecs and group commit cost per message, without the disk.
 
-A run of messages of 1 KiB is encoded as a group commit does it: records with their checksums, the
-journal frame, one join. Prints CPU microseconds per message.
+First a run of messages of 1 KiB is encoded as a group commit does it: records with their checksums, the
+journal frame, one join. Then the whole of it: ``write``, ``publish`` in one queue or several, the
+flush, and the acks with their flush. Prints CPU microseconds per message.
 
     .venv/bin/python -P benchmarks/micro/msg_store.py
 """
@@ -13,7 +14,12 @@ from collections.abc import Callable
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store import checksum, journal_records
+from leveret.msg_store.group_commit import GroupCommit
+from leveret.msg_store.identity import Identity
+from leveret.msg_store.journal import Journal
 from leveret.msg_store.journal_frames import Mark, encode_frame
+from leveret.msg_store.pending import References
+from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.record import encode_run
 
 BODY = bytes(1024)
@@ -53,6 +59,45 @@ def measure(call: Callable[[], object], count: int, rounds: int = 7) -> float:
     return best / loops / count * 1e6
 
 
+def committed(
+    count: int, queue_nos: tuple[int, ...], *, is_acked_first: bool
+) -> Callable[[], None]:
+    """Return what takes ``count`` messages through a group commit and out again."""
+    identity = Identity(bytes(16), 1)
+    core = GroupCommit(
+        RdqWriter(identity, 1),
+        Journal(identity, 1, 1),
+        References({}, {}),
+        MARK,
+        1 << 40,
+        lambda: 0,
+        lambda: None,
+    )
+    run = messages(count, share_head=True)
+    seq = 1
+
+    def flush() -> None:
+        while not core.is_idle:
+            core.start()
+            core.finish(None, None)
+
+    def once() -> None:
+        nonlocal seq
+        first = core.write(run, queue_nos)
+        entries = [(first + index, 0) for index in range(count)]
+        for queue_no in queue_nos:
+            core.publish(queue_no, seq, entries)
+        if not is_acked_first:
+            flush()
+        for queue_no in queue_nos:
+            core.ack(queue_no, [(seq + n, first + n) for n in range(count)])
+        flush()
+        core.settled()
+        seq += count
+
+    return once
+
+
 def main() -> None:
     print("records, publishes and acks of a batch of 1-KiB messages, CPU microseconds per message")
     for name, kind in (("crc32c", checksum.CRC32C), ("zlib.crc32", checksum.CRC32)):
@@ -62,6 +107,12 @@ def main() -> None:
                 cost = measure(lambda run=run, kind=kind: encode(run, kind), count)  # type: ignore[misc]
                 heads = "one head" if share else "a head each"
                 print(f"{name:11} batch {count:5} {heads:12} {cost:7.2f}")
+    print("the whole of group commit, publish and ack")
+    for acked_first, what in ((False, "on disk"), (True, "acked before the flush")):
+        for queue_nos in ((1,), tuple(range(10))):
+            for count in (1, 100, 1000):
+                cost = measure(committed(count, queue_nos, is_acked_first=acked_first), count)
+                print(f"{what:23} queues {len(queue_nos):3} batch {count:5} {cost:7.2f}")
 
 
 if __name__ == "__main__":

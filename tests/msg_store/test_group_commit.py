@@ -377,3 +377,49 @@ def test_f22_short_writes_and_interruptions_change_nothing(rng: random.Random) -
     rig.disk.kill()
     rig.open()
     rig.compare()
+
+
+@pytest.mark.parametrize(("failing", "other"), [("*.jnl", ".rdq"), ("*.rdq", ".jnl")])
+def test_f18_a_file_that_was_made_for_a_nacked_batch_goes_when_it_is_tried_again(
+    rng: random.Random, failing: str, other: str
+) -> None:
+    rig = StoreRig(rng, rdq_file_bytes=100, journal_file_bytes=100)
+    rig.publish((1,), 1)
+    rig.run()
+    rig.publish((1,), 1)
+    rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), failing, times=2)
+    before = [path for path in rig.disk.paths() if path.suffix == other]
+    rig.run_flush()
+
+    rig.run()
+
+    assert len([path for path in rig.disk.paths() if path.suffix == other]) == len(before) + 1
+    rig.crash(lambda disk: disk.power_cut())
+
+
+def test_f18_a_row_acked_while_its_flush_fails_is_never_written(rng: random.Random) -> None:
+    rig = StoreRig(rng)
+    rig.publish((1,), 3)
+    rig.start()
+    acked = rig.held[1]
+    rig.ack(acked)
+    rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=2)
+
+    report = rig.finish_flush()
+
+    assert report.safe == [(1, acked[1], 1)]
+    assert report.nacked == [(1, acked[1] - 1, 3)]
+    assert not rig.core.references.bodies.keys() & {rig.rows[acked]}
+    rig.run()
+    assert rig.reports[-2].safe == [(1, acked[1] - 1, 1), (1, acked[1] + 1, 1)]
+
+
+def test_f18_what_came_after_a_nacked_batch_is_written_behind_it(rng: random.Random) -> None:
+    rig = StoreRig(rng)
+    rig.publish((1,), 3)
+    first = rig.held[0][1]
+    rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=2)
+    rig.run_flush()
+    rig.publish((1,), 3)
+
+    assert rig.run_flush().safe == [(1, first, 6)]
