@@ -7,19 +7,22 @@ the step gets as None; the caller goes on from there when it has been read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from itertools import chain, islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.queue_backing.backing_queue import Accumulator
 from leveret.queue_backing.delta import BLANK, window_end
-from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, seq_of, with_messages
+from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
 from leveret.queue_backing.taking import fetch_contents
 
 if TYPE_CHECKING:
     from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+
+_Step: TypeAlias = "tuple[int, Entry, bool, QueueState]"  # seq, entry, unacked, of which queue
 
 _CHUNK: Final = 256
 _NO_ROW: Final = -1  # the msg_no of the marker: from this seq on rows must be read
@@ -45,30 +48,34 @@ def ackfold(
 
 
 def fold(
-    queue: QueueState,
+    queues: Sequence[QueueState],
     step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
     start: Accumulator,
     from_seq: int,
 ) -> Accumulator:
-    """Fold over ready and unacked messages with ``seq >= from_seq``."""
-    rpa, dpa = queue.rpa, queue.dpa
-    unacked = sorted(
-        entry for part in (rpa, dpa) for entry in part.values() if entry[SEQ] >= from_seq
-    )
-    both = merge(
-        _with_contents(queue, _ready(queue, from_seq)),
-        _with_contents(queue, iter(unacked)),
-        key=seq_of,
-    )
-    for entry in both:
+    """Fold over the messages with ``seq >= from_seq`` of queues that have no seq in common."""
+    walks = [walk for queue in queues for walk in _walks(queue, from_seq)]
+    for _, entry, is_unacked, queue in merge(*walks, key=itemgetter(0)):
         if entry[MESSAGE] is None:
             queue.waiting = True
             return step(None, False, start)[1]
-        is_unacked = entry[SEQ] in rpa or entry[SEQ] in dpa
         go_on, start = step(entry, is_unacked, start)
         if not go_on:
             break
     return start
+
+
+def _walks(queue: QueueState, from_seq: int) -> list[Iterator[_Step]]:
+    unacked = chain(queue.rpa.values(), queue.dpa.values())
+    of_unacked = sorted(entry for entry in unacked if entry[SEQ] >= from_seq)
+    return [
+        _walk(queue, _with_contents(queue, _ready(queue, from_seq)), False),
+        _walk(queue, _with_contents(queue, iter(of_unacked)), True),
+    ]
+
+
+def _walk(queue: QueueState, entries: Iterator[Entry], is_unacked: bool) -> Iterator[_Step]:
+    return ((entry[SEQ], entry, is_unacked, queue) for entry in entries)
 
 
 def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entry]:

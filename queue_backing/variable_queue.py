@@ -352,7 +352,7 @@ class VariableQueue(QueueState):
         from_seq: int = 0,
     ) -> Accumulator:
         """Fold over everything by ``seq``."""
-        return folding.fold(self, step, start, from_seq)
+        return folding.fold([self], step, start, from_seq)
 
     def purge(self) -> int:
         """Remove all ready messages."""

@@ -1,0 +1,312 @@
+"""PriorityQueue: a backing queue that is one variable queue per priority, the highest first.
+
+RabbitMQ names a message by priority and seq (``rabbit_priority_queue``). Here a seq stays one integer,
+because all levels draw from one counter: a batch has consecutive seqs whatever its priorities, and each
+level sees ascending ones with gaps, which a variable queue allows (``skip_to``). Which level an unacked
+message came from is kept in one dict, seq to level, for the unacked only.
+
+A fetch serves one level, the highest that has messages, so that those handed out before are always the
+first of a batch; the caller asks again. A message without priority has 0, one above the queue's
+maximum has the maximum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import groupby, repeat
+from typing import TYPE_CHECKING, Any
+
+from leveret.queue_backing import folding
+from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.queue_backing.backing_queue import QueueMode, Urgency
+    from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable_queue import VariableQueue
+
+
+class PriorityQueue:
+    """See ``BackingQueue`` for the methods.
+
+    Args:
+        levels: an empty queue for each priority from 0 up; each has its own index.
+        priority_of: tells a message's priority, 0 when it has none.
+    """
+
+    __slots__ = ("_level_of", "_levels", "_next_seq", "_priority_of")
+
+    def __init__(self, levels: list[VariableQueue], priority_of: Callable[[Message], int]) -> None:
+        self._levels = levels[::-1]  # the highest first
+        self._priority_of = priority_of
+        self._level_of: dict[int, VariableQueue] = {}
+        self._next_seq = 0
+
+    # Lifecycle.
+
+    def init(self, recover: bool) -> None:
+        """Start all levels."""
+        for level in self._levels:
+            level.init(recover)
+        self._next_seq = max(level.next_seq for level in self._levels)
+
+    def terminate(self) -> None:
+        """End all levels and keep what is persistent."""
+        self._level_of = {}
+        for level in self._levels:
+            level.terminate()
+
+    def delete_and_terminate(self) -> None:
+        """End all levels and keep nothing."""
+        self._level_of = {}
+        for level in self._levels:
+            level.delete_and_terminate()
+
+    # In.
+
+    def publish(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        size_bytes: int | None = None,
+        delivered: bool = False,
+        first_msg_no: int = 0,
+    ) -> tuple[int, bool]:
+        """Append each run of one priority to its level."""
+        first = self._next_seq
+        for level, at, end in self._runs(messages):
+            level.skip_to(first + at)
+            level.publish(
+                messages[at:end],
+                persistent,
+                expiries[at:end] if expiries else None,
+                None,
+                delivered,
+                first_msg_no + at,
+            )
+        self._next_seq = first + len(messages)
+        return first, not persistent
+
+    def publish_delivered(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        size_bytes: int | None = None,
+        first_msg_no: int = 0,
+    ) -> tuple[int, bool]:
+        """Take a batch as unacked, each run of one priority by its level."""
+        first = self._next_seq
+        for level, at, end in self._runs(messages):
+            level.skip_to(first + at)
+            own = expiries[at:end] if expiries else None
+            level.publish_delivered(messages[at:end], persistent, own, None, first_msg_no + at)
+            self._level_of.update(zip(range(first + at, first + end), repeat(level), strict=False))
+        self._next_seq = first + len(messages)
+        return first, not persistent
+
+    def _runs(self, messages: list[Message]) -> list[tuple[VariableQueue, int, int]]:
+        """Return runs of one priority, as positions in the batch."""
+        highest = len(self._levels) - 1
+        priorities = [min(self._priority_of(message), highest) for message in messages]
+        runs, at = [], 0
+        for priority, run in groupby(priorities):
+            end = at + sum(1 for _ in run)
+            runs.append((self._levels[highest - priority], at, end))
+            at = end
+        return runs
+
+    def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
+        """Give up the contents of persistent messages."""
+        for level, at, end in self._runs(messages):
+            level.discard(messages[at:end], persistent, first_msg_no + at)
+
+    def is_duplicate(self, message: Message) -> bool:
+        """Never: there is no mirror."""
+        return False
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        """Return and forget what became safe in any level."""
+        return [each for level in self._levels for each in level.drain_confirmed()]
+
+    def has_confirmed(self) -> bool:
+        """Whether anything became safe in any level."""
+        return any(level.has_confirmed() for level in self._levels)
+
+    # Out.
+
+    def _head(self) -> VariableQueue | None:
+        for level in self._levels:
+            if level.count:
+                return level
+        return None
+
+    def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
+        """Take messages from the highest level that has any."""
+        level = self._head()
+        if level is None:
+            return Fetched([], [])
+        fetched = level.fetch(limit, bytes_max, ack_required)
+        if ack_required:
+            self._level_of.update(zip(fetched.seqs, repeat(level), strict=False))
+        return fetched
+
+    def drop(self, limit: int, ack_required: bool) -> list[int]:
+        """Take messages from the highest level that has any."""
+        level = self._head()
+        if level is None:
+            return []
+        seqs = level.drop(limit, ack_required)
+        if ack_required:
+            self._level_of.update(zip(seqs, repeat(level), strict=False))
+        return seqs
+
+    def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
+        """Remove from the highest level, and from the next when none is left there."""
+        count = 0
+        for level in self._levels:
+            dropped = level.dropwhile(predicate, limit - count)
+            count += dropped.count
+            if dropped.head is not None or dropped.pending:
+                return Dropped(count, dropped.head, dropped.pending)
+        return Dropped(count, None)
+
+    def fetchwhile(
+        self, predicate: Predicate, limit: int, bytes_max: int
+    ) -> tuple[Fetched, Entry | None]:
+        """Hand out from the highest level; the entry that stays may be of a lower one."""
+        result = Fetched([], [])
+        for level in self._levels:
+            is_first = not result.seqs
+            room = limit if is_first else 0  # later levels are only looked at
+            fetched, head = level.fetchwhile(predicate, room, bytes_max)
+            if fetched.seqs:
+                self._level_of.update(zip(fetched.seqs, repeat(level), strict=False))
+                result = fetched
+            if head is not None or fetched.pending:
+                result.pending = fetched.pending
+                return result, head
+        return result, None
+
+    # Back.
+
+    def _by_level(self, seqs: list[int], forget: bool) -> dict[VariableQueue, list[int]]:
+        """Sort unacked seqs by level, those of a level in order; unknown ones are passed over."""
+        by_level: dict[VariableQueue, list[int]] = {}
+        levels = map(self._level_of.pop if forget else self._level_of.get, seqs, repeat(None))
+        for seq, level in zip(seqs, levels, strict=True):
+            if level is not None:
+                by_level.setdefault(level, []).append(seq)
+        return by_level
+
+    def ack(self, seqs: list[int]) -> int:
+        """Forget unacked messages for good."""
+        by_level = self._by_level(seqs, forget=True)
+        return sum(level.ack(own) for level, own in by_level.items())
+
+    def requeue(self, seqs: list[int]) -> int:
+        """Put unacked messages back to their levels and places."""
+        by_level = self._by_level(seqs, forget=True)
+        return sum(level.requeue(own) for level, own in by_level.items())
+
+    # All.
+
+    def ackfold(
+        self,
+        step: Callable[[Entry, Accumulator], Accumulator],
+        start: Accumulator,
+        seqs: list[int],
+    ) -> Accumulator:
+        """Fold over the given unacked messages, run by run of one level."""
+        for level, run in groupby(seqs, self._level_of.get):
+            if level is not None:
+                start = level.ackfold(step, start, list(run))
+        return start
+
+    def fold(
+        self,
+        step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
+        start: Accumulator,
+        from_seq: int = 0,
+    ) -> Accumulator:
+        """Fold over all levels by ``seq``, which is the order of publishing, not of delivery."""
+        return folding.fold(self._levels, step, start, from_seq)
+
+    def purge(self) -> int:
+        """Remove all ready messages."""
+        return sum(level.purge() for level in self._levels)
+
+    def purge_acks(self) -> int:
+        """Forget all unacked messages."""
+        self._level_of = {}
+        return sum(level.purge_acks() for level in self._levels)
+
+    # Figures and housekeeping.
+
+    def take_resident(self) -> bool:
+        """Whether what was pending in any level may be there now."""
+        news = [level.take_resident() for level in self._levels]
+        return any(news)
+
+    def len(self) -> int:
+        """Return the number of ready messages."""
+        return sum(level.count for level in self._levels)
+
+    def is_empty(self) -> bool:
+        """Whether no message is ready."""
+        return self._head() is None
+
+    def depth(self) -> int:
+        """Return the number of ready and unacked messages."""
+        return sum(level.depth() for level in self._levels)
+
+    def ram_duration(self) -> float:
+        """Return the least of all levels."""
+        return min(level.ram_duration() for level in self._levels)
+
+    def set_ram_duration_target(self, duration_s: float) -> None:
+        """Set it for all levels."""
+        for level in self._levels:
+            level.set_ram_duration_target(duration_s)
+
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """Change all levels."""
+        for level in self._levels:
+            level.set_queue_mode(mode)
+
+    def needs_timeout(self) -> Urgency | None:
+        """Return the most urgent of all levels."""
+        urgencies = {level.needs_timeout() for level in self._levels}
+        return "timed" if "timed" in urgencies else "idle" if "idle" in urgencies else None
+
+    def timeout(self) -> None:
+        """Do a slice for the first level that asks for it."""
+        for level in self._levels:
+            if level.needs_timeout() is not None:
+                level.timeout()
+                return
+
+    def handle_pre_hibernate(self) -> None:
+        """Let go of empty containers."""
+        for level in self._levels:
+            level.handle_pre_hibernate()
+
+    def resume(self) -> None:
+        """Go on in all levels."""
+        for level in self._levels:
+            level.resume()
+
+    def info(self) -> dict[str, Any]:
+        """Return figures: numbers are summed up, but for what all levels share."""
+        infos = [level.info() for level in self._levels]
+        total = dict(infos[0])
+        for name, value in total.items():
+            if isinstance(value, int | float) and name not in _SHARED:
+                total[name] = sum(info[name] for info in infos)
+        del total["delta"]
+        total["next_seq_id"] = self._next_seq
+        return total
+
+
+_SHARED = frozenset({"next_seq_id", "next_deliver_seq_id", "target_ram_count"})

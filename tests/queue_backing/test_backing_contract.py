@@ -1,0 +1,234 @@
+"""All backing queues do the same: random runs beside MemoryQueue, which has its own model.
+
+So whatever the RAM target, mode and constants, nothing of it is seen outside; and what is done for it
+on disk stays within its bounds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fake_index import FakeIndex
+from leveret.queue_backing.backing_queue import BackingQueue
+from leveret.queue_backing.invariants import check
+from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.queue_backing.priority_queue import PriorityQueue
+from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
+from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.testing.virtual_clock import VirtualClock
+from variable_rig import UNBOUNDED, VariableRig, message
+
+SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
+OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", "ack", "ack",
+    "requeue", "requeue", "dropwhile", "fetchwhile", "purge", "purge_acks", "fold",
+    "ackfold", "figures")  # fmt: skip
+
+
+def variable(limits: Limits, target: float, mode: Any) -> tuple[BackingQueue, list[FakeIndex]]:
+    rig = VariableRig(limits, target, mode=mode)
+    return rig.queue, [rig.index]
+
+
+def in_memory() -> tuple[BackingQueue, list[FakeIndex]]:
+    return MemoryQueue(), []
+
+
+def priority() -> tuple[BackingQueue, list[FakeIndex]]:
+    indexes = [FakeIndex() for _ in range(3)]
+    levels = [VariableQueue(index, VirtualClock(), SMALL) for index in indexes]
+    return PriorityQueue(levels, lambda message: 0), indexes
+
+
+KINDS: dict[str, Callable[[], tuple[BackingQueue, list[FakeIndex]]]] = {
+    "memory": in_memory,
+    "variable": lambda: variable(Limits(), float("inf"), "default"),
+    "paging": lambda: variable(SMALL, 2, "default"),
+    "all on disk": lambda: variable(SMALL, 0, "default"),
+    "lazy": lambda: variable(SMALL, 2, "lazy"),
+    "priority": priority,
+}
+
+
+class Run:
+    """Two queues that get the same operations and must give the same answers."""
+
+    def __init__(self, rng: random.Random, kind: str) -> None:
+        self.rng = rng
+        self.model = MemoryQueue()
+        self.real, self.indexes = KINDS[kind]()
+        self.unacked: list[int] = []
+        self.next_msg_no = 1
+
+    def both(self, operation: str, *arguments: Any) -> Any:
+        expected = getattr(self.model, operation)(*arguments)
+        answer = getattr(self.real, operation)(*arguments)
+        if isinstance(expected, int | list):
+            assert answer == expected, operation
+        return expected, answer
+
+    def publish(self, operation: str = "publish") -> None:
+        rng = self.rng
+        messages = [message(rng.randint(0, 9)) for _ in range(rng.randint(1, 5))]
+        persistent = rng.random() < 0.4
+        expiries = [rng.randint(1, 6)] * len(messages) if rng.random() < 0.4 else None
+        more = (False,) if operation == "publish" else ()
+        if persistent:
+            for index in self.indexes[:1]:
+                index.route(self.next_msg_no, messages)
+        expected, answer = self.both(
+            operation, messages, persistent, expiries, None, *more, self.next_msg_no
+        )
+        self.next_msg_no += len(messages)
+        assert answer[0] == expected[0]
+        assert answer[1] == (not persistent or not self.indexes)
+        if operation == "publish_delivered":
+            self.unacked += range(answer[0], answer[0] + len(messages))
+
+    def straight(self) -> None:
+        if self.model.is_empty():
+            self.publish("publish_delivered")
+
+    def _compare_fetched(self, expected: Any, answer: Any) -> None:
+        for name in ("messages", "seqs", "redelivered", "pending"):
+            assert getattr(answer, name) == getattr(expected, name), name
+
+    def fetch(self) -> None:
+        limit, keep = self.rng.randint(0, 6), self.rng.random() < 0.7
+        size = self.rng.choice([0, 5, 20, UNBOUNDED])
+        expected, answer = self.both("fetch", limit, size, keep)
+        self._compare_fetched(expected, answer)
+        self.unacked += answer.seqs if keep else []
+
+    def drop(self) -> None:
+        keep = self.rng.random() < 0.5
+        _, answer = self.both("drop", self.rng.randint(0, 4), keep)
+        self.unacked += answer if keep else []
+
+    def _some(self, forget: bool) -> list[int]:
+        some = self.rng.sample(self.unacked, self.rng.randint(0, len(self.unacked)))
+        if forget:
+            self.unacked = [seq for seq in self.unacked if seq not in some]
+        return [*some, 1 << 40] if self.rng.random() < 0.3 else some
+
+    def ack(self) -> None:
+        self.both("ack", self._some(forget=True))
+
+    def requeue(self) -> None:
+        self.both("requeue", self._some(forget=True))
+
+    def _expired(self) -> Callable[[Any], bool]:
+        now = self.rng.randint(0, 7)
+        return lambda entry: 0 < entry[EXPIRY_MS] <= now
+
+    def dropwhile(self) -> None:
+        expected, answer = self.both("dropwhile", self._expired(), self.rng.randint(0, 6))
+        assert answer.count == expected.count
+        assert (answer.head and answer.head[SEQ]) == (expected.head and expected.head[SEQ])
+
+    def fetchwhile(self) -> None:
+        size = self.rng.choice([0, 5, 20, UNBOUNDED])
+        expected, answer = self.both("fetchwhile", self._expired(), self.rng.randint(0, 6), size)
+        self._compare_fetched(expected[0], answer[0])
+        assert (answer[1] and answer[1][SEQ]) == (expected[1] and expected[1][SEQ])
+        self.unacked += answer[0].seqs
+
+    def purge(self) -> None:
+        if self.rng.random() < 0.2:
+            self.both("purge")
+
+    def purge_acks(self) -> None:
+        if self.rng.random() < 0.2:
+            self.both("purge_acks")
+            self.unacked = []
+
+    def fold(self) -> None:
+        seen: list[list] = [[], []]
+        for queue, own in zip((self.model, self.real), seen, strict=True):
+            queue.fold(
+                lambda entry, unacked, acc: (True, acc.append((*entry[:4], unacked)) or acc), own
+            )
+        assert seen[0] == seen[1]
+
+    def ackfold(self) -> None:
+        some = self._some(forget=False)
+        self.both("ackfold", lambda entry, acc: [*acc, entry[SEQ], entry[MESSAGE]], [], some)
+
+    def figures(self) -> None:
+        for name in ("len", "is_empty", "depth"):
+            self.both(name)
+        ours, theirs = self.real.info(), self.model.info()
+        for name in ("messages_ready", "messages_unacknowledged", "message_bytes", "next_seq_id"):
+            assert ours[name] == theirs[name]
+
+    def unseen(self, may_change_mode: bool) -> None:
+        """Do what must not be seen."""
+        if self.real.needs_timeout() and self.rng.random() < 0.5:
+            self.real.timeout()
+        if self.rng.random() < 0.1:
+            self.real.resume()
+        if may_change_mode and self.rng.random() < 0.1:
+            self.real.set_queue_mode(self.rng.choice(["lazy", "default"]))
+
+    def check(self) -> None:
+        if isinstance(self.real, VariableQueue):
+            check(self.real)
+
+
+@pytest.mark.parametrize("may_change_mode", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_do_as_the_queue_in_memory(kind: str, may_change_mode: bool, seed: int) -> None:
+    for number in range(15):
+        run = Run(random.Random(f"{seed} {kind} {number}"), kind)
+        for _ in range(120):
+            getattr(run, run.rng.choice(OPERATIONS))()
+            run.unseen(may_change_mode)
+            run.check()
+
+
+@pytest.mark.parametrize("kind", ["paging", "all on disk", "lazy"])
+def test_the_disk_does_no_more_than_it_must(kind: str, seed: int) -> None:
+    """Each content and each row is written once at most, and read for a delivery or a requeue."""
+    run = Run(random.Random(f"{seed} {kind}"), kind)
+    index = run.indexes[0]
+    handed_out = put_back = 0
+    for _ in range(400):
+        operation = run.rng.choice(["publish", "publish", "fetch", "fetch", "ack", "requeue"])
+        unacked = len(run.unacked)
+        if operation == "fetch":
+            fetched = run.real.fetch(3, UNBOUNDED, True)
+            run.unacked += fetched.seqs
+            handed_out += len(fetched.seqs)
+            continue
+        if operation == "publish":
+            run.model.purge()
+            run.publish()
+        else:
+            some = run._some(forget=True)
+            getattr(run.real, operation)(some)
+            put_back += unacked - len(run.unacked) if operation == "requeue" else 0
+        published = run.next_msg_no - 1
+        assert index.writes <= published
+        assert index.row_writes <= published
+        assert index.reads <= handed_out + put_back
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_requeue_in_any_order_restores_the_queue(kind: str, rng: random.Random) -> None:
+    queue, _ = KINDS[kind]()
+    queue.publish([message(3, n) for n in range(20)], False, None, None, False, 1)
+    before = queue.fetch(12, UNBOUNDED, True)
+
+    seqs = list(before.seqs)
+    rng.shuffle(seqs)
+    for cut in (seqs[:5], seqs[5:]):
+        assert queue.requeue(cut) == len(cut)
+
+    after = queue.fetch(20, UNBOUNDED, True)
+    assert after.seqs == list(range(20))
+    assert after.messages[:12] == before.messages
+    assert after.redelivered == 12
