@@ -13,10 +13,11 @@ from leveret.actors.ref import Ref
 from leveret.actors.signals import NORMAL, CallFailed
 from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
-from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.broker.mail import Resume
 from leveret.broker.outlet import Outlet
+from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
@@ -101,6 +102,33 @@ class ChannelSlots:
             return False
         self._reader.runtime.send_now(slot.ref, runs)
         return True
+
+    def hand_over_all(self, runs: list[Run]) -> list[Run]:
+        """Give the channels their runs, one mail per channel and stretch, and the reader its own.
+
+        Returns:
+            What is left after so many mails that others should have their turn.
+        """
+        number, left = 0, CHANNELS_PER_TURN
+        batch: list[Run] = []
+        for position, run in enumerate(runs):
+            kind = run[0]
+            if kind == HEARTBEAT:
+                continue
+            if kind == ERROR or run[1] == 0:
+                self.hand_over(number, batch)
+                number, batch = 0, []
+                self._reader.own_run(run)
+            elif run[1] == number:
+                batch.append(run)
+            else:
+                self.hand_over(number, batch)
+                if not left:
+                    return runs[position:]
+                left -= 1
+                number, batch = run[1], [run]
+        self.hand_over(number, batch)
+        return []
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
         """Give a channel its runs, as one mail."""

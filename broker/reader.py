@@ -78,6 +78,15 @@ _WRITE_LOW_BYTES: Final = 128 * 1024
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
+class _GoOn:
+    """To itself: go on with the runs of a read that were too many for a turn."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+
+
 class Reader(GenServer):
     """One connection."""
 
@@ -256,26 +265,17 @@ class Reader(GenServer):
     # -- running -------------------------------------------------------------------------------
 
     def _dispatch(self, runs: list[Run]) -> None:
-        """Handle channel 0, hand the rest to the channels: one mail per channel and stretch."""
-        if len(runs) == 1 and not self.writing_is_paused and self.slots.hand_over_one(runs):
-            return
-        number = 0
-        batch: list[Run] = []
-        for run in runs:
-            kind = run[0]
-            if kind == HEARTBEAT:
-                continue
-            if kind == ERROR or run[1] == 0:
-                self.slots.hand_over(number, batch)
-                number, batch = 0, []
-                self._own_run(run)
-            elif run[1] == number:
-                batch.append(run)
-            else:
-                self.slots.hand_over(number, batch)
-                number, batch = run[1], [run]
-        self.slots.hand_over(number, batch)
-        if self.scanner.pending:
+        """Handle what was read: mostly one run for one channel, which is done with the least ado."""
+        if len(runs) != 1 or self.writing_is_paused or not self.slots.hand_over_one(runs):
+            self._dispatch_all(runs)
+
+    def _dispatch_all(self, runs: list[Run]) -> None:
+        """Handle channel 0, hand the rest to the channels; go on in a later turn if they are many."""
+        rest = self.slots.hand_over_all(runs)
+        if rest:
+            self.inlet.block()
+            self.runtime.again(self.ref, _GoOn(rest))
+        elif self.scanner.pending:
             self._check_pending()
         if self.writing_is_paused and not self.unsent_blocks:
             self.unsent_blocks = self.writer.unsent_bytes > _UNSENT_BYTES_MAX
@@ -288,7 +288,7 @@ class Reader(GenServer):
             if number not in self.slots and not self.node.stopping:
                 self.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
 
-    def _own_run(self, run: Run) -> None:
+    def own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
         if self.state != "running":
             if _closes(run):
@@ -324,6 +324,9 @@ class Reader(GenServer):
         """Take what channels and operators say."""
         if type(message) is ConnectionFailed:
             self.fail(message.error)
+        elif type(message) is _GoOn:
+            self._dispatch_all(message.runs)
+            self.inlet.unblock()
         elif type(message) is ChannelStays:
             self.slots.stays(message.number)
         elif type(message) is CloseConnection:

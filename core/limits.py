@@ -36,6 +36,7 @@ DELIVERY_BATCH_BYTES: Final = 256 * 1024
 CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 
+CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 READS_PER_DRAIN: Final = 4  # connections that were held up and are read again after one drain
 
 # Caches keyed by bytes that a peer chooses.

@@ -113,6 +113,48 @@ def test_a_message_for_a_thousand_queues_waits_for_its_turn(rig: Rig) -> None:
     assert {ready(client, name) for name in names} == {2}
 
 
+def test_a_read_for_a_thousand_channels_is_handed_over_in_turns(rig: Rig) -> None:
+    client = rig.session(channels=1_000)
+    client.ask(1, m.QueueDeclare("q"))
+    frames = [client.contents(n % 1_000 + 1, ("", "q", b"%d" % n, {})) for n in range(2_500)]
+    close = m.method_frame(1_000, m.encode(m.ChannelClose(200, "", 0, 0)))
+    opened = m.method_frame(1_001, m.encode(m.ChannelOpen()))
+    unfinished = client.contents(1_001, ("", "q", b"last", {}))
+    client.protocol.data_received(b"".join([*frames, close, opened, unfinished[:-9]]))
+    assert not client.wire.is_reading
+    rig.settle()
+
+    assert client.wire.is_reading
+    assert [type(each) for each in client.take()] == [m.ChannelCloseOk, m.ChannelOpenOk]
+    client.feed(unfinished[-9:])
+    client.send(1_001, m.BasicConsume("q", "c", no_ack=True))
+    assert client.bodies() == [*(b"%d" % n for n in range(2_500)), b"last"]
+
+
+def test_an_error_among_runs_for_many_channels_comes_in_its_place(rig: Rig) -> None:
+    client, other = rig.session(channels=500), rig.session()
+    client.ask(1, m.QueueDeclare("q"))
+    frames = [client.contents(n % 500 + 1, ("", "q", b"", {})) for n in range(2_000)]
+    wrong = client.contents(501, ("", "q", b"", {}))
+    client.protocol.data_received(b"".join([*frames[:1_000], wrong, *frames[1_000:]]))
+    rig.settle()
+
+    (closed,) = client.take()
+    assert closed.reply_code == 504
+    assert other.ask(1, m.QueueDeclare("q", passive=True)).message_count == 1_000
+
+
+def test_a_connection_that_is_lost_while_runs_are_left_is_gone(rig: Rig) -> None:
+    client = rig.session(channels=500)
+    client.ask(1, m.QueueDeclare("q", exclusive=True))
+    frames = [client.contents(n % 500 + 1, ("", "q", b"", {})) for n in range(2_000)]
+    client.protocol.data_received(b"".join(frames))
+    client.hang_up()
+
+    assert not client.reader.is_alive
+    assert rig.queues == {}
+
+
 def test_finding_a_long_way_through_exchanges_counts_as_work(rig: Rig) -> None:
     client = rig.session(channels=2)
     count = 200
