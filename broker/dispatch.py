@@ -328,10 +328,15 @@ class Dispatch(GenServer):
     def _ack(self, ack: mail.Ack | mail.Reject) -> None:
         if self._is_deleted:
             return
+        seqs = ack.seqs
+        if len(seqs) > TURN_MESSAGES:  # the rest in a later turn, which comes before lesser mail
+            seqs = seqs[-TURN_MESSAGES:]
+            del ack.seqs[-TURN_MESSAGES:]
+            self.runtime.again(self.ref, ack)
         unblocked = self._consumers is not None and self._consumers.settle(
-            ack.channel, ack.consumer, ack.seqs
+            ack.channel, ack.consumer, seqs
         )
-        self._run("ack", ack.seqs)
+        self._run("ack", seqs)
         if self._senders is not None and self._senders.owed:
             self._drain_confirmed()
         if unblocked:

@@ -9,6 +9,7 @@ import pytest
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail
 from leveret.core.limits import TURN_MESSAGES
+from leveret.queue_backing.memory_queue import MemoryQueue
 from queue_rig import Channel, Rig, longs
 
 TOTAL = 3 * TURN_MESSAGES
@@ -99,6 +100,33 @@ def test_a_get_that_waits_when_the_queue_is_deleted_finds_none() -> None:
 
     assert {type(each) for each in marks(other)} == {NotFound, type(None)}
     assert rig.deleted == [rig.entry]
+
+
+@pytest.mark.parametrize("settlement", [mail.Ack, mail.Reject])
+def test_what_is_settled_at_once_is_forgotten_in_slices_before_the_channel_leaves(
+    settlement: type,
+) -> None:
+    sizes: list[int] = []
+
+    class Noting(MemoryQueue):
+        __slots__ = ()
+
+        def ack(self, seqs: list[int]) -> int:
+            sizes.append(len(seqs))
+            return super().ack(seqs)
+
+    rig = Rig(Noting)
+    channel = rig.channel()
+    unacked(rig, channel)
+    seqs = [seq for _, seq, _ in channel.deliveries()]
+
+    channel.send(settlement(channel.ref, b"c", seqs[1:]))
+    channel.die()
+
+    assert rig.stat() == (1, 0)
+    assert rig.info()["messages_unacknowledged"] == 0
+    assert max(sizes) <= TURN_MESSAGES
+    assert sum(sizes) == TOTAL - 1
 
 
 def test_what_two_channels_put_back_at_once_is_in_order_again() -> None:
