@@ -55,6 +55,15 @@ def _from_open(stash: list[Run]) -> list[Run]:
     return []
 
 
+class RunsLeft:
+    """A reader to itself: go on with the runs of a read that were too many for a turn."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+
+
 class _Slot:
     """A channel number in use.
 

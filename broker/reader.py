@@ -47,7 +47,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker import address
 from leveret.broker.channel import ChannelStays, ConnectionFailed
-from leveret.broker.channel_slots import ChannelSlots, method_of
+from leveret.broker.channel_slots import ChannelSlots, RunsLeft, method_of
 from leveret.broker.connection_info import connection_info
 from leveret.broker.handshake import (
     HEADER_BYTES,
@@ -76,15 +76,6 @@ _WRITE_HIGH_BYTES: Final = 512 * 1024
 _WRITE_LOW_BYTES: Final = 128 * 1024
 # Replies pile up only for a client that sends and never reads; then its requests must wait as well.
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
-
-
-class _GoOn:
-    """To itself: go on with the runs of a read that were too many for a turn."""
-
-    __slots__ = ("runs",)
-
-    def __init__(self, runs: list[Run]) -> None:
-        self.runs = runs
 
 
 class Reader(GenServer):
@@ -274,7 +265,7 @@ class Reader(GenServer):
         rest = self.slots.hand_over_all(runs)
         if rest:
             self.inlet.block()
-            self.runtime.again(self.ref, _GoOn(rest))
+            self.runtime.again(self.ref, RunsLeft(rest))
         elif self.scanner.pending:
             self._check_pending()
         if self.writing_is_paused and not self.unsent_blocks:
@@ -324,7 +315,7 @@ class Reader(GenServer):
         """Take what channels and operators say."""
         if type(message) is ConnectionFailed:
             self.fail(message.error)
-        elif type(message) is _GoOn:
+        elif type(message) is RunsLeft:
             self._dispatch_all(message.runs)
             self.inlet.unblock()
         elif type(message) is ChannelStays:
