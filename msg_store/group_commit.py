@@ -156,15 +156,15 @@ class GroupCommit:
     def ack(self, queue_no: int, acked: Sequence[tuple[int, int]]) -> None:
         """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
         self._check()
-        pending, release = self._pending(queue_no), self.references.release
+        pending = self._pending(queue_no)
         take_row, add_ack = pending.rows.pop, pending.acks.append
         settled: list[int] = []
-        for seq, msg_no in acked:
+        for seq, _ in acked:
             if take_row(seq, None) is None:
                 add_ack(seq)
             else:
                 settled.append(seq)
-            release(msg_no)
+        self.references.release([msg_no for _, msg_no in acked])
         self._ops += len(acked) - 2 * len(settled)
         self._settle(queue_no, settled)
         if not pending:

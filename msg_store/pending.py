@@ -11,6 +11,7 @@ taken back by the ack in that queue or when the queue goes down before it accept
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import islice, repeat
 from typing import TypeAlias
@@ -39,10 +40,11 @@ class References:
         self.counts = counts
         self.locations = locations
         self.bodies: dict[int, tuple[Message, QueueNos]] = {}
-        self.valid_bytes: dict[int, int] = {}  # by file; what the collector goes by
+        self.valid_bytes: defaultdict[int, int] = defaultdict(
+            int
+        )  # by file; what the collector goes by
         self._awaited: dict[int, set[int]] = {}
-        for file_no, _, length, _ in locations.values():
-            self._add_valid(file_no, length)
+        self._count(locations)
 
     def write(self, first: int, messages: Sequence[Message], queue_nos: QueueNos) -> None:
         """Hold messages numbered from ``first`` for the queues that will get them."""
@@ -67,36 +69,38 @@ class References:
 
     def queue_down(self, queue_no: int) -> None:
         """Take back the references of messages that the queue will never accept."""
-        for msg_no in self._awaited.pop(queue_no, ()):
-            self.release(msg_no)
+        self.release(self._awaited.pop(queue_no, ()))
 
-    def release(self, msg_no: int) -> None:
-        """Take one reference back; with the last the body goes and its bytes become garbage."""
-        count = self.counts[msg_no]
-        if count > 1:
-            self.counts[msg_no] = count - 1
-            return
-        del self.counts[msg_no]
-        if self.bodies.pop(msg_no, None) is None and msg_no in self.locations:
-            file_no, _, length, _ = self.locations.pop(msg_no)
-            self._add_valid(file_no, -length)
+    def release(self, msg_nos: Iterable[int]) -> None:
+        """Take one reference of each back; with the last its body goes, its bytes are garbage."""
+        counts, bodies, locations = self.counts, self.bodies, self.locations
+        for msg_no in msg_nos:
+            count = counts[msg_no]
+            if count > 1:
+                counts[msg_no] = count - 1
+                continue
+            del counts[msg_no]
+            if bodies.pop(msg_no, None) is None and msg_no in locations:
+                file_no, _, length, _ = locations.pop(msg_no)
+                self.valid_bytes[file_no] -= length
 
     def place(self, locations: dict[int, Location]) -> None:
         """Note where messages will lie."""
         self.locations.update(locations)
-        for file_no, _, length, _ in locations.values():
-            self._add_valid(file_no, length)
+        self._count(locations)
 
     def displace(self, items: Iterable[Unwritten]) -> None:
         """Hold messages again that could not be written, if anybody still needs them."""
         for msg_no, item in items:
             if msg_no in self.counts:
                 file_no, _, length, _ = self.locations.pop(msg_no)
-                self._add_valid(file_no, -length)
+                self.valid_bytes[file_no] -= length
                 self.bodies[msg_no] = item
 
-    def _add_valid(self, file_no: int, length: int) -> None:
-        self.valid_bytes[file_no] = self.valid_bytes.get(file_no, 0) + length
+    def _count(self, locations: dict[int, Location]) -> None:
+        valid_bytes = self.valid_bytes
+        for file_no, _, length, _ in locations.values():
+            valid_bytes[file_no] += length
 
 
 class PendingQueue:

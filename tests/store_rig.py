@@ -191,12 +191,21 @@ class StoreRig:
 
     # Crashing.
 
-    def crash(self, cut: Callable[[FaultyCalls], None], trusted: Mark | None = None) -> Recovered:
-        """End the process in one way or another, recover, and compare with the model."""
+    def crash(
+        self,
+        cut: Callable[[FaultyCalls], None],
+        trusted: Mark | None = None,
+        is_damaged: bool = False,
+    ) -> Recovered:
+        """End the process in one way or another, recover, and compare with the model.
+
+        No crash looks like damage; a test that does damage says so.
+        """
         for job in self.jobs.values():
             job.close()
         cut(self.disk)
         recovered = self.open(trusted)
+        assert recovered.findings.is_damage == is_damaged, recovered.findings
         self.compare()
         return recovered
 

@@ -419,7 +419,26 @@ def test_f18_what_came_after_a_nacked_batch_is_written_behind_it(rng: random.Ran
     rig.publish((1,), 3)
     first = rig.held[0][1]
     rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=2)
-    rig.run_flush()
+    rig.start()
+    rig.publish((1,), 3)
+    rig.finish_flush()
     rig.publish((1,), 3)
 
-    assert rig.run_flush().safe == [(1, first, 6)]
+    assert rig.run_flush().safe == [(1, first, 9)]
+
+
+def test_a_batch_that_spans_segments_is_read_from_each_of_them(rng: random.Random) -> None:
+    rig = StoreRig(rng, rdq_file_bytes=300)
+    rig.publish((1, 2), 10, size=90)
+    rig.run_flush()
+
+    assert len({at[0] for at in rig.core.references.locations.values()}) == 5
+    rig.crash(lambda disk: disk.power_cut())
+
+
+def test_numbers_that_only_seem_to_follow_each_other_are_kept(rig: StoreRig) -> None:
+    one, two, three, four = rig.write((1,), 4)
+    rig.accept(1, [one, three, two, four])
+    rig.run_flush()
+
+    rig.crash(lambda disk: disk.power_cut())

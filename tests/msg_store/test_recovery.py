@@ -300,7 +300,7 @@ def test_f10_a_damaged_journal_header_costs_no_frame(rig: StoreRig) -> None:
     busy(rig)
     rig.disk.damage(last(rig, "journal"), flip(77))
 
-    rig.crash(LOST)
+    rig.crash(LOST, is_damaged=True)
 
     assert rig.recovered.findings.gaps
 
@@ -393,7 +393,7 @@ def test_a_message_that_lies_elsewhere_is_found(rig: StoreRig) -> None:
         image += record
 
     rig.disk.damage(path, move)
-    rig.crash(LOST)
+    rig.crash(LOST, is_damaged=True)
 
     assert rig.recovered.findings.found == [wanted]
     assert len(rig.held) == 4
@@ -408,7 +408,7 @@ def test_files_of_another_store_are_set_aside(rig: StoreRig) -> None:
         image[:HEADER_BYTES] = foreign.encode()
         rig.files.write_new(STORE / folder / name, bytes(image))
 
-    rig.crash(LOST)
+    rig.crash(LOST, is_damaged=True)
 
     assert len(rig.recovered.findings.foreign) == 2
     rig.publish((1,), 1)
