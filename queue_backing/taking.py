@@ -167,6 +167,8 @@ def _resolve(
 def fetch_contents(queue: QueueState, entries: list[Entry]) -> list[Message | None]:
     """Return the contents of entries, None for those to be read first."""
     missing = [entry for entry in entries if entry[MESSAGE] is None]
+    if not missing:
+        return list(map(message_of, entries))
     found = queue.index.fetch_contents(missing)
     queue.disk_reads += len(found) - found.count(None)
     if len(missing) == len(entries):

@@ -35,22 +35,21 @@ from leveret.core.message import BODY
 from leveret.queue_backing import folding, lifecycle, requeue, taking
 from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.delta import BLANK
-from leveret.queue_backing.loading import deltas_to_betas
-from leveret.queue_backing.paging import page_out, reduce_above, reduce_memory_use, to_delta
-from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING, QueueState
+from leveret.queue_backing.housekeeping import Housekeeping
+from leveret.queue_backing.paging import page_out, reduce_memory_use, to_delta
+from leveret.queue_backing.queue_state import NOBODY, NOTHING
 from leveret.queue_backing.rates import UPDATE_AFTER
 from leveret.queue_backing.status import SIZE, message_of, seq_of, size_of, trimmed
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.queue_backing.backing_queue import QueueMode, Urgency
     from leveret.queue_backing.status import Entry
 
 _UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # of those that come in and go out at once
 _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
 
 
-class VariableQueue(QueueState):
+class VariableQueue(Housekeeping):
     """See ``BackingQueue`` for the methods, ``QueueState`` for the parts.
 
     Args:
@@ -379,80 +378,3 @@ class VariableQueue(QueueState):
     def info(self) -> dict[str, Any]:
         """Return figures by RabbitMQ's names."""
         return lifecycle.info(self)
-
-    # RAM and housekeeping.
-
-    def ram_duration(self) -> float:
-        """Bring the rates up to date; return how many seconds of traffic are in RAM."""
-        self.update_rates()
-        in_ram, before = self.ram_count + len(self.rpa), self.ram_before
-        self.ram_before = in_ram
-        return self.rates.duration_s(in_ram, before)
-
-    def set_ram_duration_target(self, duration_s: float) -> None:
-        """Keep no more than so many seconds of traffic in RAM; a lower target pages at once."""
-        before = self.target
-        target = duration_s
-        if duration_s != INFINITE:
-            target = int(duration_s * self.rates.total())
-        self.target = target
-        if self.to_lazy:
-            return
-        self.reduce_above = reduce_above(target, self.limits.slack)
-        if target != INFINITE and target < before:
-            reduce_memory_use(self)
-
-    def set_queue_mode(self, mode: QueueMode) -> None:
-        """Change between ``default`` and ``lazy``; what must go to disk goes in steps."""
-        if mode == ("lazy" if self.to_lazy else self.mode):
-            return
-        if mode == "lazy":
-            self.to_lazy = True
-            self.reduce_above = -1
-            reduce_memory_use(self)
-            return
-        self.reduce_above = reduce_above(self.target, self.limits.slack)
-        if self.to_lazy:
-            self.to_lazy = False
-            return
-        self.mode = "default"
-        deltas_to_betas(self)
-
-    def needs_timeout(self) -> Urgency | None:
-        """``timed`` while there is something to page, load or free."""
-        is_due = self.bump or self.loading_goes_on or self.releasing
-        return "timed" if is_due else None
-
-    def timeout(self) -> None:
-        """Do a slice of it."""
-        if self.releasing:
-            self.releasing.do_some()
-        if self.bump or self.loading_goes_on:
-            self._go_on()
-
-    def resume(self) -> None:
-        """Go on with paging and with what had to be read."""
-        if self.waiting:
-            self.waiting, self.news = False, True
-        self._go_on()
-
-    def _go_on(self) -> None:
-        self.loading_goes_on = False
-        if self.rows_awaited:
-            self.rows_awaited = False
-            if not self.q3 and deltas_to_betas(self) and self.waiting:
-                self.waiting, self.news = False, True
-        reduce_memory_use(self)
-
-    def take_resident(self) -> bool:
-        """Whether what was pending may be there now."""
-        news, self.news = self.news, False
-        return news
-
-    def handle_pre_hibernate(self) -> None:
-        """Let go of empty containers."""
-        for name in ("q1", "q2", "q3", "q4"):
-            if not getattr(self, name):
-                setattr(self, name, NOTHING)
-        self.rpa = self.rpa or NOBODY
-        self.dpa = self.dpa or NOBODY

@@ -15,13 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
 
 CI = bool(os.environ.get("CI"))
 
 settings.register_profile("leveret", deadline=None, derandomize=CI, print_blob=True)
+settings.register_profile(
+    "first", settings.get_profile("leveret"), phases=[Phase.explicit, Phase.generate]
+)  # ends with the first failure as it was found, for runs that only ask whether there is one
 settings.load_profile("leveret")
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.queue_backing.variable_queue import VariableQueue
 
-ROUNDS = 60
-MESSAGES = 6_000  # per round
+ROUNDS = 400
+MESSAGES = 800  # per round
 BYTES_MAX = 256 * 1024
 
 

@@ -107,6 +107,30 @@ def test_a_fetch_never_waits_for_the_disk(mode: str) -> None:
     assert not rig.index.contents
 
 
+def test_a_message_put_back_may_be_read_when_it_is_wanted() -> None:
+    rig = VariableRig(SMALL, target=0, is_late=True)
+    rig.publish([message(2, n) for n in range(3)])
+    rig.queue.fetch(3, UNBOUNDED, ack_required=True)
+    rig.settle()
+    fetched = rig.queue.fetch(3, UNBOUNDED, ack_required=True)
+    rig.index.resident.clear()
+    rig.set_target(float("inf"))
+
+    rig.queue.requeue(fetched.seqs)
+    check(rig.queue)
+    assert (rig.queue.ram_count, rig.shape()["q4"]) == (0, "0b 1b 2b")
+    again = rig.queue.fetch(3, UNBOUNDED, ack_required=True)
+    assert (again.seqs, again.pending) == ([], True)
+
+    rig.settle()
+    assert rig.queue.take_resident()
+    again = rig.queue.fetch(3, UNBOUNDED, ack_required=True)
+    assert (again.messages, again.pending) == ([message(2, n) for n in range(3)], False)
+    check(rig.queue)
+    assert rig.queue.ack([0, 1, 2]) == 3
+    assert not rig.index.contents
+
+
 def test_a_recovered_queue_takes_messages_before_its_rows_are_there() -> None:
     rig = VariableRig(SMALL, is_late=True)
     rig.publish_some(10, persistent=True)

@@ -1,0 +1,93 @@
+"""Housekeeping: how a variable queue gets its RAM target and mode, and does its work in steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.queue_backing.loading import deltas_to_betas
+from leveret.queue_backing.paging import reduce_above, reduce_memory_use
+from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING, QueueState
+
+if TYPE_CHECKING:
+    from leveret.queue_backing.backing_queue import QueueMode, Urgency
+
+
+class Housekeeping(QueueState):
+    """The part of ``BackingQueue`` that messages do not pass through."""
+
+    __slots__ = ()
+
+    def ram_duration(self) -> float:
+        """Bring the rates up to date; return how many seconds of traffic are in RAM."""
+        self.update_rates()
+        in_ram, before = self.ram_count + len(self.rpa), self.ram_before
+        self.ram_before = in_ram
+        return self.rates.duration_s(in_ram, before)
+
+    def set_ram_duration_target(self, duration_s: float) -> None:
+        """Keep no more than so many seconds of traffic in RAM; a lower target pages at once."""
+        before = self.target
+        target = duration_s
+        if duration_s != INFINITE:
+            target = int(duration_s * self.rates.total())
+        self.target = target
+        if self.to_lazy:
+            return
+        self.reduce_above = reduce_above(target, self.limits.slack)
+        if target != INFINITE and target < before:
+            reduce_memory_use(self)
+
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """Change between ``default`` and ``lazy``; what must go to disk goes in steps."""
+        if mode == ("lazy" if self.to_lazy else self.mode):
+            return
+        if mode == "lazy":
+            self.to_lazy = True
+            self.reduce_above = -1
+            reduce_memory_use(self)
+            return
+        self.reduce_above = reduce_above(self.target, self.limits.slack)
+        if self.to_lazy:
+            self.to_lazy = False
+            return
+        self.mode = "default"
+        deltas_to_betas(self)
+
+    def needs_timeout(self) -> Urgency | None:
+        """``timed`` while there is something to page, load or free."""
+        is_due = self.bump or self.loading_goes_on or self.releasing
+        return "timed" if is_due else None
+
+    def timeout(self) -> None:
+        """Do a slice of it."""
+        if self.releasing:
+            self.releasing.do_some()
+        if self.bump or self.loading_goes_on:
+            self._go_on()
+
+    def resume(self) -> None:
+        """Go on with paging and with what had to be read."""
+        if self.waiting:
+            self.waiting, self.news = False, True
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self.loading_goes_on = False
+        if self.rows_awaited:
+            self.rows_awaited = False
+            if not self.q3 and deltas_to_betas(self) and self.waiting:
+                self.waiting, self.news = False, True
+        reduce_memory_use(self)
+
+    def take_resident(self) -> bool:
+        """Whether what was pending may be there now."""
+        news, self.news = self.news, False
+        return news
+
+    def handle_pre_hibernate(self) -> None:
+        """Let go of empty containers."""
+        for name in ("q1", "q2", "q3", "q4"):
+            if not getattr(self, name):
+                setattr(self, name, NOTHING)
+        self.rpa = self.rpa or NOBODY
+        self.dpa = self.dpa or NOBODY

@@ -1,0 +1,81 @@
+"""Faults to plant in the variable queue, and a tree of the package with one of them in it.
+
+The first eleven are those that the design names; the others are faults that only a queue can have which
+does not wait for its disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class Mutant(NamedTuple):
+    """``old`` in a file of ``queue_backing/`` becomes ``new``."""
+
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = {
+    "placement by q1, not q3": Mutant(
+        "variable_queue.py", "if self.q3 or self.delta is not BLANK:", "if self.q1:"
+    ),
+    "q4 does not take over q1": Mutant(
+        "loading.py", "queue.q4, queue.q1 = queue.q1, NOTHING", "pass"
+    ),
+    "q2 does not join q3 when delta is empty": Mutant(
+        "loading.py", "queue.q3.extend(queue.q2)\n        queue.q2 = NOTHING", "pass"
+    ),
+    "unacked are loaded from delta": Mutant("loading.py", "if rpa or dpa:", "if False:"),
+    "q1 always goes to q2": Mutant("paging.py", "if queue.delta is BLANK:", "if False:"),
+    "q3 goes to delta without regard to segments": Mutant(
+        "paging.py", 'head if queue.mode == "lazy" else next_boundary', "head or next_boundary"
+    ),
+    "contents without a row leak": Mutant(
+        "queue_state.py",
+        "[entry for entry in entries if entry[CONTENT_ON_DISK]]",
+        "[entry for entry in entries if entry[CONTENT_ON_DISK - 1]]",
+    ),
+    "a requeue does not sort": Mutant("requeue.py", "back.sort()", "pass"),
+    "a requeue to q4 has no limit": Mutant("requeue.py", "if queue.q3:", "if False:"),
+    "delta is read beyond its end": Mutant(
+        "delta.py", "delta.start + read_max, delta.end)", "delta.start + read_max)"
+    ),
+    "delta does not grow downwards": Mutant(
+        "delta.py", "start = min(delta.start, first)", "start = delta.start"
+    ),
+    "placement forgets awaited rows": Mutant(
+        "variable_queue.py", "if self.q3 or self.delta is not BLANK:", "if self.q3:"
+    ),
+    "what q4 lacks is not counted": Mutant(
+        "requeue.py", "queue.absent += len(absent)", "queue.absent += 0"
+    ),
+    "what the store did not take is lost": Mutant(
+        "paging.py", "queue.q1.extendleft(reversed(batch[done:]))", "pass"
+    ),
+    "what is not there is handed out": Mutant(
+        "taking.py", "part.extendleft(reversed(chunk[there:]))", "pass"
+    ),
+    "lazy mode forgets what is being read": Mutant("paging.py", "if queue.wanted:", "if False:"),
+}
+
+
+def plant(mutant: Mutant, folder: Path) -> None:
+    """Make ``folder/leveret``, which is the package with the fault in it."""
+    package = folder / "leveret"
+    package.mkdir(parents=True)
+    for path in (ROOT / "leveret").iterdir():
+        if path.name != "queue_backing":
+            (package / path.name).symlink_to(path.resolve())
+    shutil.copytree(
+        ROOT / "queue_backing",
+        package / "queue_backing",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    file = package / "queue_backing" / mutant.file
+    file.write_text(file.read_text().replace(mutant.old, mutant.new))
