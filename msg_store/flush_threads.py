@@ -187,12 +187,15 @@ class FlushThreads:
 
     def _finished(self, errors: list[Exception | None], is_last: bool) -> None:
         report = self._core.finish(*errors)
-        if report.safe or report.nacked or report.error is not None:
-            self._deliver(report)
-        if self._on_stopped is not None and (is_last or report.nacked):
-            self._end()
-        else:
-            self._wake()
+        is_over = self._on_stopped is not None and (is_last or bool(report.nacked))
+        try:
+            if report.safe or report.nacked or report.error is not None:
+                self._deliver(report)
+        finally:  # an error of the receiver is the loop's, and does not hold the store up
+            if is_over:
+                self._end()
+            else:
+                self._wake()
 
     def _end(self) -> None:
         then = self._on_stopped

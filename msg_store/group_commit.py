@@ -122,6 +122,10 @@ class GroupCommit:
 
         Nothing is written before one of the queues has published them.
 
+        Args:
+            messages: of one run; those that share origin and head as objects share their meta.
+            queue_nos: all persistent queues of the route, at least one, each once.
+
         Returns:
             The number of the first; the others follow it.
 
@@ -144,6 +148,9 @@ class GroupCommit:
             first_seq: the seq of the first; new to the queue and above all before.
             entries: ``(msg_no, expiry_ms)`` of each.
             is_awaited: somebody waits for a confirm; without it the flush may be put off.
+
+        Raises:
+            StoreError: one of them was not written for this queue, or is in it already.
         """
         self._check()
         self.references.accept(queue_no, [msg_no for msg_no, _ in entries])

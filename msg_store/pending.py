@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice, repeat
 from typing import TypeAlias
 
+from leveret.core.errors import StoreError
 from leveret.core.message import Message
-from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.rdq_writer import Location
 from leveret.msg_store.record import QueueNos, Unwritten
 
@@ -48,6 +48,7 @@ class References:
 
     def write(self, first: int, messages: Sequence[Message], queue_nos: QueueNos) -> None:
         """Hold messages numbered from ``first`` for the queues that will get them."""
+        assert queue_nos, "a message without a queue would be held for ever"
         msg_nos = range(first, first + len(messages))
         self.counts.update(dict.fromkeys(msg_nos, len(queue_nos)))
         self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
@@ -58,11 +59,11 @@ class References:
         """Note that a queue has got messages.
 
         Raises:
-            StoreFailed: it got one that was not written for it, or got it twice.
+            StoreError: it got one that was not written for it, or got it twice.
         """
         awaited = self._awaited.get(queue_no, set())
         if not awaited.issuperset(msg_nos):
-            raise StoreFailed(f"queue {queue_no} was given a message that was not written for it")
+            raise StoreError(f"queue {queue_no} was given a message that was not written for it")
         awaited.difference_update(msg_nos)
         if not awaited:
             self._awaited.pop(queue_no, None)

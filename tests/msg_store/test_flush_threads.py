@@ -176,3 +176,16 @@ def test_the_core_is_let_go_when_it_ends(tmp_path: Path) -> None:
     core = asyncio.run(run())
 
     assert not hasattr(core.wake, "__self__")
+
+
+async def test_an_error_of_the_receiver_does_not_hold_the_store_up(store: Running) -> None:
+    loop = asyncio.get_running_loop()
+    raised = asyncio.Event()
+    loop.set_exception_handler(lambda *_: raised.set())
+    store.threads._deliver = lambda _: 1 / 0
+    store.publish(1)
+    await asyncio.wait_for(raised.wait(), 30)
+    store.threads._deliver = store.deliver
+    store.publish(2)
+
+    assert await store.report() == Report(safe=[(1, 2, 1)])

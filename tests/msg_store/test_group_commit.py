@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from leveret.core.errors import StoreError
 from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.group_commit import SLICE_BYTES, SLICE_OPS, Due
 from store_rig import STORE, StoreRig
@@ -110,7 +111,7 @@ def test_a_queue_that_goes_down_gives_up_what_it_never_accepted(rig: StoreRig) -
 
     assert rig.core.references.counts == {msg_nos[0]: 1}
     assert list(rig.core.references.bodies) == msg_nos[:1]
-    with pytest.raises(StoreFailed, match="not written for it"):
+    with pytest.raises(StoreError, match="not written for it"):
         rig.accept(2, msg_nos[:1])
 
 
