@@ -206,7 +206,10 @@ class BackingQueue(Protocol):
         """Forget all unacked messages and return how many there were."""
 
     def take_resident(self) -> bool:
-        """Whether what was ``pending`` may be there now; says so once, after ``resume``."""
+        """Whether what was ``pending`` may be there now; says so once.
+
+        Worth asking after ``resume`` and ``timeout``; ``Resident`` is sent when it says so.
+        """
 
     def len(self) -> int:
         """Return the number of ready messages."""

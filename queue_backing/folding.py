@@ -86,7 +86,7 @@ def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entr
         yield from full
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
-            queue.index.prefetch(absent)
+            queue.ask_ahead(absent)
             return
         if end is not None:
             yield end

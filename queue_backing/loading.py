@@ -8,7 +8,6 @@ queue is in order: a new message goes to Q1 as if Q3 held something, and a fetch
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from leveret.queue_backing.delta import BLANK, Delta, window_end, window_start
@@ -105,9 +104,8 @@ def q3_was_taken_from(queue: QueueState) -> None:
     q3 = queue.q3
     if q3:
         if q3[0][SEQ] > queue.read_ahead_mark:
-            ahead = list(islice(q3, queue.limits.read_ahead))
+            ahead = queue.ask_ahead(q3)
             queue.read_ahead_mark = ahead[len(ahead) // 2][SEQ]
-            queue.index.prefetch(ahead)
     elif queue.mode == "lazy":
         return
     elif queue.delta is BLANK:

@@ -15,9 +15,10 @@ Containers are made on first use; until then they are the shared, always empty `
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
-from itertools import repeat
+from itertools import accumulate, islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.queue_backing.backing_queue import FOREVER_S
@@ -50,6 +51,7 @@ class Limits(NamedTuple):
             before a publish looks at it.
         windows: windows of delta that are looked through in one turn.
         read_ahead: contents that are asked for before they are wanted.
+        read_ahead_bytes: and their size, of which one message may be more.
     """
 
     segment: int = 2048
@@ -59,6 +61,7 @@ class Limits(NamedTuple):
     slack: int = 64
     windows: int = 8
     read_ahead: int = 256
+    read_ahead_bytes: int = 2 * 1024 * 1024
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -215,6 +218,14 @@ class QueueState:
         self.ram_bytes -= ram_bytes
         self.unacked_bytes -= ram_bytes
         return found, on_disk
+
+    def ask_ahead(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Have the contents of the first entries read; return those that were asked for."""
+        ahead = list(islice(entries, self.limits.read_ahead))
+        reached = list(accumulate(map(size_of, ahead)))
+        del ahead[max(1, bisect_right(reached, self.limits.read_ahead_bytes)) :]
+        self.index.prefetch(ahead)
+        return ahead
 
     # Gone for good.
 

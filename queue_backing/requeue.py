@@ -71,7 +71,7 @@ def _into_q4(queue: QueueState, back: list[Entry]) -> None:
         absent = [entry for entry in back if entry[MESSAGE] is None]
         if absent:
             queue.absent += len(absent)
-            queue.index.prefetch(absent)
+            queue.ask_ahead(absent)
         present = [entry for entry in back if entry[MESSAGE] is not None]
     else:
         absent, present = [], back

@@ -131,6 +131,19 @@ def test_a_message_put_back_may_be_read_when_it_is_wanted() -> None:
     assert not rig.index.contents
 
 
+def test_no_more_is_read_ahead_than_its_bytes() -> None:
+    limits = Limits(read_ahead=8, read_ahead_bytes=10, slack=0)
+    rig = VariableRig(limits, target=0, is_late=True)
+    rig.publish([message(size, n) for n, size in enumerate([1, 4, 5, 1, 50, 1])])
+    rig.index.resident.add(1)
+
+    assert rig.queue.fetch(1, UNBOUNDED, ack_required=False).seqs == [0]
+    assert rig.index.asked == {2, 3, 4}
+    rig.settle()
+    assert rig.queue.fetch(3, UNBOUNDED, ack_required=False).seqs == [1, 2, 3]
+    assert rig.index.asked == {5}
+
+
 def test_a_recovered_queue_takes_messages_before_its_rows_are_there() -> None:
     rig = VariableRig(SMALL, is_late=True)
     rig.publish_some(10, persistent=True)
