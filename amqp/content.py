@@ -147,8 +147,10 @@ def deliveries(
 ) -> bytes:
     """Return basic.deliver, header and body frames of all messages."""
     part_max = _part_max_of(frame_max)
-    parts: list[bytes] = []
     ids_and_tag = b"\x00\x3c\x00\x3c%c%b" % (len(consumer_tag), consumer_tag)
+    if len(messages) == 1 and 0 < len(messages[0][2]) <= part_max:
+        return _delivery(channel, ids_and_tag, first_tag, redelivered > 0, messages[0])
+    parts: list[bytes] = []
     split = min(redelivered, len(messages))
     if split > 0:
         batch = messages[:split]
@@ -157,6 +159,29 @@ def deliveries(
         first_tag += split
     _deliver(parts, (channel, ids_and_tag, first_tag, b"\x00"), part_max, messages)
     return b"".join(parts)
+
+
+def _delivery(
+    channel: int, ids_and_tag: bytes, tag: int, redelivered: bool, message: Message
+) -> bytes:
+    """Return the three frames of one message."""
+    origin, head, body = message
+    return b"".join(
+        (
+            _pack_frame(FRAME_METHOD, channel, len(ids_and_tag) + 9 + len(origin)),
+            ids_and_tag,
+            _pack_u64(tag),
+            b"\x01" if redelivered else b"\x00",
+            origin,
+            b"\xce",
+            _pack_frame(FRAME_HEADER, channel, len(head)),
+            head,
+            b"\xce",
+            _pack_frame(FRAME_BODY, channel, len(body)),
+            body,
+            b"\xce",
+        )
+    )
 
 
 def _deliver(

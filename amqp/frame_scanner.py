@@ -59,6 +59,7 @@ class FrameScanner:
     """
 
     __slots__ = (
+        "_ack_start",
         "_body_size",
         "_contents",
         "_failed",
@@ -96,6 +97,8 @@ class FrameScanner:
         # The prediction: from the start of a publish to the start of its body.
         self._prefix = NO_FRAME
         self._body_size = 0
+        # The start of an ack's frame, up to its delivery tag.
+        self._ack_start = NO_FRAME
         # What is not whole yet.
         self._held = b""
         self._part = bytearray()
@@ -112,7 +115,8 @@ class FrameScanner:
     @frame_max.setter
     def frame_max(self, frame_max: int) -> None:
         self._frame_max = frame_max
-        self._prefix = self._method_frame = NO_FRAME  # they kept to the one before
+        # They kept to the one before.
+        self._prefix = self._method_frame = self._ack_start = NO_FRAME
 
     @property
     def pending(self) -> tuple[int, ...]:
@@ -348,6 +352,7 @@ class FrameScanner:
 
     def _fail(self) -> None:
         self._failed = True
+        self._prefix = self._ack_start = NO_FRAME
         self._contents.clear()
         self._stream = None
         self._part = bytearray()

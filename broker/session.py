@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.limits import READS_PER_DRAIN
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhosts import VHost
     from leveret.broker.writer import Writer
+
+READ_BYTES: Final = 256 * 1024  # what asyncio reads at a time
+WIDE_READ_BYTES: Final = 1024 * 1024
 
 
 class ReadingTurns:
@@ -49,7 +52,7 @@ class ReadingTurns:
 class Inlet:
     """The way in: reading pauses while anybody blocks it (a channel without credit or with held work).
 
-    Counts the blockers; pausing and resuming the transport is all it does.
+    Counts the blockers; pausing and resuming the transport, and how much it reads, is all it does.
     """
 
     __slots__ = ("_blockers", "_is_paused", "_is_waiting", "_transport", "_turns")
@@ -97,6 +100,16 @@ class Inlet:
         self._is_paused = False
         if self._transport is not None:
             self._transport.resume_reading()
+
+    def widen(self) -> None:
+        """Read more at a time from now on, since a read holds few of the bodies that come.
+
+        Every body that a read cuts is copied once more. ``max_size`` is asyncio's; other loops'
+        transports have no such thing.
+        """
+        transport: Any = self._transport
+        if hasattr(transport, "max_size"):
+            transport.max_size = WIDE_READ_BYTES
 
     def close(self) -> None:
         """Forget the transport; it is closed or about to be."""

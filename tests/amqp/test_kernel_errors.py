@@ -258,6 +258,23 @@ def test_what_came_before_an_error_comes_before_it_in_the_list(scanning: Any) ->
     assert [run[0] for run in runs] == [PUBLISH, ACK, ERROR]
 
 
+@pytest.mark.parametrize("before", [b"", publish() * 2, publish() * 2 + publish(b""), ack(1)])
+@pytest.mark.parametrize(
+    "wrong", [b"\xff\xce", b"\xff\xce\x00", b"\xff\x00\xce", b"\xff" + b"\x00" * 19 + b"\xce"]
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_octet_255_begins_no_frame_that_is_known(
+    scanning: Any, before: bytes, wrong: bytes, together: bool
+) -> None:
+    scanner = scanning(FRAME_MAX, MESSAGE_MAX)
+    reads = [before + wrong] if together else [before, wrong]
+
+    runs = [run for read in [*reads, bytes(200)] for run in scanner.scan(read)]
+
+    assert [run[0] for run in runs][-1] == ERROR
+    assert runs[-1][1].text.startswith(b"FRAME_ERROR - type 255")
+
+
 def test_nothing_comes_after_an_error(scanning: Any) -> None:
     scanner = scanning(FRAME_MAX, MESSAGE_MAX)
     scanner.scan(METHOD + frame(7, 1, b"") + publish()[:-5])
