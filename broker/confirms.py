@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 
 from leveret.actors.ref import Ref
 
+_FEW: Final = 16  # runs, waiting and settled, that need no tidying up
 _SETTLED_KEPT: Final = 64
 
 Answer: TypeAlias = tuple[bool, int, bool]
@@ -112,6 +113,8 @@ class Confirms:
         if not acked and not nacked:
             return []
         self._acked = []
+        if not nacked and len(acked) == 1 and acked[0][1] == 1 and len(self._firsts) < _FEW:
+            return [(True, acked[0][0], False)]
         smallest = self._smallest()
         if not nacked:
             if len(acked) == 1:

@@ -219,7 +219,11 @@ class Dispatch(GenServer):
             if grant is not None:
                 self.post(channel, mail.CreditGrant(self.ref, grant.messages, grant.size_bytes))
             has_confirms = has_confirms or seqno > 0
-        if has_confirms:
+        if not has_confirms:
+            return
+        if len(publish.senders) == 1 and unsafe_from >= count:  # the way of most confirms
+            self.runtime.send_now(channel, mail.Confirm(self.ref, [(seqno, count)]))
+        else:
             self._confirm(senders.take_confirms(publish.senders, unsafe_from, base))
 
     def _confirm(self, ranges: Ranges) -> None:

@@ -253,16 +253,13 @@ class Publisher:
         answers = self.confirms.take_answers()
         if answers:
             number = self._number
-            self._session.writer.write(
-                b"".join(
-                    [
-                        _ANSWER.pack(1, number, 13, 60, 80, tag, multiple, FRAME_END)
-                        if is_ack
-                        else _ANSWER.pack(1, number, 13, 60, 120, tag, multiple | 2, FRAME_END)
-                        for is_ack, tag, multiple in answers
-                    ]
-                )
-            )
+            frames = [
+                _ANSWER.pack(1, number, 13, 60, 80, tag, multiple, FRAME_END)
+                if is_ack
+                else _ANSWER.pack(1, number, 13, 60, 120, tag, multiple | 2, FRAME_END)
+                for is_ack, tag, multiple in answers
+            ]
+            self._session.writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def close(self) -> None:
         """The channel ends: take back what blocks the connection, promise nothing any more."""
