@@ -82,6 +82,7 @@ class Routes:
         "_access",
         "_access_epoch",
         "_cache",
+        "_exchanges",
         "_topology",
         "_topology_epoch",
         "_user",
@@ -96,6 +97,7 @@ class Routes:
         self._access = vhost.access
         self._access_epoch = -1
         self._cache: dict[bytes, Route] = {}
+        self._exchanges: dict[bytes, Exchange] = {}  # that this user may publish to
 
     def find(self, method: bytes) -> Route:
         """Return the route of a raw basic.publish method payload.
@@ -107,6 +109,7 @@ class Routes:
         """
         if self._topology_epoch != self._topology.epoch or self._access_epoch != self._access.epoch:
             self._cache.clear()
+            self._exchanges.clear()
             self._topology_epoch = self._topology.epoch
             self._access_epoch = self._access.epoch
         found = self._cache.get(method)
@@ -134,18 +137,12 @@ class Routes:
             raise NotImplemented_("immediate=true")
         origin = method[6:-1]
         exchange_bytes, routing_key = exchange_and_key(origin)
-        name = exchange_bytes.decode("utf-8", "surrogateescape")
-        access, vhost = self._vhost.access, self._vhost
-        access.check_exchange(self._user, vhost.name, name, "write")
-        exchange = vhost.topology.exchanges.get(name)
+        exchange = self._exchanges.get(exchange_bytes)
         if exchange is None:
-            raise NotFound(f"no exchange '{name}' in vhost '{vhost.name}'")
-        if exchange.internal:
-            raise AccessRefused(
-                f"cannot publish to internal exchange '{name}' in vhost '{vhost.name}'"
-            )
+            exchange = self._exchanges[exchange_bytes] = self._exchange(exchange_bytes)
+        vhost = self._vhost
         if exchange.type == "topic":
-            access.check_topic(self._user, vhost.name, name, routing_key, "write")
+            self._access.check_topic(self._user, vhost.name, exchange.name, routing_key, "write")
         routed = route(vhost.topology, exchange, [routing_key], None)
         return Route(
             origin,
@@ -156,3 +153,16 @@ class Routes:
             routed.needs_headers,
             routed.steps,
         )
+
+    def _exchange(self, name_bytes: bytes) -> Exchange:
+        """Return an exchange that may be published to, whatever the routing key."""
+        name, vhost = name_bytes.decode("utf-8", "surrogateescape"), self._vhost
+        self._access.check_exchange(self._user, vhost.name, name, "write")
+        exchange = vhost.topology.exchanges.get(name)
+        if exchange is None:
+            raise NotFound(f"no exchange '{name}' in vhost '{vhost.name}'")
+        if exchange.internal:
+            raise AccessRefused(
+                f"cannot publish to internal exchange '{name}' in vhost '{vhost.name}'"
+            )
+        return exchange
