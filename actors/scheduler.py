@@ -22,6 +22,7 @@ A runtime without a loop is driven by hand: nothing runs until ``run_until_idle`
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,7 +69,7 @@ _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a 
 _UNTRAPPABLE: Final = object()  # doom of who got a 'kill'
 
 
-class Scheduler:
+class Scheduler(ABC):
     """Run queue, turns, signals.
 
     Attributes:
@@ -225,13 +226,13 @@ class Scheduler:
         else:
             self.end(cell, cell.doom)
 
+    @abstractmethod
     def end(self, cell: Cell, reason: object, is_graceful: bool = True) -> None:
         """End an actor now; see ``Lifecycle``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine handler; see ``CoroutineTurns``."""
-        raise NotImplementedError
 
     def _failed(self, cell: Cell, error: BaseException) -> None:
         """End an actor because of what escaped from its code."""

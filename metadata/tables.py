@@ -8,6 +8,7 @@ that rows of an older format can be read.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
@@ -18,7 +19,7 @@ R = TypeVar("R", bound="Row")
 
 
 @dataclass(slots=True)
-class Row:
+class Row(ABC):
     """One thing to keep.
 
     Attributes:
@@ -28,9 +29,9 @@ class Row:
     TABLE: ClassVar[int] = 0
 
     @property
+    @abstractmethod
     def key(self) -> Key:
         """What it is found by within its table."""
-        raise NotImplementedError
 
     def to_fields(self) -> list[Any]:
         """Return the stored form; field tables go in as their wire bytes."""

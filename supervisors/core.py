@@ -27,6 +27,7 @@ always there; where the two answer differently for the same spec, ``SupervisorSp
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.effects import Again, Child, Later, Operation
@@ -82,7 +83,7 @@ def is_expected_stop(spec: ChildSpec, reason: Any, dialect: str) -> bool:
     return is_shutdown_tuple(reason) and spec.kind != "permanent" and dialect == "otp"
 
 
-class Kernel:
+class Kernel(ABC):
     """What the strategies have in common: from a child's end to a decision.
 
     Subclasses keep the children and say how they are found, forgotten, started again and stopped.
@@ -111,32 +112,34 @@ class Kernel:
                 yield again.report
         return (yield from self._restart(again.child, again.report, now_s))
 
+    @abstractmethod
     def stop_all(self) -> Operation:
         """Stop every child, the newest first."""
-        raise NotImplementedError
 
     def label_of(self, ref: Any) -> str | None:
         """Return the name of the child with this address, if there is one."""
         child = self._find(ref)
         return None if child is None else child.spec.label_of(child.args)
 
+    @abstractmethod
     def members(self) -> Iterator[Child]:
         """Iterate over the children, the oldest first, for who prints the tree."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _find(self, ref: Any) -> Child | None:
-        raise NotImplementedError
+        """Return the child with this address."""
 
+    @abstractmethod
     def _forget(self, child: Child) -> None:
-        raise NotImplementedError
+        """Note that the child is gone; whether its spec stays is the strategy's."""
 
+    @abstractmethod
     def _start_again(self, child: Child) -> Operation:
         """Start by the strategy; return the ``Again`` of the child that failed, or None."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _others_matter(self) -> bool:
         """Tell whether a significant child is still there."""
-        raise NotImplementedError
 
     def _wait(self, again: Again) -> None:
         """Put ``again.child`` into the state of waiting for ``again``."""

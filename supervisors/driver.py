@@ -12,6 +12,7 @@ in the backlog or in the mailbox before the monitor's ``Down``, hence the real r
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,7 @@ OVERDUE: Final = Constant("OVERDUE")  # mail of the timer of a stop
 GO_ON: Final = Constant("GO_ON")  # mail to oneself: the rest of a long piece of work
 
 
-class Driver(OtpActor):
+class Driver(OtpActor, ABC):
     """What a supervisor does with the kernel's operations.
 
     Attributes:
@@ -88,9 +89,9 @@ class Driver(OtpActor):
         else:
             self._handle(message, sender)
 
+    @abstractmethod
     def _handle(self, message: Any, sender: Ref | None) -> None:
         """Handle a mail while no operation is under way."""
-        raise NotImplementedError
 
     # Operations.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -122,7 +123,7 @@ async def eventually(holds: Callable[[], object], what: str = "") -> None:
         await asyncio.sleep(0.002)
 
 
-class Worker(threading.Thread):
+class Worker(threading.Thread, ABC):
     """A client that goes on until it is told to stop; it connects again when its connection ends.
 
     Attributes:
@@ -165,8 +166,9 @@ class Worker(threading.Thread):
     def call(self, channel: Channel, name: str, **fields: Any) -> None:
         _expect(channel.call(name, **fields).name, f"{name}-ok")
 
+    @abstractmethod
     def _work(self, channel: Channel) -> None:
-        raise NotImplementedError
+        """Do the work until told to stop."""
 
     def _events(self, channel: Channel) -> Iterator[Any]:
         while not self.is_told_to_stop:
