@@ -9,6 +9,11 @@ words so far can have led to. A ``#`` node stays in the set (it takes any word) 
 together with its parent (it may take none). So one pass costs words x live nodes, whatever the
 patterns are; trying each ``#`` in turn (RabbitMQ's trie, most textbooks) costs words to the power
 of the number of ``#``, which a client may choose.
+
+Sets of nodes that were met are kept as *states*, with the ways between them: the automaton is made
+deterministic as far as keys have used it, and a word whose way is known costs one look-up. All words
+that no node of a state has a child for lead to the same state, its ``other``. A change of bindings
+forgets the states, and so does their size, since keys and patterns are the clients' choice.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 
 ONE_WORD: Final = b"*"
 ANY_WORDS: Final = b"#"
+
+STATES_ROOM: Final = 100_000  # states with their nodes and targets, and ways; some 10 MB
 
 
 class _Node:
@@ -71,15 +78,53 @@ class _Node:
         )
 
 
+class _State:
+    """A set of nodes that the words so far can have led to.
+
+    Attributes:
+        targets: of all of its nodes.
+        ways: where a word leads that at least one of the nodes has a child for.
+        other: where any other word leads.
+        always: ``other``, once it is known, when no node has children but for the wildcards.
+    """
+
+    __slots__ = ("always", "nodes", "other", "targets", "ways")
+
+    def __init__(self, nodes: frozenset[_Node]) -> None:
+        self.nodes = nodes
+        self.ways = _NO_WAYS
+        self.other: _State | None = None
+        self.always: _State | None = None
+        targets = [node.targets for node in nodes if node.targets]
+        # Only the keys count. A single node's own dict will do.
+        self.targets = targets[0] if len(targets) == 1 else _merged(targets)
+
+
+def _merged(targets: list[dict[Any, int]]) -> dict[Any, int]:
+    merged: dict[Any, int] = {}
+    for each in targets:
+        merged.update(each)
+    return merged
+
+
+_NO_WAYS: Final[dict[bytes, _State]] = {}
+
+
 class TopicMatcher:
     """The trie of one exchange."""
 
-    __slots__ = ("_root",)
+    __slots__ = ("_room", "_root", "_start", "_states")
 
     uses_headers: ClassVar[bool] = False
 
     def __init__(self) -> None:
         self._root = _Node()
+        self._forget_states()
+
+    def _forget_states(self) -> None:
+        self._start: _State | None = None
+        self._states: dict[frozenset[_Node], _State] = {}
+        self._room = STATES_ROOM
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
@@ -91,6 +136,7 @@ class TopicMatcher:
         for word in words_of(binding.key):
             node = node.child(word)
         node.targets[binding.target] = node.targets.get(binding.target, 0) + 1
+        self._forget_states()
 
     def remove(self, binding: Binding) -> None:
         """Forget a binding that was added, and the branch that was there for it alone."""
@@ -103,38 +149,60 @@ class TopicMatcher:
         while way and node.is_bare:
             node, word = way.pop()
             node.cut(word)
+        self._forget_states()
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
         """Put the targets of all patterns that match any of the keys into ``found``."""
         for key in keys:
-            for node in self._reached(key):
-                if node.targets:
-                    found.update(node.targets)
+            state = self._start or self._started()
+            for word in words_of(key):
+                state = state.ways.get(word) or state.always or self._way(state, word)
+            if state.targets:
+                found.update(state.targets)
 
-    def _reached(self, key: bytes) -> Iterable[_Node]:
-        live: dict[_Node, None] = {}
+    def _started(self) -> _State:
+        live: set[_Node] = set()
         _enter(self._root, live)
-        for word in words_of(key):
-            later: dict[_Node, None] = {}
-            for node in live:
-                if node.is_any:
-                    later[node] = None
-                child = node.children.get(word)
-                if child is not None:
-                    later[child] = None
-                    if child.any_words is not None:
-                        _enter(child.any_words, later)
-                if node.one_word is not None:
-                    _enter(node.one_word, later)
-            if not later:
-                return later
-            live = later
-        return live
+        self._start = self._state(live)
+        return self._start
+
+    def _way(self, state: _State, word: bytes) -> _State:
+        """Return where a word leads, and remember it."""
+        children = [child for node in state.nodes if (child := node.children.get(word)) is not None]
+        if not children and state.other is not None:
+            return state.other
+        live = {node for node in state.nodes if node.is_any}
+        for node in state.nodes:
+            _enter(node.one_word, live)
+        for child in children:
+            _enter(child, live)
+        if self._room <= 0:
+            self._forget_states()  # but for ``state``, with which this walk goes on
+        following = self._state(live)
+        if children:
+            if state.ways is _NO_WAYS:
+                state.ways = {}
+            state.ways[word] = following
+        else:
+            state.other = following
+            if not any(node.children for node in state.nodes):
+                state.always = following
+        return following
+
+    def _state(self, live: set[_Node]) -> _State:
+        nodes = frozenset(live)
+        state = self._states.get(nodes)
+        if state is None:
+            state = self._states[nodes] = _State(nodes)
+            self._room -= len(nodes) + len(state.targets)
+        self._room -= 1
+        return state
 
 
-def _enter(node: _Node | None, live: dict[_Node, None]) -> None:
+def _enter(node: _Node | None, live: set[_Node]) -> None:
+    """Put a node into the set, and the ``#`` nodes that follow it without a word between."""
     while node is not None:
-        live[node] = None
+        live.add(node)
         node = node.any_words
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.routing import topic
 from leveret.routing.bindings import QUEUE, Binding, identity_of
 from leveret.routing.topic import TopicMatcher
 
@@ -91,6 +94,46 @@ def test_a_trie_with_branches_cut_off_is_as_if_they_had_never_grown(
     left = set(bound) - set(gone)
     assert matched(matcher, key) == {p for p in left if matches(split(p), split(key))}
     assert matcher._root.is_bare is (not left)
+
+
+steps = st.lists(
+    st.one_of(st.tuples(st.just("toggle"), patterns), st.tuples(st.just("match"), keys))
+)
+
+
+@pytest.mark.parametrize("room", [1, 8, topic.STATES_ROOM])
+@given(steps)
+def test_what_is_remembered_of_earlier_keys_never_shows(
+    room: int, each: list[tuple[str, bytes]]
+) -> None:
+    with mock.patch.object(topic, "STATES_ROOM", room):
+        matcher, bound = TopicMatcher(), set()
+        for step, words_ in each:
+            if step == "match":
+                expected = {p for p in bound if matches(split(p), split(words_))}
+                assert matched(matcher, words_) == expected
+            elif words_ in bound:
+                matcher.remove(binding(words_, words_))
+                bound.remove(words_)
+            else:
+                matcher.add(binding(words_, words_))
+                bound.add(words_)
+
+
+def test_states_are_forgotten_when_they_have_become_too_many() -> None:
+    matcher = TopicMatcher()
+    for number in range(300):
+        matcher.add(binding(b"a.%d.#" % number, number))
+
+    with mock.patch.object(topic, "STATES_ROOM", 500):
+        matcher.add(binding(b"#", "all"))
+        sizes = []
+        for number in range(300):
+            assert matched(matcher, b"a.%d.b" % number) == {number, "all"}
+            sizes.append(len(matcher._states))
+
+    assert max(sizes) < 250
+    assert sizes != sorted(sizes)
 
 
 def test_a_target_bound_twice_to_one_pattern_stays_until_both_are_gone() -> None:
