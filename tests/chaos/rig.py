@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from conformance.raw import Channel, Connection
@@ -15,8 +14,6 @@ from leveret.actors.signals import KILL
 from leveret.core.clock import SystemClock
 from leveret.server.broker import Broker
 from leveret.supervisors.tree import Node, walk
-
-SOON_S = 10.0
 
 
 class SkippingClock(SystemClock):
@@ -113,14 +110,6 @@ class Chaos:
             channel.connection.close()
 
         await asyncio.to_thread(there_and_back)
-
-
-async def eventually(holds: Callable[[], object], what: str = "") -> None:
-    """Wait until something holds that other threads or actors bring about."""
-    deadline_s = time.monotonic() + SOON_S
-    while not holds():
-        assert time.monotonic() < deadline_s, what or "it never happened"
-        await asyncio.sleep(0.002)
 
 
 class Worker(threading.Thread, ABC):

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig import Chaos, eventually
+from chaos.rig import Chaos
 from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.broker import listener, reader
 from nodes import BrokerUnderTest
+from waiting import eventually
 
 MIB = 1 << 20
 SLACK_BYTES = 48 * MIB  # socket buffers, what is in the transport, and the allocator

@@ -10,13 +10,14 @@ import pika
 import pika.exceptions
 import pytest
 
-from chaos.rig import SOON_S, Chaos, Consumer, Publisher, Worker, eventually
+from chaos.rig import Chaos, Consumer, Publisher, Worker
 from conformance.raw import Channel, hard, soft
 from leveret.actors.ref import Ref
 from leveret.broker.queue_sup import RESTARTS_MAX
 from leveret.server.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
 from leveret.supervisors.tree import Node
+from waiting import SOON_S, eventually
 
 in_thread = asyncio.to_thread
 INTERNAL = "INTERNAL_ERROR"

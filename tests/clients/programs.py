@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from nodes import clean_environment
+from waiting import wait_until
 
 TIMEOUT_S = 30.0
 
@@ -61,11 +61,14 @@ class Background:
 
     def wait_for(self, text: str, count: int = 1, timeout_s: float = TIMEOUT_S) -> str:
         """Wait until the program has printed ``text`` so often; return all it printed."""
-        deadline = time.monotonic() + timeout_s
-        while self.output.count(text) < count:
+
+        def is_printed() -> bool:
+            if self.output.count(text) >= count:
+                return True
             assert self.process.poll() is None, f"it ended:\n{self.output}"
-            assert time.monotonic() < deadline, f"no {text!r} in:\n{self.output}"
-            time.sleep(0.02)
+            return False
+
+        wait_until(is_printed, lambda: f"no {text!r} in:\n{self.output}", timeout_s)
         return self.output
 
     def signal_group(self, number: signal.Signals) -> None:

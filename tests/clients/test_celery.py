@@ -20,6 +20,7 @@ from celery import chain, chord, group
 
 from clients.programs import Background
 from nodes import BrokerUnderTest
+from waiting import wait_until
 
 TIMEOUT_S = 30
 ETA_S = 6
@@ -170,10 +171,10 @@ def test_a_worker_that_is_killed_gives_its_late_tasks_back(
 
 
 def _wait_for(log: Path, text: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not (log.exists() and log.read_text() == text):
-        assert time.monotonic() < deadline, log.exists() and log.read_text()
-        time.sleep(0.02)
+    def written() -> str:
+        return log.read_text() if log.exists() else ""
+
+    wait_until(lambda: written() == text, written, TIMEOUT_S)
 
 
 def test_a_chord_over_a_database(broker: BrokerUnderTest, tmp_path: Path) -> None:

@@ -66,6 +66,12 @@ def error_of(event: Event) -> tuple[str, int, str, str]:
     return event.name.partition(".")[0], event.reply_code, event.reply_text, method
 
 
+def is_there(witness: Connection, queue: str) -> bool:
+    """Ask for a queue, also one that is another connection's own; uses up a channel."""
+    reply = witness.channel().call("queue.declare", queue=queue, passive=True)
+    return reply.fields.get("reply_code") != 404
+
+
 class Connection:
     """One socket to the broker, shaken hands with unless told otherwise."""
 

@@ -11,8 +11,9 @@ import pytest
 
 from conformance import wire
 from conformance.conftest import Connect, Dial
-from conformance.raw import Connection, error_of, hard
+from conformance.raw import Connection, error_of, hard, is_there
 from nodes import BrokerUnderTest
+from waiting import wait_until
 
 NOT_NOW = "CHANNEL_ERROR - unexpected method in connection state running"
 
@@ -110,9 +111,7 @@ def test_an_exclusive_queue_is_gone_soon_after_the_connection_is_lost(
 
     owner.drop()
 
-    deadline = time.monotonic() + 5
-    while witness.channel().call("queue.declare", queue=name, passive=True).reply_code != 404:
-        assert time.monotonic() < deadline
+    wait_until(lambda: not is_there(witness, name))
 
 
 def test_update_secret(connect: Connect) -> None:

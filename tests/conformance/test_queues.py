@@ -1,9 +1,8 @@
-"""queue.declare, bind, unbind, purge and delete; how long queues live."""
+"""queue.declare, bind, unbind, purge and delete."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -412,146 +411,6 @@ def test_a_transient_queue_binds_to_a_durable_exchange(channel: Channel, queue: 
     assert channel.ready(queue) == 1
 
 
-def _wait_until_gone(connect: Connect, queue: str) -> None:
-    deadline = time.monotonic() + 5
-    connection = connect()
-    while True:
-        probe = connection.channel()
-        if probe.call("queue.declare", queue=queue, passive=True).name == "channel.close":
-            return
-        assert time.monotonic() < deadline, "still there"
-
-
-def test_auto_delete_with_the_last_consumer(channel: Channel, name: str) -> None:
-    channel.ok("queue.declare", queue=name, auto_delete=True)
-    for tag in "ab":
-        channel.ok("basic.consume", queue=name, consumer_tag=tag)
-
-    channel.ok("basic.cancel", consumer_tag="a")
-    channel.ok("queue.declare", queue=name, passive=True)
-    channel.ok("basic.cancel", consumer_tag="b")
-
-    assert channel.error("queue.declare", queue=name, passive=True)[1] == 404
-
-
-def test_auto_delete_with_the_channel(connect: Connect, channel: Channel, name: str) -> None:
-    channel.ok("queue.declare", queue=name, auto_delete=True)
-    channel.ok("basic.consume", queue=name)
-
-    channel.ok("channel.close", reply_code=200)
-
-    _wait_until_gone(connect, name)
-
-
-def test_auto_delete_with_a_channel_that_fails(channel: Channel, name: str) -> None:
-    """The consumers are gone when the client sees channel.close."""
-    channel.ok("queue.declare", queue=name, auto_delete=True)
-    channel.ok("basic.consume", queue=name)
-    witness = channel.connection.channel()
-
-    channel.error("queue.declare", queue=name + "-no", passive=True)
-
-    assert witness.error("queue.declare", queue=name, passive=True)[1] == 404
-
-
-def test_auto_delete_with_the_socket(connect: Connect, name: str) -> None:
-    lost = connect()
-    consumer = lost.channel()
-    consumer.ok("queue.declare", queue=name, auto_delete=True)
-    consumer.ok("basic.consume", queue=name)
-
-    lost.drop()
-
-    _wait_until_gone(connect, name)
-
-
-def test_auto_delete_without_consumers_ever_stays(
-    connect: Connect, name: str, litter: Callable[..., None]
-) -> None:
-    litter(name)
-    first = connect()
-    first.channel().ok("queue.declare", queue=name, auto_delete=True)
-    first.channel().get(name)
-
-    first.close()
-
-    connect().channel().ok("queue.declare", queue=name, passive=True)
-
-
-def test_expires(connect: Connect, channel: Channel, name: str) -> None:
-    arguments = {"x-expires": 300}
-    for queue in (name, name + "-consumed"):
-        channel.ok("queue.declare", queue=queue, arguments=arguments)
-    channel.ok("basic.consume", queue=name + "-consumed")
-
-    time.sleep(0.8)
-
-    witness = connect().channel()
-    witness.ok("queue.delete", queue=name + "-consumed")
-    assert witness.error("queue.declare", queue=name, passive=True)[1] == 404
-
-
-@pytest.mark.parametrize("method", ["queue.declare", "basic.get"])
-def test_expires_starts_again_with_use(channel: Channel, name: str, method: str) -> None:
-    fields = {"arguments": {"x-expires": 600}} if method == "queue.declare" else {}
-    channel.ok("queue.declare", queue=name, arguments={"x-expires": 600})
-
-    for _ in range(4):
-        time.sleep(0.25)
-        channel.ok(method, queue=name, **fields)
-
-    channel.ok("queue.declare", queue=name, passive=True)
-    time.sleep(1.0)
-    assert channel.error("queue.declare", queue=name, passive=True)[1] == 404
-
-
-def test_message_ttl_of_the_queue(channel: Channel, name: str) -> None:
-    arguments = {"x-message-ttl": 500}
-    channel.ok("queue.declare", queue=name, exclusive=True, arguments=arguments)
-    channel.publish(name, "m")
-    assert channel.ready(name) == 1
-
-    time.sleep(1.0)
-
-    assert channel.ready(name) == 0
-
-
-def test_message_ttl_of_zero_wants_a_consumer_that_is_ready(channel: Channel, name: str) -> None:
-    channel.ok("queue.declare", queue=name, exclusive=True, arguments={"x-message-ttl": 0})
-    channel.publish(name, "dropped")
-    assert channel.ready(name) == 0
-
-    channel.ok("basic.consume", queue=name, no_ack=True)
-    channel.publish(name, "delivered")
-
-    assert channel.bodies(1) == [b"delivered"]
-
-
-def test_message_ttl_is_the_smaller_of_the_queues_and_its_own(channel: Channel, name: str) -> None:
-    arguments = {"x-message-ttl": 60000}
-    channel.ok("queue.declare", queue=name, exclusive=True, arguments=arguments)
-    channel.publish(name, "short", expiration="500")
-    channel.publish(name, "long", expiration="100000")
-    assert channel.ready(name) == 2
-
-    time.sleep(1.0)
-
-    channel.settle(name)
-    assert channel.get(name).body == b"long"
-
-
-def test_only_the_head_expires(channel: Channel, name: str) -> None:
-    channel.ok("queue.declare", queue=name, exclusive=True)
-    channel.publish(name, "stays")
-    channel.publish(name, "expires", expiration="100")
-
-    time.sleep(0.4)
-
-    assert channel.ready(name) == 2
-    assert channel.get(name).body == b"stays"
-    assert channel.get(name).name == "basic.get-empty"
-
-
 def test_nothing_remains_of_a_deleted_queue(
     channel: Channel, queue: str, exchange: Declare
 ) -> None:
@@ -564,18 +423,6 @@ def test_nothing_remains_of_a_deleted_queue(
 
     channel.publish("", "unbound", exchange=x)
     assert channel.ready(queue) == 0
-
-
-def test_an_exclusive_queue_of_a_lost_connection_can_be_declared_again(
-    connect: Connect, name: str
-) -> None:
-    first = connect()
-    first.channel().ok("queue.declare", queue=name, exclusive=True)
-    first.drop()
-
-    _wait_until_gone(connect, name)
-
-    connect().channel().ok("queue.declare", queue=name, exclusive=True)
 
 
 def test_a_queue_name_of_255_bytes(channel: Channel, name: str) -> None:

@@ -14,6 +14,7 @@ from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
+from waiting import eventually
 
 CYCLES = 5
 BATCH = 500
@@ -91,9 +92,7 @@ async def cycle(broker: Broker, queues: int, connections: int) -> int:
     await asyncio.to_thread(declare_and_delete, address, queues)
     await asyncio.to_thread(open_and_close, address, connections)
     topology = broker.node.vhosts["/"].topology
-    async with asyncio.timeout(10):
-        while broker.node.protocols or broker.node.readers or topology.queues:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not (broker.node.protocols or broker.node.readers or topology.queues))
     gc.collect()
     return resident_bytes()
 
