@@ -62,6 +62,7 @@ async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -
     done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
     slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
     noted: list[list[Row]] = []
+    is_refused = False
     try:
         for some in slices:
             if noted:
@@ -70,13 +71,16 @@ async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -
             noted.append(some)
         node.store.write(puts, deletes or [], done.set_result)
         error = await done
+        if error is not None:
+            raise error
+    except StoreError:
+        is_refused = True
+        raise
     finally:
         for some in noted:
-            node.unwritten.waited_for(some)
+            node.put_ended(some, is_refused)
             if len(noted) > 1:
                 await asyncio.sleep(0)
-    if error is not None:
-        raise error
 
 
 class VhostStarter(GenServer):

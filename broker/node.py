@@ -248,21 +248,24 @@ class Node:
         unwritten = self.unwritten
         unwritten.delete(deletes)
         unwritten.put(puts)
+        is_refused = False
         try:
             yield from self._write(puts, deletes)
             unwritten.deleted(deletes)
-        except (InternalError, GeneratorExit):
+        except (InternalError, GeneratorExit) as end:
+            is_refused = isinstance(end, InternalError)
             self._delete_owed(deletes)
             raise
         finally:
-            unwritten.waited_for(puts)
+            self.put_ended(puts, is_refused)
 
     def _write(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         clock = self.runtime.clock
         while True:
             server = self.runtime.whereis(metadata_server.NAME)
             if server is not None:
-                answer = yield Ask(server, Write(puts, self.unwritten.owed(deletes)))
+                write = Write(self.unwritten.latest(puts), self.unwritten.owed(deletes))
+                answer = yield Ask(server, write)
                 if answer is None:
                     return
                 if not isinstance(answer, CallFailed):
@@ -274,6 +277,12 @@ class Node:
         """Have rows deleted, sooner or later; every later commit comes behind the first attempt."""
         self.unwritten.delete(rows)
         self._delete_owed(rows)
+
+    def put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
+        """Nobody waits any more for rows to be put; see ``Unwritten.waited_for``."""
+        again = self.unwritten.waited_for(rows, is_refused)
+        if again:
+            self._delete_owed(again)
 
     def _delete_owed(self, rows: Sequence[Row]) -> None:
         server = self.runtime.whereis(metadata_server.NAME)

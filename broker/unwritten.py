@@ -2,7 +2,10 @@
 
 A deletion stays *owed* until it is written: a disk that refuses it, or the death of whoever was to write
 it, must not bring a durable queue or binding back at the next start. A row that is put again cancels
-the deletion that is owed for it, since puts are written behind it.
+the deletion that is owed for it, since puts are written behind it; one that the disk refuses does not.
+
+What is put may have to be asked twice, and others go on meanwhile. So it is the ``latest`` word on a row
+that is written then: what they put in its place, or nothing when they deleted it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,23 @@ def _id(row: Row) -> _Id:
     return row.TABLE, row.key
 
 
+class _Put:
+    """A row that is being put.
+
+    Attributes:
+        count: how many wait for it.
+        row: what was put last; None when it was deleted since.
+        cancelled: the deletion that was owed before.
+    """
+
+    __slots__ = ("cancelled", "count", "row")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.row: Row | None = None
+        self.cancelled: Row | None = None
+
+
 class Unwritten:
     """The rows on their way to the disk.
 
@@ -31,12 +51,16 @@ class Unwritten:
 
     def __init__(self) -> None:
         self.deletes: dict[_Id, Row] = {}
-        self._puts: dict[_Id, int] = {}
+        self._puts: dict[_Id, _Put] = {}
 
     def delete(self, rows: Iterable[Row]) -> None:
         """Note rows that must go."""
         for row in rows:
-            self.deletes[_id(row)] = row
+            name = _id(row)
+            self.deletes[name] = row
+            put = self._puts.get(name)
+            if put is not None:
+                put.row = put.cancelled = None
 
     def deleted(self, rows: Iterable[Row]) -> None:
         """Take off rows whose deletion is on disk."""
@@ -55,17 +79,44 @@ class Unwritten:
         """Note rows that somebody has put, and waits for."""
         for row in rows:
             name = _id(row)
-            self.deletes.pop(name, None)
-            self._puts[name] = self._puts.get(name, 0) + 1
+            put = self._puts.get(name)
+            if put is None:
+                put = self._puts[name] = _Put()
+            put.count += 1
+            put.row = row
+            put.cancelled = self.deletes.pop(name, put.cancelled)
 
-    def waited_for(self, rows: Iterable[Row]) -> None:
-        """Undo ``put``: the waiting is over, whatever came of it."""
+    def latest(self, rows: Iterable[Row]) -> list[Row]:
+        """Return what is to be written of rows that somebody waits for."""
+        found = [self._puts[_id(row)].row for row in rows]
+        return [row for row in found if row is not None]
+
+    def waited_for(self, rows: Iterable[Row], is_refused: bool) -> list[Row]:
+        """Undo ``put``: the waiting is over.
+
+        Args:
+            rows: what was put.
+            is_refused: it is known not to be on disk.
+
+        Returns:
+            Deletions that are owed again.
+        """
+        again: list[Row] = []
         for row in rows:
             name = _id(row)
-            self._puts[name] -= 1
-            if not self._puts[name]:
-                del self._puts[name]
+            put = self._puts[name]
+            put.count -= 1
+            if not is_refused:
+                put.cancelled = None
+            if put.count:
+                continue
+            del self._puts[name]
+            if put.cancelled is not None:
+                self.deletes[name] = put.cancelled
+                again.append(put.cancelled)
+        return again
 
     def is_being_put(self, row: Row) -> bool:
         """Whether somebody waits for this row."""
-        return _id(row) in self._puts
+        put = self._puts.get(_id(row))
+        return put is not None and put.row is not None

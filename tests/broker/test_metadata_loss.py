@@ -123,6 +123,25 @@ def test_a_deletion_outlives_the_death_of_the_stores_actor(
     assert stored(store) == set()
 
 
+@pytest.mark.parametrize("again", ["fanout", None])
+def test_what_is_deleted_while_its_declaration_waits_for_a_new_actor_does_not_come_back(
+    rig: Rig, client: Client, store: FullDisk, again: str | None
+) -> None:
+    other = rig.session()
+    old = server(rig)
+    rig.runtime.suspend(old)
+    client.send(1, m.ExchangeDeclare("e", "direct", durable=True))
+    rig.runtime.exit(old, "kill")
+    rig.settle()
+    other.ask(1, m.ExchangeDelete("e"))
+    if again:
+        other.ask(1, m.ExchangeDeclare("e", again, durable=True))
+    rig.jump(1)
+
+    assert client.take() == [m.ExchangeDeclareOk()]
+    assert [row.type for row in store.load().exchanges] == ([again] if again else [])
+
+
 def test_a_deletion_is_confirmed_only_when_it_is_written(
     rig: Rig, client: Client, store: FullDisk
 ) -> None:

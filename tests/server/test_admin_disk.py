@@ -138,6 +138,22 @@ async def test_a_refused_change_can_be_made_when_there_is_room_again(
         assert lasting(await all_there_is(again)) == lasting(after)
 
 
+async def test_a_refused_import_leaves_a_deletion_that_is_owed(
+    broker: Broker, full_disk: Callable[[], None]
+) -> None:
+    await NodeAdmin(broker).import_definitions(DOCUMENT)
+    vhost = broker.node.vhosts["v"]
+    full_disk()
+    vhost.topology.queues["q"].deleted()
+    owed = dict(broker.node.unwritten.deletes)
+    assert len(owed) == 2  # the queue and its binding
+
+    with pytest.raises(StoreError):
+        await NodeAdmin(broker).import_definitions(DOCUMENT)
+
+    assert broker.node.unwritten.deletes == owed
+
+
 def lasting(found: dict[str, Any]) -> dict[str, Any]:
     """Return it without addresses and in an order of its own."""
     lists = {key: value for key, value in found.items() if isinstance(value, list)}
