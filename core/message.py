@@ -25,6 +25,8 @@ ORIGIN: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
 
+LOST: Final[Message] = (b"", b"", b"")  # in place of a content that is damaged; no origin is empty
+
 
 def origin_of(exchange: bytes, routing_key: bytes) -> bytes:
     """Return the ``origin`` of a message from its two parts, each at most 255 bytes."""

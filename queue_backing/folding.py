@@ -2,7 +2,7 @@
 
 A fold goes by seq over the ready messages, part by part, delta read in windows, and over the unacked
 ones beside them. Contents are fetched in chunks. What is not in RAM ends the walk with a marker, which
-the step gets as None; the caller goes on from there when it has been read.
+the step gets as None; the caller goes on from there when it has been read. What is damaged is left out.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.core.message import LOST
 from leveret.queue_backing.backing_queue import Accumulator
 from leveret.queue_backing.delta import BLANK, window_end
 from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
@@ -37,7 +38,7 @@ def ackfold(
     """Fold over unacked messages in the order of ``seqs``; unknown ones are passed over."""
     rpa, dpa = queue.rpa, queue.dpa
     entries = [rpa.get(seq) or dpa[seq] for seq in seqs if seq in rpa or seq in dpa]
-    entries = with_messages(entries, fetch_contents(queue, entries))
+    entries = _with_found(queue, entries)
     absent = [entry for entry in entries if entry[MESSAGE] is None]
     if absent:
         queue.waiting = True
@@ -82,7 +83,7 @@ def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entr
     """Yield the entries with their contents; one without is the last, and has been asked for."""
     while chunk := list(islice(entries, _CHUNK)):
         end = chunk.pop() if chunk[-1][MSG_NO] == _NO_ROW else None
-        full = with_messages(chunk, fetch_contents(queue, chunk))
+        full = _with_found(queue, chunk)
         yield from full
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
@@ -90,6 +91,11 @@ def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entr
             return
         if end is not None:
             yield end
+
+
+def _with_found(queue: QueueState, entries: list[Entry]) -> list[Entry]:
+    found = with_messages(entries, fetch_contents(queue, entries))
+    return [entry for entry in found if entry[MESSAGE] is not LOST]
 
 
 def _ready(queue: QueueState, from_seq: int) -> Iterator[Entry]:

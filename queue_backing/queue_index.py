@@ -95,7 +95,10 @@ class QueueIndex(Protocol):
         """
 
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
-        """Return the contents in order, None for each that must be read first."""
+        """Return the contents in order, None for each that must be read first.
+
+        A content that is damaged is ``core.message.LOST``, and will be: the queue acks its entry.
+        """
 
     def prefetch(self, entries: list[Entry]) -> None:
         """Read contents that will be fetched soon; those in RAM or on the way are passed over.

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.core.message import LOST
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.merge import merge
 from leveret.queue_backing.paging import page_out, to_delta
@@ -67,7 +68,10 @@ def requeue(queue: QueueState, seqs: list[int]) -> int:
 def _into_q4(queue: QueueState, back: list[Entry]) -> None:
     missing = [entry for entry in back if entry[MESSAGE] is None]
     if missing:
-        back = with_messages(back, fetch_contents(queue, back))
+        found = fetch_contents(queue, back)
+        if LOST in found:  # that it is damaged matters to who takes it
+            found = [None if each is LOST else each for each in found]
+        back = with_messages(back, found)
         absent = [entry for entry in back if entry[MESSAGE] is None]
         if absent:
             queue.absent += len(absent)

@@ -2,7 +2,8 @@
 
 The head is Q4, and Q3 when Q4 is empty. A part is taken from in *chunks*, sized so that a batch keeps
 to its bytes; what is too much goes back. Messages of Q3 are fetched from the store as they are taken;
-the first that is not in RAM ends the batch, which then says ``pending``, and is read meanwhile.
+the first that is not in RAM ends the batch, which then says ``pending``, and is read meanwhile. What
+turns out to be damaged is passed over and forgotten: asked for again it would be damaged again.
 
 A message leaves Q3 for the consumer, never for Q4. RabbitMQ takes the head and puts it back when a
 predicate refuses it (``in_r``); here the predicate sees it in its place, so nothing is put back.
@@ -14,6 +15,7 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.message import LOST
 from leveret.queue_backing.backing_queue import Dropped, Fetched
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.loading import deltas_to_betas, q3_was_taken_from
@@ -48,7 +50,9 @@ class _Batch:
 def fetch(queue: QueueState, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
     """Take messages with their contents."""
     batch = _Batch(bytes_max, ack_required, with_contents=True)
-    _take(queue, batch, limit)
+    while _take(queue, batch, limit - len(batch.seqs)):
+        if not queue.count or len(batch.seqs) == limit:
+            break  # else some were damaged
     return _fetched(queue, batch)
 
 
@@ -122,14 +126,15 @@ def _take(queue: QueueState, batch: _Batch, limit: int) -> bool:
         is_q4 = bool(queue.q4)
         part = queue.q4 if is_q4 else queue.q3
         chunk = _cut(queue, part, left, batch)
-        wanted = len(chunk)
+        if not chunk:
+            return False
+        left -= len(chunk)
         if batch.with_contents:
             _resolve(queue, part, chunk, batch, is_q4)
         if chunk:
             _hand_out(queue, chunk, batch, is_q4)
-        if not chunk or len(chunk) < wanted:
+        if batch.pending:
             return False
-        left -= wanted
     return True
 
 
@@ -161,11 +166,29 @@ def _resolve(
             batch.pending = True
             part.extendleft(reversed(chunk[there:]))
             del chunk[there:], messages[there:]
+        if LOST in messages:
+            messages = _without_lost(queue, chunk, messages, is_q4)
     batch.messages += messages
 
 
+def _without_lost(
+    queue: QueueState, chunk: list[Entry], messages: list[Any], is_q4: bool
+) -> list[Any]:
+    """Forget the entries of a chunk whose contents are damaged; return the other contents."""
+    gone = [entry for entry, each in zip(chunk, messages, strict=True) if each is LOST]
+    chunk[:] = [entry for entry, each in zip(chunk, messages, strict=True) if each is not LOST]
+    queue.count -= len(gone)
+    queue.ready_bytes -= sum(map(size_of, gone))
+    if is_q4:
+        queue.absent -= len(gone)
+    queue.forget(gone)
+    if not is_q4 and not chunk:
+        q3_was_taken_from(queue)
+    return [each for each in messages if each is not LOST]
+
+
 def fetch_contents(queue: QueueState, entries: list[Entry]) -> list[Message | None]:
-    """Return the contents of entries, None for those to be read first."""
+    """Return the contents of entries, None for those to be read first, ``LOST`` for damaged ones."""
     missing = [entry for entry in entries if entry[MESSAGE] is None]
     if not missing:
         return list(map(message_of, entries))

@@ -6,7 +6,7 @@ checks what a queue may do, so that a leak or a double write fails where it happ
 
 from __future__ import annotations
 
-from leveret.core.message import Message
+from leveret.core.message import LOST, Message
 from leveret.queue_backing.queue_index import Bounds, Terms
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
@@ -48,6 +48,7 @@ class FakeIndex:
         self.rows_resident: set[int] = set()  # lows of ranges
         self.rows_asked: set[int] = set()
         self.owes_resume = False
+        self.damaged: set[int] = set()  # msg_nos that cannot be read any more
 
     # What the test does.
 
@@ -166,6 +167,8 @@ class FakeIndex:
             assert len(message[2]) == entry[SIZE]
             if self.is_late and entry[MSG_NO] not in self.resident:
                 found.append(None)
+            elif entry[MSG_NO] in self.damaged:
+                found.append(LOST)
             else:
                 found.append(message)
                 self.reads += 1
