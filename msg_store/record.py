@@ -130,20 +130,31 @@ def encode_run(
     return lengths
 
 
-def total_len_at(data: bytes, offset: int = 0) -> int:
-    """Return the length that the record header at ``offset`` gives, checked as far as it can be.
+def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
+    """Return number and length that the record header at ``offset`` gives.
+
+    They are checked as far as they can be without the rest of the record.
 
     Raises:
         Corrupt: no record header stands there; where nothing was written, neither.
     """
     if offset < 0 or len(data) - offset < HEADER_BYTES:
         raise Corrupt("the file ends inside a record header")
-    _, total_len, _, _, meta_len, body_len, flags, magic = _HEADER.unpack_from(data, offset)
+    _, total_len, msg_no, _, meta_len, body_len, flags, magic = _HEADER.unpack_from(data, offset)
     if magic != MAGIC:
         raise Corrupt(f"magic of a record is {magic:#06x}, not {MAGIC:#06x}")
     if total_len != HEADER_BYTES + meta_len + body_len or flags & ~_FLAGS:
         raise Corrupt(f"record of {total_len} bytes with meta {meta_len}, body {body_len}")
-    return int(total_len)
+    return msg_no, total_len
+
+
+def total_len_at(data: bytes, offset: int = 0) -> int:
+    """Return the length that the record header at ``offset`` gives.
+
+    Raises:
+        Corrupt: as ``header_at``.
+    """
+    return header_at(data, offset)[1]
 
 
 def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Record:
