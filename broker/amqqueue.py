@@ -232,7 +232,7 @@ class AmqQueue(Dispatch):
             return NOREPLY
         fetched: Fetched = self._run("fetch", 1, 1, not get.no_ack)
         if not fetched.messages:
-            return None
+            return NOREPLY if fetched.pending else None
         self._ready -= 1
         seq = None
         if not get.no_ack:

@@ -9,7 +9,7 @@ consumer is in its ring, a ``Continue`` is under way, or the backing queue owes 
 
 Where many messages are put back at once, that is done in slices, the youngest first, so that each
 slice goes to the front of the queue; nothing is delivered until all are back, and calls that must see
-all of them wait (``_held``), as a get does for the rest of what has expired.
+all of them wait (``_held``), as a get does for the rest of what has expired and for what must be read first.
 
 Messages that expire when nobody is ready to take them (TTL 0) are all offered at once, whatever the
 budget of a turn, since the rest of them would not be there for the next turn.
@@ -264,7 +264,13 @@ class Dispatch(GenServer):
                 return
             self.runtime.reply(frm, answer)
 
-    def _go_on(self, _: Resident | None = None) -> None:
+    def _resident(self, _: Resident) -> None:
+        """What had to be read is there."""
+        if self._held:
+            self._answer_held()
+        self._go_on()
+
+    def _go_on(self) -> None:
         """Do what became possible: drop what has expired at the head, deal out the rest."""
         if self._is_deleted or not self._ready:
             return
@@ -296,9 +302,10 @@ class Dispatch(GenServer):
         else:
             fetched = self._run("fetch", room, DELIVERY_BATCH_BYTES, ack_required)
         count = len(fetched.messages)
-        self._ready -= count
-        seqs = fetched.seqs if ack_required else None
-        self._send(consumers.deal(count), fetched.messages, seqs, fetched.redelivered)
+        if count:
+            self._ready -= count
+            seqs = fetched.seqs if ack_required else None
+            self._send(consumers.deal(count), fetched.messages, seqs, fetched.redelivered)
         return count, fetched.pending
 
     def _send(
@@ -408,7 +415,7 @@ class Dispatch(GenServer):
         mail.Requeue: _requeue,
         mail.Resume: _resume,
         Continue: _continued,
-        Resident: _go_on,
+        Resident: _resident,
         Confirmed: _drain_confirmed,
     }
 

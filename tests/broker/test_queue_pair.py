@@ -441,18 +441,20 @@ def test_a_transient_queue_confirms_persistent_messages_at_once() -> None:
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(1, 1)]]
 
 
-def test_a_fetch_that_must_read_goes_on_when_the_mail_comes() -> None:
+def test_a_get_and_a_delivery_that_must_read_go_on_when_the_mail_comes() -> None:
     rig, queue = late_rig()
-    channel = rig.channel()
-    channel.publish(b"0", b"1")
+    channel, getter = rig.channel(), rig.channel()
+    channel.publish(b"0", b"1", b"2")
     queue.is_resident = False
 
+    getter.start_asking(mail.Get(getter.ref, no_ack=True))
     channel.consume(b"c")
-    assert channel.bodies() == []
+    assert channel.take(mail.Deliver) == getter.box == []
 
     queue.is_resident = True
     rig.runtime.send(rig.queue, Resident())
-    assert channel.bodies() == [b"0", b"1"]
+    assert channel.bodies() == [b"1", b"2"]
+    assert [message[2] for _, message, *_ in getter.box] == [b"0"]
 
 
 def test_the_backing_actor_takes_housekeeping_as_mail() -> None:
