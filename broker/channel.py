@@ -1,8 +1,9 @@
 """The channel actor: methods in order, publishes, deliveries, confirms, and how it ends.
 
-The reader hands a channel its runs (a list, for each read of the socket), queues send it what ``broker/mail.py`` lists. A channel
-is strictly sequential towards its client: while a method waits for somebody (a script runs), the runs
-behind it are held, and the connection stops reading if there are any. Deliveries and confirms go on.
+The reader hands a channel its runs (a list, for each read of the socket), queues send it what
+``broker/mail.py`` lists. A channel is strictly sequential towards its client: while a method waits for
+somebody (a script runs), or a turn has done enough, the runs behind it are held, and the connection
+stops reading if there are any. Deliveries and confirms go on.
 
 Life: *running*, then either *closing* (a soft error or the client's channel.close: consumers are gone
 and unacked messages back in their queues before channel.close or close-ok is written), or *failed* (a

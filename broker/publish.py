@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from leveret.broker.channel import Channel
     from leveret.broker.queue_registry import QueueEntry
 
-# basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
 # basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
 _ANSWER = struct.Struct(">BHIHHQBB")
+# basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
 _RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 
 # Work, in units of about 0.1 us; a copy (one message for one queue) is one unit.
