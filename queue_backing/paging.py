@@ -38,6 +38,8 @@ from leveret.queue_backing.status import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
 
@@ -184,12 +186,7 @@ def alphas_to_betas(queue: QueueState, quota: int, target: float) -> tuple[int, 
 
 def _push_q1(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
     count = min(quota, excess(queue.ram_count, target), len(queue.q1))
-    take = queue.q1.popleft
-    batch = [take() for _ in range(count)]
-    done = page_out(queue, batch)
-    if done < count:
-        queue.q1.extendleft(reversed(batch[done:]))
-        del batch[done:]
+    batch = _paged_out(queue, count, queue.q1.popleft, queue.q1.extendleft)
     _count_trimmed(queue, batch)
     if queue.delta is BLANK:
         if queue.q3 is NOTHING:
@@ -199,20 +196,15 @@ def _push_q1(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
         if queue.q2 is NOTHING:
             queue.q2 = deque()
         queue.q2.extend(trimmed(batch))
-    return quota - done, done < count
+    return quota - len(batch), len(batch) < count
 
 
 def _push_q4(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
     count = min(quota, excess(queue.ram_count, target), len(queue.q4))
-    take = queue.q4.pop
-    batch = [take() for _ in range(count)]
-    done = page_out(queue, batch)
-    if done < count:
-        queue.q4.extend(reversed(batch[done:]))
-        del batch[done:]
+    batch = _paged_out(queue, count, queue.q4.pop, queue.q4.extend)
     if queue.absent:
         present = [entry for entry in batch if entry[MESSAGE] is not None]
-        queue.absent -= done - len(present)
+        queue.absent -= len(batch) - len(present)
         _count_trimmed(queue, present)
     else:
         _count_trimmed(queue, batch)
@@ -220,7 +212,22 @@ def _push_q4(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
         queue.q3 = deque()
     queue.q3.extendleft(trimmed(batch))
     queue.read_ahead_mark = -1
-    return quota - done, done < count
+    return quota - len(batch), len(batch) < count
+
+
+def _paged_out(
+    queue: QueueState,
+    count: int,
+    take: Callable[[], Entry],
+    put_back: Callable[[Iterable[Entry]], None],
+) -> list[Entry]:
+    """Take ``count`` alphas off an end and page them out; what the store has no credit for goes back."""
+    batch = [take() for _ in range(count)]
+    done = page_out(queue, batch)
+    if done < count:
+        put_back(reversed(batch[done:]))
+        del batch[done:]
+    return batch
 
 
 def _push_absent(queue: QueueState) -> None:

@@ -56,7 +56,7 @@ MUTANTS = {
         "requeue.py", "queue.absent += len(absent)", "queue.absent += 0"
     ),
     "what the store did not take is lost": Mutant(
-        "paging.py", "queue.q1.extendleft(reversed(batch[done:]))", "pass"
+        "paging.py", "put_back(reversed(batch[done:]))", "pass"
     ),
     "what is not there is handed out": Mutant(
         "taking.py", "part.extendleft(reversed(chunk[there:]))", "pass"
