@@ -20,7 +20,9 @@ from leveret.broker.connection_protocol import ConnectionProtocol
 from leveret.broker.node import LISTENER, Node
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
+from leveret.core.errors import StoreError
 from leveret.metadata.memory import MemoryStore
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
@@ -213,6 +215,18 @@ class Door(OtpActor):
         self.rig.readers.append(self.runtime.call_inline(node.reader_sup, request)[1])
 
 
+class FullDisk(MemoryStore):
+    """Metadata that cannot be written while ``is_full``."""
+
+    is_full = False
+
+    def write(self, puts: Any, deletes: Any, then: Any) -> None:
+        if self.is_full:
+            self._deliver(lambda: then(StoreError("no space left on device")))
+        else:
+            super().write(puts, deletes, then)
+
+
 class Rig:
     """A running broker."""
 
@@ -263,3 +277,15 @@ class Rig:
     @property
     def queues(self) -> dict[str, Any]:
         return self.node.vhosts["/"].topology.queues
+
+
+def durable(name: str, **more: Any) -> m.QueueDeclare:
+    return m.QueueDeclare(name, durable=True, **more)
+
+
+def stored(store: MemoryStore) -> set[str]:
+    """What would be there after a restart."""
+    contents = store.load()
+    found = {f"queue {row.name}" for row in contents.table(QueueRow)}
+    found |= {f"exchange {row.name}" for row in contents.table(ExchangeRow)}
+    return found | {f"{row.source}->{row.destination}" for row in contents.table(BindingRow)}

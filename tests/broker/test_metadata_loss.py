@@ -6,24 +6,9 @@ from typing import Any
 
 import pytest
 
-from broker_rig import Client, Rig
+from broker_rig import Client, FullDisk, Rig, durable, stored
 from leveret.amqp import methods as m
 from leveret.broker import metadata_server
-from leveret.core.errors import StoreError
-from leveret.metadata.memory import MemoryStore
-from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
-
-
-class FullDisk(MemoryStore):
-    """Metadata that cannot be written while ``is_full``."""
-
-    is_full = False
-
-    def write(self, puts: Any, deletes: Any, then: Any) -> None:
-        if self.is_full:
-            self._deliver(lambda: then(StoreError("no space left on device")))
-        else:
-            super().write(puts, deletes, then)
 
 
 @pytest.fixture
@@ -35,18 +20,6 @@ def store(rig: Rig) -> FullDisk:
 @pytest.fixture
 def client(rig: Rig, store: FullDisk) -> Client:
     return rig.session(channels=2)
-
-
-def stored(store: FullDisk) -> set[str]:
-    """What would be there after a restart."""
-    contents = store.load()
-    found = {f"queue {row.name}" for row in contents.table(QueueRow)}
-    found |= {f"exchange {row.name}" for row in contents.table(ExchangeRow)}
-    return found | {f"{row.source}->{row.destination}" for row in contents.table(BindingRow)}
-
-
-def durable(name: str, **more: Any) -> m.QueueDeclare:
-    return m.QueueDeclare(name, durable=True, **more)
 
 
 def server(rig: Rig) -> Any:

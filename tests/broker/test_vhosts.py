@@ -6,30 +6,15 @@ from typing import Any
 
 import pytest
 
-from broker_rig import Client, Rig
+from broker_rig import Client, FullDisk, Rig, durable, stored
 from leveret.amqp import methods as m
 from leveret.broker import metadata_server
 from leveret.broker.queue_sup import RESTARTS_MAX
-from leveret.core.errors import StoreError
-from leveret.metadata.memory import MemoryStore
-from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 
 
 @pytest.fixture
 def client(rig: Rig) -> Client:
     return rig.session(channels=2)
-
-
-def stored(rig: Rig) -> set[str]:
-    """What would be there after a restart."""
-    contents = rig.store.load()
-    found = {f"queue {row.name}" for row in contents.table(QueueRow)}
-    found |= {f"exchange {row.name}" for row in contents.table(ExchangeRow)}
-    return found | {f"{row.source}->{row.destination}" for row in contents.table(BindingRow)}
-
-
-def durable(name: str, **more: Any) -> m.QueueDeclare:
-    return m.QueueDeclare(name, durable=True, **more)
 
 
 def test_only_what_lasts_is_written_down(rig: Rig, client: Client) -> None:
@@ -43,7 +28,7 @@ def test_only_what_lasts_is_written_down(rig: Rig, client: Client) -> None:
             client.ask(1, m.QueueBind(destination, source, "k"))
     client.ask(1, m.ExchangeBind("lasting", "amq.fanout", ""))
 
-    assert stored(rig) == {
+    assert stored(rig.store) == {
         "exchange lasting",
         "queue q",
         "lasting->q",
@@ -58,10 +43,10 @@ def test_a_queue_takes_its_bindings_and_auto_delete_exchanges_along(
     client.ask(1, durable("q"))
     client.ask(1, m.QueueBind("q", "auto", ""))
     client.ask(1, m.QueueBind("q", "amq.direct", "k"))
-    assert len(stored(rig)) == 4
+    assert len(stored(rig.store)) == 4
     client.ask(1, m.QueueDelete("q"))
 
-    assert stored(rig) == set()
+    assert stored(rig.store) == set()
 
 
 @pytest.mark.parametrize(
@@ -98,19 +83,7 @@ def test_a_declare_outlives_the_death_of_the_stores_actor(rig: Rig, client: Clie
     rig.jump(1)
 
     assert client.take() == [m.QueueDeclareOk("q", 0, 0)]
-    assert stored(rig) == {"queue q"}
-
-
-class FullDisk(MemoryStore):
-    """Metadata that cannot be written any more."""
-
-    is_full = False
-
-    def write(self, puts: Any, deletes: Any, then: Any) -> None:
-        if self.is_full:
-            self._deliver(lambda: then(StoreError("no space left on device")))
-        else:
-            super().write(puts, deletes, then)
+    assert stored(rig.store) == {"queue q"}
 
 
 def test_what_cannot_be_written_closes_the_connection_with_541(
@@ -245,4 +218,4 @@ def test_a_declaration_whose_client_is_gone_before_the_commit_holds_nobody_up(
         rig.settle()
 
     assert other.take() == [m.QueueDeclareOk("q", 0, 0)]
-    assert stored(rig) == {"queue q"}
+    assert stored(rig.store) == {"queue q"}
