@@ -7,6 +7,7 @@ of the Leveret that is started. ``--seed`` repeats the random choices of an earl
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -53,6 +54,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "slow" in item.keywords:
                 item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there before the first test, which is much, out of what a collection walks over.
+
+    Tests of what stays alive collect and count often, and ask for differences only.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
