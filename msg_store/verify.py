@@ -22,11 +22,10 @@ class Segment:
     def __init__(self, folder: StoreFolder, file_no: int) -> None:
         self._file: File = folder.files.open_read(folder.rdq_path(file_no))
         self._seed = seed_of(folder.uuid)
-        self.size_bytes = self._file.size_bytes()
         self.header: FileHeader | None = None
         self.damage = ""
         try:
-            header = decode_header(self._file.pread(HEADER_BYTES, 0), RDQ_MAGIC)
+            header = decode_header(self._first_bytes(), RDQ_MAGIC)
             if header.uuid != folder.uuid:
                 raise Corrupt(f"segment of another store, {header.uuid.hex()}")
             self.header = header
@@ -34,6 +33,14 @@ class Segment:
             self.damage = str(error)
         kinds = _KINDS if self.header is None else (self.header.crc_kind,)
         self._extends: list[Extend] = [extender(kind) for kind in kinds]
+        self.size_bytes = self._file.size_bytes()
+
+    def _first_bytes(self) -> bytes:
+        try:
+            return self._file.pread(HEADER_BYTES, 0)
+        except OSError:
+            self.close()
+            raise
 
     @property
     def is_foreign(self) -> bool:
@@ -50,7 +57,14 @@ class Segment:
         Raises:
             Corrupt: it does not.
         """
-        data = self._file.pread(length, offset)
+        return self.decode(self._file.pread(length, offset), length)
+
+    def decode(self, data: bytes, length: int) -> Record:
+        """Read the record that should fill these bytes of the segment.
+
+        Raises:
+            Corrupt: it does not.
+        """
         if total_len_at(data) != length:
             raise Corrupt(f"a record of {total_len_at(data)} bytes where one of {length} should be")
         for extend in self._extends[:-1]:
@@ -91,11 +105,15 @@ class Segment:
             offset += max(1, len(data) - HEADER_BYTES)
         return self.size_bytes
 
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._file.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.close()
 
 
 def check(folder: StoreFolder, locations: dict[int, Location]) -> dict[int, str]:

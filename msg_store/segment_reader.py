@@ -1,0 +1,186 @@
+"""Reading messages out of segments: what blocks, for one thread.
+
+A batch is sorted by place, so that neighbours are read with one system call, and everything is
+checked: the record's checksum, and that it is the message that was asked for. What cannot be read is
+not an error of the batch but a *failure* of that message, with the reason in words; whoever asked
+looks up its place again, for the collector may have moved it and removed the segment.
+
+Descriptors are kept, the least recently used one is closed when there are too many. A segment that
+was removed stays readable as long as it is open, so ``forget`` must be told, or its space stays in
+use.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from leveret.core.message import Message, origin_of
+from leveret.msg_store.errors import Corrupt
+from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.record import Record, unpack_meta
+from leveret.msg_store.verify import Segment
+
+log = logging.getLogger(__name__)
+
+DESCRIPTORS_MAX: Final = 64
+JOIN_BYTES_MAX: Final = 1024 * 1024  # of one read of several records
+GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
+# The machine's fault, not the file's: the same read may succeed in a while.
+PASSING: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
+)
+
+Want: TypeAlias = tuple[int, Location]  # msg_no, where
+
+
+class Outcome(NamedTuple):
+    """What came of a batch; every message asked for is in one of the three.
+
+    Attributes:
+        messages: by number.
+        failures: why a message could not be read, by number.
+        put_off: numbers to ask for again in a while.
+    """
+
+    messages: dict[int, Message]
+    failures: dict[int, str]
+    put_off: list[int]
+
+
+class SegmentReader:
+    """Reads the segments of a store.
+
+    Args:
+        folder: the store's.
+        descriptors_max: how many segments stay open.
+    """
+
+    def __init__(self, folder: StoreFolder, descriptors_max: int = DESCRIPTORS_MAX) -> None:
+        self._folder = folder
+        self._descriptors_max = descriptors_max
+        self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._last_meta: bytes | None = None
+        self._last_origin = self._last_head = b""
+
+    def read(self, wants: Iterable[Want]) -> Outcome:
+        """Read messages, in whatever order is best."""
+        outcome = Outcome({}, {}, [])
+        by_file: dict[int, list[Want]] = {}
+        for want in wants:
+            by_file.setdefault(want[1][0], []).append(want)
+        for file_no, some in by_file.items():
+            some.sort(key=_offset_of)
+            self._read_file(file_no, some, outcome)
+        return outcome
+
+    def _read_file(self, file_no: int, wants: list[Want], outcome: Outcome) -> None:
+        for run in _runs(wants):
+            try:
+                self._read_run(self._segment(file_no), run, outcome)
+            except OSError as error:
+                if error.errno in PASSING:
+                    self.close()  # for descriptors it may be ours that are too many
+                    outcome.put_off.extend(msg_no for msg_no, _ in run)
+                else:
+                    why = f"segment {file_no:08x}: {error.strerror or error}"
+                    outcome.failures.update(dict.fromkeys([msg_no for msg_no, _ in run], why))
+
+    def _read_run(self, segment: Segment, run: Sequence[Want], outcome: Outcome) -> None:
+        first, last = run[0][1], run[-1][1]
+        start = first[1]
+        data = segment.bytes_at(start, last[1] + last[2] - start)
+        for msg_no, (file_no, offset, length, _) in run:
+            try:
+                record = segment.decode(data[offset - start : offset - start + length], length)
+                if record.msg_no != msg_no:
+                    raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
+                outcome.messages[msg_no] = self._message(record)
+            except Corrupt as error:
+                outcome.failures[msg_no] = f"{error}, segment {file_no:08x}, offset {offset}"
+
+    def _message(self, record: Record) -> Message:
+        """Return the message; those of one publisher share origin and head, as when they came."""
+        if record.meta != self._last_meta:
+            meta = unpack_meta(record.meta)
+            key = meta.routing_keys[0] if meta.routing_keys else b""
+            origin = origin_of(meta.exchange, key)
+            self._last_origin = origin if origin != self._last_origin else self._last_origin
+            self._last_head, self._last_meta = meta.head, record.meta
+        return (self._last_origin, self._last_head, record.body)
+
+    # Descriptors.
+
+    def _segment(self, file_no: int) -> Segment:
+        segment = self._open.get(file_no)
+        if segment is not None:
+            self._open.move_to_end(file_no)
+            return segment
+        segment = Segment(self._folder, file_no)
+        self._open[file_no] = segment
+        if len(self._open) > self._descriptors_max:
+            self._open.popitem(last=False)[1].close()
+        return segment
+
+    def forget(self, file_no: int) -> None:
+        """Close a segment, because it was removed or because its bytes were doubtful."""
+        segment = self._open.pop(file_no, None)
+        if segment is not None:
+            segment.close()
+
+    def close(self) -> None:
+        """Close all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    # Damage.
+
+    def set_aside(self, location: Location) -> str | None:
+        """Keep the bytes of a damaged record in quarantine.
+
+        Returns:
+            The name they have there; None when there is nothing to keep, or no room for it.
+        """
+        file_no, offset, length, _ = location
+        self.forget(file_no)
+        try:
+            data = self._segment(file_no).bytes_at(offset, length)
+            if not data:
+                return None
+            return self._folder.set_aside(self._folder.rdq_path(file_no), data, offset)
+        except FileNotFoundError:
+            return None  # the whole segment is missing
+        except OSError as error:
+            log.error(
+                "damaged record not set aside segment=%08x offset=%d error=%s",
+                file_no,
+                offset,
+                error,
+            )
+            return None
+
+
+def _offset_of(want: Want) -> int:
+    return want[1][1]
+
+
+def _runs(wants: list[Want]) -> Iterable[list[Want]]:
+    """Yield what lies close enough together to be read at once; given and left in order."""
+    run: list[Want] = []
+    start = end = 0
+    for want in wants:
+        _, offset, length, _ = want[1]
+        is_near = offset - end <= GAP_BYTES_MAX and offset + length - start <= JOIN_BYTES_MAX
+        if run and not is_near:
+            yield run
+            run = []
+        if not run:
+            start = offset
+        run.append(want)
+        end = offset + length
+    if run:
+        yield run
