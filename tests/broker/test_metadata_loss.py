@@ -48,14 +48,18 @@ def test_a_declaration_that_its_client_did_not_live_to_see_written_leaves_nothin
     assert rig.runtime.actor_count == actors - 4 + 3
 
 
-def test_a_deletion_that_the_disk_refuses_is_written_when_it_takes_it(
-    rig: Rig, client: Client, store: FullDisk, caplog: pytest.LogCaptureFixture
-) -> None:
+def lose_last_consumer_on_a_full_disk(client: Client, store: FullDisk) -> None:
     client.ask(1, durable("q", auto_delete=True))
     client.ask(1, m.QueueBind("q", "amq.direct", "k"))
     client.ask(1, m.BasicConsume("q", "c"))
     store.is_full = True
     client.ask(1, m.BasicCancel("c"))
+
+
+def test_a_deletion_that_the_disk_refuses_is_written_when_it_takes_it(
+    rig: Rig, client: Client, store: FullDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose_last_consumer_on_a_full_disk(client, store)
     rig.jump(60)
     assert stored(store) == {"queue q", "amq.direct->q"}
     assert "no space left on device" in caplog.text
@@ -69,11 +73,7 @@ def test_a_deletion_that_the_disk_refuses_is_written_when_it_takes_it(
 def test_a_queue_declared_again_outlives_the_deletion_of_the_one_before(
     rig: Rig, client: Client, store: FullDisk
 ) -> None:
-    client.ask(1, durable("q", auto_delete=True))
-    client.ask(1, m.QueueBind("q", "amq.direct", "k"))
-    client.ask(1, m.BasicConsume("q", "c"))
-    store.is_full = True
-    client.ask(1, m.BasicCancel("c"))
+    lose_last_consumer_on_a_full_disk(client, store)
     store.is_full = False
     client.ask(1, durable("q", auto_delete=True))
     rig.jump(60)
