@@ -1,0 +1,358 @@
+"""The index in LMDB: rows of queues and places of messages as of the last checkpoint.
+
+::
+
+    table   key, big endian            value, little endian
+    qidx    queue_no:u32 seq:u64       msg_no:u64 body_size:u32 expiry_ms:u64 flags:u8
+    loc     msg_no:u64                 file:u32 offset:u32 total_len:u32 body_size:u32 log_count:u32
+    files   file_no:u32                valid_bytes:u64 size_bytes:u64
+    queues  queue_no:u32               next_seq:u64 next_deliver:u64 messages:u64 size_bytes:u64 clean:u8
+    meta    text                       ``version``, ``uuid``, ``checkpoint``; with a crc32 in front
+
+One thread writes, with a sync at the end of each transaction; any thread reads, a short transaction
+per call, so that no page stays pinned. Keys grow, so pages fill up one after the other. The file
+has the length of its map, mostly a hole: reading behind the end of a mapped file would kill the
+process, so a file that was cut off must be told from a good one before.
+
+LMDB has no checksums. What it finds impossible, and values that cannot be, are ``IndexDamaged``;
+whoever meets it condemns the index (a file beside it), and the next start rebuilds it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import lmdb
+
+from leveret.core.files import DISK_FULL
+from leveret.msg_store.index_rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexDamaged,
+    IndexFull,
+    IndexRow,
+    Location,
+    QueueTerms,
+)
+
+VERSION: Final = 1
+MAP_BYTES: Final = 1 << 28  # to begin with; doubled when full
+READERS_MAX: Final = 126
+
+_QIDX_KEY: Final = struct.Struct(">IQ")
+_QIDX: Final = struct.Struct("<QIQB")
+_LOC_KEY: Final = struct.Struct(">Q")
+_LOC: Final = struct.Struct("<IIIII")
+_NO_KEY: Final = struct.Struct(">I")
+_FILE: Final = struct.Struct("<QQ")
+_QUEUE: Final = struct.Struct("<QQQQB")
+_CHECKPOINT: Final = struct.Struct("<QQIIB")
+_CRC: Final = struct.Struct("<I")
+_SEQ_END: Final = 1 << 64
+
+_T = TypeVar("_T")
+
+
+class LmdbIndex:
+    """``index_rows.Index`` over an LMDB environment.
+
+    Args:
+        path: its folder; made if it is not there.
+        uuid: the store's 16 bytes; an index of another store is refused.
+        map_bytes: how large it may become before it must grow.
+
+    Raises:
+        IndexDamaged: it is there and not what it was.
+    """
+
+    def __init__(self, path: Path, uuid: bytes, map_bytes: int = MAP_BYTES) -> None:
+        self._path = path
+        self._data = path / "data.mdb"
+        self._lock = threading.Lock()  # readers, and whoever changes the map
+        self._env = _opened(path, max(map_bytes, _size_of(self._data)))
+        try:
+            with _damage():
+                self._check_length()
+                tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
+                opened = [self._env.open_db(name) for name in tables]
+                self._qidx, self._loc, self._files, self._queues, self._meta = opened
+                self._env.reader_check()  # slots of processes that were killed
+                self._check(uuid)
+        except BaseException:
+            self._env.close()
+            raise
+
+    def _check_length(self) -> None:
+        info, page_bytes = self._env.info(), self._env.stat()["psize"]
+        size_bytes, used_bytes = _size_of(self._data), (info["last_pgno"] + 1) * page_bytes
+        if size_bytes < used_bytes and info["last_txnid"] > 0:
+            raise IndexDamaged(f"{self._data} has {size_bytes} bytes, {used_bytes} expected")
+        if size_bytes < info["map_size"]:
+            os.truncate(self._data, info["map_size"])
+
+    def _check(self, uuid: bytes) -> None:
+        version, found = self._meta_of(b"version"), self._meta_of(b"uuid")
+        if version is None and found is None and self._is_empty():
+            self._make(uuid)
+        elif version is None or found != uuid:
+            raise IndexDamaged(f"{self._path} is not the index of this store")
+        elif version[0] > VERSION:
+            raise IndexDamaged(f"{self._path} has version {version[0]}, known are up to {VERSION}")
+
+    def _is_empty(self) -> bool:
+        with self._env.begin() as transaction:
+            tables = (self._qidx, self._loc, self._files, self._queues)
+            return not any(transaction.stat(table)["entries"] for table in tables)
+
+    def _make(self, uuid: bytes) -> None:
+        with self._env.begin(write=True, db=self._meta) as transaction:
+            transaction.put(b"version", _sealed(bytes([VERSION])))
+            transaction.put(b"uuid", _sealed(uuid))
+        for folder in (self._path, self._path.parent):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    # Reading.
+
+    def _read(self, table: Any, read: Callable[[Any], _T]) -> _T:
+        with self._lock, _damage(), self._env.begin(db=table, buffers=False) as transaction:
+            return read(transaction)
+
+    def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
+        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
+        if low >= high or limit <= 0:
+            return []
+        start = _QIDX_KEY.pack(queue_no, low)
+        end = _QIDX_KEY.pack(queue_no, high) if high < _SEQ_END else _NO_KEY.pack(queue_no + 1)
+
+        def read(transaction: Any) -> list[IndexRow]:
+            found: list[IndexRow] = []
+            with transaction.cursor() as cursor:
+                if not cursor.set_range(start):
+                    return found
+                for key, value in cursor:
+                    if key >= end:
+                        break
+                    found.append((_QIDX_KEY.unpack(key)[1], *_QIDX.unpack(value)))
+                    if len(found) == limit:
+                        break
+            return found
+
+        return self._read(self._qidx, read)
+
+    def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        """Return the places of those messages that the index has."""
+
+        def read(transaction: Any) -> dict[int, Location]:
+            found = {}
+            for msg_no in msg_nos:
+                value = transaction.get(_LOC_KEY.pack(msg_no))
+                if value is not None:
+                    found[msg_no] = _LOC.unpack(value)
+            return found
+
+        return self._read(self._loc, read)
+
+    def queues(self) -> dict[int, QueueTerms]:
+        """Return all queues."""
+
+        def read(transaction: Any) -> dict[int, QueueTerms]:
+            return {_NO_KEY.unpack(k)[0]: _terms(v) for k, v in transaction.cursor()}
+
+        return self._read(self._queues, read)
+
+    def files(self) -> dict[int, FileRow]:
+        """Return all segments."""
+
+        def read(transaction: Any) -> dict[int, FileRow]:
+            return {
+                _NO_KEY.unpack(k)[0]: FileRow(*_FILE.unpack(v)) for k, v in transaction.cursor()
+            }
+
+        return self._read(self._files, read)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return how far the index goes; None if it is new."""
+        with self._lock, _damage():
+            value = self._meta_of(b"checkpoint")
+            if value is None:
+                return None
+            lsn, first_journal, boot_epoch, next_file_no, is_clean = _CHECKPOINT.unpack(value)
+            return Checkpoint(lsn, first_journal, boot_epoch, next_file_no, bool(is_clean))
+
+    def _meta_of(self, key: bytes) -> bytes | None:
+        with self._env.begin(db=self._meta) as transaction:
+            value: bytes | None = transaction.get(key)
+        return None if value is None else _unsealed(value)
+
+    # Writing.
+
+    def write(self, batch: Batch) -> None:
+        """Write and sync a transaction, in a larger map if need be; one thread at a time."""
+        while True:
+            try:
+                with _damage(), self._env.begin(write=True) as transaction:
+                    self._put(transaction, batch)
+            except lmdb.MapFullError:
+                self._grow()
+            else:
+                return
+
+    def _put(self, transaction: Any, batch: Batch) -> None:
+        delete = transaction.delete
+        for queue_no, seqs in sorted(batch.acked.items()):
+            for seq in sorted(seqs):
+                delete(_QIDX_KEY.pack(queue_no, seq), db=self._qidx)
+        with transaction.cursor(db=self._qidx) as cursor:
+            for queue_no, rows in sorted(batch.rows.items()):
+                cursor.putmulti(_row_items(queue_no, rows.values()))
+        placed = []
+        for msg_no, location in sorted(batch.locations):
+            if location is None:
+                delete(_LOC_KEY.pack(msg_no), db=self._loc)
+            else:
+                placed.append((_LOC_KEY.pack(msg_no), _LOC.pack(*location)))
+        with transaction.cursor(db=self._loc) as cursor:
+            cursor.putmulti(placed)
+        self._put_small(transaction, batch)
+
+    def _put_small(self, transaction: Any, batch: Batch) -> None:
+        for table, layout, items in (
+            (self._files, _FILE, batch.files.items()),
+            (self._queues, _QUEUE, batch.queues.items()),
+        ):
+            for number, fields in items:
+                key = _NO_KEY.pack(number)
+                if fields is None:
+                    transaction.delete(key, db=table)
+                else:
+                    transaction.put(key, layout.pack(*fields), db=table)
+        if batch.checkpoint is not None:
+            value = _sealed(_CHECKPOINT.pack(*batch.checkpoint))
+            transaction.put(b"checkpoint", value, db=self._meta)
+
+    def _grow(self) -> None:
+        with self._lock:  # no transaction may be open in this process
+            map_bytes = self._env.info()["map_size"] * 2
+            try:
+                os.truncate(self._data, map_bytes)
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    raise IndexFull(str(error)) from error
+                raise
+            self._env.set_mapsize(map_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """What is in use of the file."""
+        return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
+
+    def close(self) -> None:
+        """Unmap the file."""
+        with self._lock:
+            self._env.close()
+
+
+class LmdbHome:
+    """``index_rows.IndexHome`` of an LMDB environment in a folder of its own."""
+
+    def __init__(self, path: Path, uuid: bytes, map_bytes: int = MAP_BYTES) -> None:
+        self._path = path
+        self._uuid = uuid
+        self._map_bytes = map_bytes
+
+    def open(self) -> LmdbIndex:
+        """Open it, or make it."""
+        if (self._path / _CONDEMNED).exists():
+            raise IndexDamaged(f"{self._path} was found damaged when it was used")
+        return LmdbIndex(self._path, self._uuid, self._map_bytes)
+
+    def set_aside(self, quarantine: Path, name: str) -> None:
+        """Move the folder to the quarantine."""
+        if self._path.exists():
+            os.replace(self._path, quarantine / name)
+
+    def condemn(self) -> None:
+        """Have the next ``open`` say that it is damaged."""
+        with open(self._path / _CONDEMNED, "wb") as file:
+            os.fsync(file.fileno())
+
+
+_CONDEMNED: Final = "condemned"
+
+
+def _opened(path: Path, map_bytes: int) -> Any:
+    options: dict[str, Any] = {
+        "map_size": map_bytes,
+        "max_dbs": 8,
+        "max_readers": READERS_MAX,
+        "mode": 0o600,
+        "readahead": False,
+    }
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _damage():
+        try:
+            # Bindings that know several LMDBs would write the newest format.
+            return lmdb.open(str(path), lib_version=0, **options)
+        except TypeError:
+            return lmdb.open(str(path), **options)  # they know the 0.9 format only
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Sort LMDB's errors: no room, a disk that fails, and all else, which is damage."""
+    try:
+        yield
+    except lmdb.MapFullError:
+        raise
+    except lmdb.Error as error:
+        code = error.args[0] if error.args else ""
+        if isinstance(error, lmdb.DiskError) or os.strerror(errno.ENOSPC) in str(code):
+            raise IndexFull(str(error)) from error
+        if os.strerror(errno.EIO) in str(code):
+            raise OSError(errno.EIO, str(error)) from error
+        raise IndexDamaged(f"the index of messages is damaged: {error}") from error
+    except struct.error as error:
+        raise IndexDamaged(f"the index of messages is damaged: {error}") from error
+
+
+def _row_items(queue_no: int, rows: Iterable[IndexRow]) -> list[tuple[bytes, bytes]]:
+    key, value = _QIDX_KEY.pack, _QIDX.pack
+    return [
+        (key(queue_no, seq), value(msg_no, size, expiry_ms, flags))
+        for seq, msg_no, size, expiry_ms, flags in rows
+    ]
+
+
+def _terms(value: bytes) -> QueueTerms:
+    next_seq, next_deliver, messages, size_bytes, is_clean = _QUEUE.unpack(value)
+    return QueueTerms(next_seq, next_deliver, messages, size_bytes, bool(is_clean))
+
+
+def _sealed(value: bytes) -> bytes:
+    return _CRC.pack(zlib.crc32(value)) + value
+
+
+def _unsealed(value: bytes) -> bytes:
+    if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != zlib.crc32(value[_CRC.size :]):
+        raise IndexDamaged("a record of the index has a wrong checksum")
+    return value[_CRC.size :]

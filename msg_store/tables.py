@@ -1,0 +1,388 @@
+"""Tables: what the log has made durable and no checkpoint has written yet.
+
+Between the journal, which is written at once and never searched, and the index (LMDB), which is
+searched and written seldom, stands this: rows of queues and places of messages in dicts, in
+*generations*. The **active** one takes what each flush has made durable. A **rotation** freezes it, at a
+point between two flushes, so a generation is exactly the log between two LSNs; the checkpoint writes it
+into the index as one transaction, and it is dropped. Normally one generation is frozen at most; more
+when the disk is slow, and then ``is_behind`` asks publishers to wait.
+
+::
+
+    flush durable --> active --rotate()--> frozen, frozen --one transaction each--> index
+                      newest <------------- what is looked up, in this order ------------
+
+What a generation holds:
+
+* ``rows`` and ``born``: rows published and messages placed in it, nowhere below. Their acks make them
+  vanish, so messages that live shortly never reach the index.
+* ``acked`` and ``changed``: rows and messages from below that are gone, or have another count or place.
+
+The **log count** of a message is the number of its rows in the durable log. The index has it exactly
+as of its checkpoint: one that was too low would lose a message. If a change (an ack, a late row, a
+move) becomes durable and the count is only in the index, the change is *owed*: ``unresolved`` names the
+message, somebody reads it in a thread, and ``resolve`` pays. The loop never reads. No rotation as long
+as anything is owed.
+
+A message that a queue has been promised and has not taken yet is *held* (``pending.References``). It
+keeps its bytes valid though its log count may be 0; then it is an **orphan**, unknown to the index.
+
+All for one thread, the loop's. Frozen generations do not change, and the checkpoint's thread reads them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+from weakref import WeakSet
+
+from leveret.msg_store.file_states import FileStates
+from leveret.msg_store.generation import Generation
+from leveret.msg_store.index_rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.queue_terms import Terms
+from leveret.msg_store.views import View
+
+BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
+
+Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
+Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
+
+
+class Relocation(NamedTuple):
+    """A copy of a message that the collector has made; of use if it still lies in ``source_no``."""
+
+    msg_no: int
+    source_no: int
+    file_no: int
+    offset: int
+    total_len: int
+
+
+class Tables:
+    """The durable state above the index.
+
+    Args:
+        held: places of messages that a queue has been promised; not changed here.
+        files: the segments at the start, all of them sealed.
+        queues: the queues at the start.
+    """
+
+    def __init__(
+        self,
+        held: Mapping[int, Location],
+        files: Mapping[int, FileRow] | None = None,
+        queues: Mapping[int, QueueTerms] | None = None,
+    ) -> None:
+        self.active = Generation(1)
+        self.frozen: list[Generation] = []  # oldest first
+        self.committed = 0  # the number of the last generation that is in the index
+        self.files = FileStates(files or {})
+        self.terms: dict[int, Terms] = {}
+        self._held = held
+        self._orphans: set[int] = set()
+        self._owed: dict[int, list[Change]] = {}
+        self._views: WeakSet[View] = WeakSet()
+        for queue_no, found in (queues or {}).items():
+            self.terms[queue_no] = Terms(*found)
+            if found.is_clean:  # that holds for one start
+                self.terms[queue_no].is_clean = False
+                self.active.dirty_queues.add(queue_no)
+
+    # What a flush has made durable.
+
+    def placed(self, locations: dict[int, Location]) -> None:
+        """Add messages, counted with one row each; the rows follow."""
+        self.active.born.update(locations)
+
+    def filled(self, file_no: int, record_bytes: int, size_bytes: int) -> None:
+        """Note that records of messages were appended to a segment, the newest one."""
+        self.files.fill(file_no, record_bytes, size_bytes)
+        self.active.dirty_files.add(file_no)
+
+    def published(self, queue_no: int, rows: list[IndexRow]) -> None:
+        """Add rows of a queue, ascending, above all it had."""
+        active = self.active
+        known = active.rows.get(queue_no)
+        if known is None:
+            known = active.rows[queue_no] = {}
+        seqs, _, sizes, _, _ = zip(*rows, strict=True)
+        known.update(zip(seqs, rows, strict=True))
+        active.row_count += len(rows)
+        terms = self._touched(queue_no)
+        terms.messages += len(rows)
+        terms.size_bytes += sum(sizes)
+        if seqs[-1] >= terms.next_seq:
+            terms.next_seq = seqs[-1] + 1
+
+    def count_rows(
+        self, msg_nos: Iterable[int], new: Mapping[int, Location], late: Mapping[int, Location]
+    ) -> None:
+        """Count rows, where not every one is of a message of its own.
+
+        Args:
+            msg_nos: of all rows of a flush.
+            new: what ``placed`` got; counted with one already.
+            late: the others' places.
+        """
+        born = self.active.born
+        for msg_no, count in Counter(msg_nos).items():
+            location = new.get(msg_no)
+            if location is not None:
+                born[msg_no] = (*location[:4], count)
+            else:
+                self._change(msg_no, self._adder(msg_no, late[msg_no], count))
+
+    def acked(self, queue_no: int, acked: Acked) -> None:
+        """Remove rows, each of which is there."""
+        active, held = self.active, self._held
+        rows = active.rows.get(queue_no, {})
+        born, take_row = active.born, rows.pop
+        terms = self._touched(queue_no)
+        file_no = freed = size_bytes = vanished = 0
+        for seq, msg_no in acked:
+            row = take_row(seq, None)
+            if row is None:
+                self._ack_below(queue_no, seq, msg_no, terms)
+                continue
+            vanished += 1
+            size_bytes += row[2]
+            location = born.get(msg_no)
+            if location is None:
+                self._change(msg_no, self._subtractor(msg_no))
+                continue
+            if location[4] > 1:
+                born[msg_no] = (*location[:4], location[4] - 1)
+                continue
+            del born[msg_no]
+            if msg_no in held:
+                self._orphans.add(msg_no)
+                continue
+            if location[0] != file_no:
+                self._free(file_no, freed)
+                file_no, freed = location[0], 0
+            freed += location[2]
+        self._free(file_no, freed)
+        active.row_count -= vanished
+        terms.messages -= vanished
+        terms.size_bytes -= size_bytes
+        if not rows:
+            active.rows.pop(queue_no, None)
+
+    def moved(self, moves: Iterable[Relocation], then: Callable[[bool], None]) -> None:
+        """Let messages that still lie in their source lie in the copy.
+
+        Args:
+            moves: the copies, durable; of messages that are not held. (The row of a queue that takes
+                one later would name the place it had before.)
+            then: called for each, now or later, with whether the copy is used.
+        """
+        for move in moves:
+            self._change(move.msg_no, self._mover(move, then))
+
+    def unheld(self, msg_no: int, location: Location) -> None:
+        """Note that nobody is promised a message any more."""
+        if msg_no in self._orphans:
+            self._orphans.discard(msg_no)
+            self._free(location[0], location[2])
+
+    # What is asked.
+
+    def location(self, msg_no: int) -> Location | None:
+        """Return where a message lies; None if it is gone, or the index must be asked."""
+        for generation in (self.active, *reversed(self.frozen)):
+            if msg_no in generation.born:
+                return generation.born[msg_no]
+            if msg_no in generation.changed:
+                location = generation.changed[msg_no]
+                return location if location is not None else self._held.get(msg_no)
+        return self._held.get(msg_no)
+
+    def view(self) -> View:
+        """Return what a read of the index that begins now must be overlaid with."""
+        view = View([*self.frozen, self.active])
+        self._views.add(view)
+        return view
+
+    @property
+    def is_behind(self) -> bool:
+        """So much waits for the index that no more should be published."""
+        return len(self.frozen) >= BEHIND_GENERATIONS
+
+    def removable(self) -> list[int]:
+        """Return the segments without any live message, also in the eyes of the index."""
+        return self.files.emptied_until(self.committed)
+
+    def removed(self, file_no: int) -> None:
+        """Note that a segment was unlinked."""
+        del self.files[file_no]
+        self.active.dirty_files.add(file_no)
+
+    # What is owed.
+
+    def unresolved(self) -> list[int]:
+        """Return the messages that must be looked up in the index for ``resolve``."""
+        return list(self._owed)
+
+    def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
+        """Pay what is owed to messages, with what the index has of them."""
+        for msg_no in msg_nos:
+            location = known = found.get(msg_no)
+            for change in self._owed.pop(msg_no, ()):
+                location = change(location)
+            if location is not known:
+                self._put(msg_no, location)
+
+    # Generations.
+
+    def rotate(self, checkpoint: Checkpoint) -> Generation:
+        """Freeze the active generation and begin another.
+
+        Args:
+            checkpoint: how far the index goes with it.
+        """
+        assert not self._owed, "a generation is frozen while counts are owed"
+        frozen = self.active
+        frozen.checkpoint = checkpoint
+        frozen.files = self.files.rows(frozen.dirty_files | self._orphan_files())
+        for msg_no in self._orphans:  # a start from here will know nothing of them
+            file_no, _, length, _, _ = self._held[msg_no]
+            row = frozen.files[file_no]
+            assert row is not None, "an orphan lies in a segment that was removed"
+            frozen.files[file_no] = row._replace(valid_bytes=row.valid_bytes - length)
+        terms = self.terms
+        frozen.queues = {
+            no: terms[no].frozen() if no in terms else None for no in frozen.dirty_queues
+        }
+        self.frozen.append(frozen)
+        self.active = Generation(frozen.number + 1)
+        self.active.dirty_files |= self._orphan_files()  # to be written again without them
+        for view in self._views:
+            view.generations.append(self.active)
+        return frozen
+
+    def commit(self, generation: Generation) -> None:
+        """Drop the oldest frozen generation: it is in the index."""
+        assert self.frozen[0] is generation, "generations are committed in their order"
+        del self.frozen[0]
+        self.committed = generation.number
+
+    # Queues.
+
+    def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
+        """Note with what a queue wants to go on; until anything else happens to it."""
+        terms = self._touched(queue_no)
+        terms.next_seq, terms.next_deliver, terms.is_clean = next_seq, next_deliver, True
+
+    def forget_queue(self, queue_no: int) -> None:
+        """Forget a queue without rows."""
+        self.terms.pop(queue_no, None)
+        self.active.dirty_queues.add(queue_no)
+
+    # Inside.
+
+    def _touched(self, queue_no: int) -> Terms:
+        self.active.dirty_queues.add(queue_no)
+        terms = self.terms.get(queue_no)
+        if terms is None:
+            terms = self.terms[queue_no] = Terms()
+        terms.is_clean = False
+        return terms
+
+    def _orphan_files(self) -> set[int]:
+        return {self._held[msg_no][0] for msg_no in self._orphans}
+
+    def _free(self, file_no: int, record_bytes: int) -> None:
+        if record_bytes:
+            self.files.free(file_no, record_bytes, self.active.number)
+            self.active.dirty_files.add(file_no)
+
+    def _ack_below(self, queue_no: int, seq: int, msg_no: int, terms: Terms) -> None:
+        """Remove a row that an older generation or the index has."""
+        acked = self.active.acked.get(queue_no)
+        if acked is None:
+            acked = self.active.acked[queue_no] = set()
+        elif seq in acked:
+            return
+        acked.add(seq)
+        self.active.row_count += 1
+        terms.messages -= 1
+        self._change(msg_no, self._subtractor(msg_no, terms))
+
+    def _change(self, msg_no: int, change: Change) -> None:
+        """Change a message's count or place, now if they are known."""
+        if msg_no in self._owed:
+            self._owed[msg_no].append(change)
+            return
+        location: Location | None = None
+        if msg_no not in self._orphans:
+            for generation in (self.active, *reversed(self.frozen)):
+                if msg_no in generation.born:
+                    location = generation.born[msg_no]
+                    break
+                if msg_no in generation.changed:
+                    location = generation.changed[msg_no]
+                    break
+            else:
+                self._owed[msg_no] = [change]
+                return
+        changed = change(location)
+        if changed is not location:
+            self._put(msg_no, changed)
+
+    def _put(self, msg_no: int, location: Location | None) -> None:
+        active = self.active
+        if msg_no not in active.born:
+            active.changed[msg_no] = location
+        elif location is not None:
+            active.born[msg_no] = location
+        else:
+            del active.born[msg_no]
+
+    def _subtractor(self, msg_no: int, terms: Terms | None = None) -> Change:
+        """Take off a row, and its bytes off a queue's terms if that was not done."""
+
+        def change(location: Location | None) -> Location | None:
+            if location is None:
+                return None  # a row of a damaged index
+            if terms is not None:
+                terms.size_bytes -= location[3]
+            if location[4] > 1:
+                return (*location[:4], location[4] - 1)
+            if msg_no in self._held:
+                self._orphans.add(msg_no)
+            else:
+                self._free(location[0], location[2])
+            return None
+
+        return change
+
+    def _adder(self, msg_no: int, place: Location, count: int) -> Change:
+        """Add rows of a message whose first row came with an earlier flush."""
+
+        def change(location: Location | None) -> Location | None:
+            if location is not None:
+                return (*location[:4], location[4] + count)
+            if msg_no in self._orphans:
+                self._orphans.discard(msg_no)
+            else:
+                self.files.hold(place[0], place[2])
+                self.active.dirty_files.add(place[0])
+            return (*place[:4], count)
+
+        return change
+
+    def _mover(self, move: Relocation, then: Callable[[bool], None]) -> Change:
+        _, source_no, file_no, offset, length = move
+
+        def change(location: Location | None) -> Location | None:
+            is_used = location is not None and location[0] == source_no
+            then(is_used)
+            if location is None or not is_used:
+                return location
+            self._free(source_no, location[2])
+            self.files.hold(file_no, length)
+            self.active.dirty_files.add(file_no)
+            return (file_no, offset, length, *location[3:])
+
+        return change

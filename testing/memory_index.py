@@ -1,0 +1,123 @@
+"""An index in memory, for stores on a faulty disk: LMDB maps real files.
+
+It outlives crashes as LMDB does: a transaction is there as a whole when ``write`` has returned, and
+not at all before. ``fail`` lets transactions fail.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Any
+
+from leveret.msg_store.index_rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexDamaged,
+    IndexRow,
+    Location,
+    QueueTerms,
+)
+
+
+class MemoryIndex:
+    """``msg_store.index_rows.Index``."""
+
+    def __init__(self) -> None:
+        self.by_queue: dict[int, dict[int, IndexRow]] = {}
+        self.by_msg_no: dict[int, Location] = {}
+        self.by_file: dict[int, FileRow] = {}
+        self.terms: dict[int, QueueTerms] = {}
+        self.writes = 0
+        self._checkpoint: Checkpoint | None = None
+        self._errors: list[Exception] = []
+        self._sorted: dict[int, list[int]] = {}
+
+    def fail(self, error: Exception, times: int = 1) -> None:
+        """Raise an error in the next transactions."""
+        self._errors += [error] * times
+
+    def heal(self) -> None:
+        """Raise no errors any more."""
+        self._errors.clear()
+
+    def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
+        """Return the first rows of a range."""
+        rows = self.by_queue.get(queue_no, {})
+        seqs = self._sorted.get(queue_no)
+        if seqs is None:
+            seqs = self._sorted[queue_no] = sorted(rows)
+        first = bisect_left(seqs, low)
+        return [rows[seq] for seq in seqs[first : first + limit] if seq < high]
+
+    def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        """Return places."""
+        known = self.by_msg_no
+        return {msg_no: known[msg_no] for msg_no in msg_nos if msg_no in known}
+
+    def queues(self) -> dict[int, QueueTerms]:
+        """Return all queues."""
+        return dict(self.terms)
+
+    def files(self) -> dict[int, FileRow]:
+        """Return all segments."""
+        return dict(self.by_file)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return how far it goes."""
+        return self._checkpoint
+
+    def write(self, batch: Batch) -> None:
+        """Take over a transaction, or raise what ``fail`` was given."""
+        if self._errors:
+            raise self._errors.pop(0)
+        self.writes += 1
+        self._sorted.clear()
+        for queue_no, seqs in batch.acked.items():
+            for seq in seqs:
+                self.by_queue.get(queue_no, {}).pop(seq, None)
+        for queue_no, rows in batch.rows.items():
+            self.by_queue.setdefault(queue_no, {}).update(rows)
+        _update(self.by_msg_no, dict(batch.locations))
+        _update(self.by_file, batch.files)
+        _update(self.terms, batch.queues)
+        if batch.checkpoint is not None:
+            self._checkpoint = batch.checkpoint
+
+    def close(self) -> None:
+        """Do nothing: the next process finds it as it is."""
+
+
+def _update(table: dict[int, Any], changes: Any) -> None:
+    for key, value in changes.items():
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+
+
+class MemoryHome:
+    """``msg_store.index_rows.IndexHome``: the same index again, until it is lost."""
+
+    def __init__(self) -> None:
+        self.index = MemoryIndex()
+        self.is_damaged = False
+
+    def open(self) -> MemoryIndex:
+        """Return the index."""
+        if self.is_damaged:
+            raise IndexDamaged("the index in memory was damaged")
+        return self.index
+
+    def set_aside(self, quarantine: Any, name: str) -> None:
+        """Forget it."""
+        self.index, self.is_damaged = MemoryIndex(), False
+
+    def condemn(self) -> None:
+        """Have it damaged at the next start."""
+        self.is_damaged = True
+
+    def lose(self) -> None:
+        """Have an empty index at the next start."""
+        self.index = MemoryIndex()

@@ -1,0 +1,219 @@
+"""The index: one contract for LMDB and for the one in memory, and LMDB's own troubles."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from leveret.msg_store.index_rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    Index,
+    IndexDamaged,
+    QueueTerms,
+)
+from leveret.msg_store.lmdb_index import LmdbHome, LmdbIndex
+from leveret.testing.memory_index import MemoryHome
+
+UUID = bytes(range(16))
+MAX = (1 << 64) - 1
+
+
+def home_of(kind: str, path: Path, map_bytes: int = 1 << 20) -> MemoryHome | LmdbHome:
+    return MemoryHome() if kind == "memory" else LmdbHome(path / "store.lmdb", UUID, map_bytes)
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryHome | LmdbHome:
+    return home_of(request.param, tmp_path)
+
+
+@pytest.fixture
+def index(home: MemoryHome | LmdbHome) -> Iterator[Index]:
+    opened = home.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lmdb_index(tmp_path: Path) -> Iterator[LmdbIndex]:
+    opened = LmdbIndex(tmp_path / "store.lmdb", UUID, 1 << 20)
+    yield opened
+    opened.close()
+
+
+def row(seq: int, msg_no: int | None = None) -> tuple[int, int, int, int, int]:
+    return (seq, seq + 1000 if msg_no is None else msg_no, 5, MAX, 1)
+
+
+def rows_batch(queue_no: int, seqs: range) -> Batch:
+    return Batch(
+        rows={queue_no: {seq: row(seq) for seq in seqs}},
+        locations=[(seq + 1000, (1, seq, 36, 5, 1)) for seq in seqs],
+    )
+
+
+def test_a_new_index_is_empty(index: Index) -> None:
+    assert index.rows(1, 0, MAX, 10) == []
+    assert (index.locations([1]), index.queues(), index.files()) == ({}, {}, {})
+    assert index.checkpoint() is None
+
+
+def test_rows_are_read_by_queue_in_order(index: Index) -> None:
+    seqs = [0, 3, 255, 256, 1 << 40, (1 << 40) + 1, MAX - 1]
+    rows = {queue_no: {seq: row(seq, queue_no) for seq in seqs} for queue_no in (1, 2, 256)}
+    index.write(Batch(rows=rows))
+
+    assert [each[0] for each in index.rows(2, 0, MAX, 99)] == seqs
+    assert {each[1] for each in index.rows(2, 0, MAX, 99)} == {2}
+    assert index.rows(2, 3, 256, 99) == [row(3, 2), row(255, 2)]
+    assert index.rows(2, 4, MAX, 2) == [row(255, 2), row(256, 2)]
+    assert index.rows(2, MAX - 1, 1 << 64, 9) == [row(MAX - 1, 2)]
+    assert index.rows(3, 0, MAX, 9) == []
+    assert index.rows(2, 9, 9, 9) == []
+
+
+def test_a_transaction_takes_away_and_adds(index: Index) -> None:
+    index.write(rows_batch(1, range(10)))
+    point = Checkpoint(7, 2, 3, 4, True)
+    batch = Batch(
+        rows={2: {1: row(1)}},
+        acked={1: {0, 5, 77}, 9: {1}},
+        locations=[(1000, None), (1003, (9, 1, 2, 3, 4)), (5000, None)],
+        files={1: FileRow(1 << 40, 2), 2: FileRow(3, 4)},
+        queues={1: QueueTerms(1, MAX, 3, 4, True), 2: QueueTerms(5, 6, 7, 8, False)},
+        checkpoint=point,
+    )
+    index.write(batch)
+    index.write(batch)
+
+    assert [each[0] for each in index.rows(1, 0, MAX, 99)] == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert index.rows(2, 0, MAX, 99) == [row(1)]
+    assert index.locations([1000, 1003, 1004]) == {1003: (9, 1, 2, 3, 4), 1004: (1, 4, 36, 5, 1)}
+    assert index.files() == batch.files
+    assert index.queues() == batch.queues
+    assert index.checkpoint() == point
+    index.write(Batch(files={1: None}, queues={2: None, 9: None}))
+    assert (list(index.files()), list(index.queues())) == ([2], [1])
+
+
+def test_it_is_there_again_after_closing(home: MemoryHome | LmdbHome) -> None:
+    index = home.open()
+    index.write(rows_batch(1, range(5000)))
+    index.close()
+
+    again = home.open()
+    assert len(again.rows(1, 0, MAX, 9999)) == 5000
+    again.close()
+
+
+def test_one_found_damaged_in_use_is_set_aside_at_the_next_start(
+    home: MemoryHome | LmdbHome, tmp_path: Path
+) -> None:
+    index = home.open()
+    index.write(rows_batch(1, range(5)))
+    index.close()
+    home.condemn()
+
+    with pytest.raises(IndexDamaged):
+        home.open()
+    (tmp_path / "quarantine").mkdir()
+    home.set_aside(tmp_path / "quarantine", "index-1")
+
+    again = home.open()
+    assert again.rows(1, 0, MAX, 9) == []
+    again.close()
+    home.set_aside(tmp_path / "quarantine", "index-2")
+
+
+# LMDB alone.
+
+
+def test_f20_a_full_map_grows_and_nothing_is_missing(lmdb_index: LmdbIndex) -> None:
+    for first in range(0, 60_000, 20_000):
+        lmdb_index.write(rows_batch(1, range(first, first + 20_000)))
+
+    assert [each[0] for each in lmdb_index.rows(1, 0, MAX, 99_999)] == list(range(60_000))
+    assert len(lmdb_index.locations(range(1000, 61_000))) == 60_000
+    assert lmdb_index.size_bytes > 1 << 20
+
+
+def damaged(change: Callable[[bytearray], None], path: Path) -> None:
+    image = bytearray(path.read_bytes())
+    change(image)
+    path.write_bytes(image)
+
+
+@pytest.mark.parametrize("what", ["zeroed", "truncated", "short", "foreign", "newer"])
+def test_f25_a_damaged_file_is_refused(tmp_path: Path, what: str) -> None:
+    index = LmdbIndex(tmp_path / "store.lmdb", UUID, 1 << 20)
+    index.write(rows_batch(1, range(5000)))
+    used = index.size_bytes
+    index.close()
+    path = tmp_path / "store.lmdb" / "data.mdb"
+    uuid = UUID
+    match what:
+        case "zeroed":
+            path.write_bytes(bytes(len(path.read_bytes())))
+        case "truncated":
+            os.truncate(path, used - 4096)
+        case "short":
+            os.truncate(path, 100)
+        case "foreign":
+            uuid = bytes(16)
+        case "newer":
+            path.write_bytes(path.read_bytes().replace(b"version", b"versiom"))
+
+    with pytest.raises(IndexDamaged):
+        LmdbIndex(tmp_path / "store.lmdb", uuid, 1 << 20)
+
+
+def test_f25_garbage_in_a_page_is_damage_and_no_other_error(tmp_path: Path, seed: int) -> None:
+    """In processes of their own: a library that meets garbage may end the process."""
+    path = tmp_path / "store.lmdb"
+    index = LmdbIndex(path, UUID, 1 << 20)
+    index.write(rows_batch(1, range(3000)))
+    used = index.size_bytes
+    index.close()
+    good = (path / "data.mdb").read_bytes()
+    rng = random.Random(seed)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from leveret.msg_store.lmdb_index import LmdbIndex\n"
+        "from leveret.msg_store.index_rows import IndexDamaged\n"
+        "try:\n"
+        "    index = LmdbIndex(Path(sys.argv[1]), bytes(range(16)), 1 << 20)\n"
+        "    index.rows(1, 0, 1 << 40, 9999); index.locations(range(1000, 4000))\n"
+        "except IndexDamaged: pass\n"
+    )
+    for _ in range(3):
+        page = rng.randrange(2, used // 4096) * 4096
+        image = bytearray(good)
+        image[page : page + 4096] = rng.randbytes(4096)
+        (path / "data.mdb").write_bytes(image)
+        run = subprocess.run(
+            [sys.executable, "-c", script, str(path)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in run.stderr
+
+
+def test_reads_see_a_whole_transaction_while_another_is_written(lmdb_index: LmdbIndex) -> None:
+    script = Batch(rows={1: {seq: row(seq) for seq in range(1000)}})
+    lmdb_index.write(script)
+    before = lmdb_index.rows(1, 0, MAX, 9999)
+    lmdb_index.write(Batch(acked={1: set(range(1000))}))
+
+    assert len(before) == 1000
+    assert lmdb_index.rows(1, 0, MAX, 9999) == []

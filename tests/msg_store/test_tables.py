@@ -1,0 +1,301 @@
+"""Tables: what is looked up where, what vanishes, what is owed, and what a generation is."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.msg_store.index_rows import Checkpoint, FileRow, Location, QueueTerms
+from leveret.msg_store.tables import BEHIND_GENERATIONS, Relocation, Tables
+from leveret.testing.memory_index import MemoryIndex
+
+POINT = Checkpoint(1, 1, 1, 1)
+
+
+class Rig:
+    """Tables over an index, driven as a flush would."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, Location] = {}
+        self.index = MemoryIndex()
+        self.tables = Tables(self.held)
+        self.offset = 64
+
+    def publish(self, queue_nos: tuple[int, ...], seqs: range, first: int, file_no: int = 1):
+        """Make messages ``first``.. durable at the same seqs of queues; 100 bytes of 10 each."""
+        new = {}
+        for msg_no in range(first, first + len(seqs)):
+            new[msg_no] = (file_no, self.offset, 100, 10, 1)
+            self.offset += 100
+        self.tables.placed(new)
+        self.tables.filled(file_no, 100 * len(seqs), self.offset)
+        for queue_no in queue_nos:
+            rows = [(seq, first + index, 10, 0, 1) for index, seq in enumerate(seqs)]
+            self.tables.published(queue_no, rows)
+        if len(queue_nos) > 1:
+            self.tables.count_rows([no for _ in queue_nos for no in new], new, {})
+
+    def ack(self, queue_no: int, *acked: tuple[int, int]) -> None:
+        self.tables.acked(queue_no, acked)
+
+    def resolve(self) -> None:
+        wanted = self.tables.unresolved()
+        self.tables.resolve(wanted, self.index.locations(wanted))
+
+    def checkpoint(self) -> None:
+        self.resolve()
+        generation = self.tables.rotate(POINT)
+        self.index.write(generation.batch())
+        self.tables.commit(generation)
+
+    def rows(self, queue_no: int = 1, low: int = 0, high: int = 1 << 64, limit: int = 99):
+        base = self.index.rows(queue_no, low, high, limit)
+        return [row[0] for row in self.tables.view().rows(queue_no, low, high, limit, base)]
+
+    def valid(self, file_no: int = 1) -> int:
+        return self.tables.files[file_no].valid_bytes
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def test_what_lives_shortly_leaves_nothing(rig: Rig) -> None:
+    rig.publish((1, 2), range(5), 100)
+    rig.ack(1, *zip(range(5), range(100, 105), strict=True))
+    assert rig.valid() == 500
+    rig.ack(2, *zip(range(5), range(100, 105), strict=True))
+
+    active = rig.tables.active
+    assert (active.weight, active.rows, active.born, active.changed) == (0, {}, {}, {})
+    assert rig.valid() == 0
+    assert rig.rows() == []
+
+
+def test_rows_come_from_the_index_and_every_generation(rig: Rig) -> None:
+    rig.publish((1,), range(4), 100)
+    rig.checkpoint()
+    rig.publish((1,), range(4, 8), 104)
+    rig.tables.rotate(POINT)
+    rig.publish((1,), range(8, 12), 108)
+    rig.ack(1, (1, 101), (5, 105), (9, 109))
+
+    assert rig.rows() == [0, 2, 3, 4, 6, 7, 8, 10, 11]
+    assert rig.rows(low=2, high=8) == [2, 3, 4, 6, 7]
+    assert rig.rows(limit=4) == [0, 2, 3]  # 4 of the index are known: up to its last
+    assert rig.rows(low=4, limit=4) == [4, 6, 7, 8]
+
+
+def test_rows_acked_later_do_not_make_a_page_end_too_early(rig: Rig) -> None:
+    rig.publish((1,), range(20), 100)
+    rig.tables.rotate(POINT)
+    rig.publish((1,), range(20, 25), 120)
+    rig.ack(1, *[(seq, 100 + seq) for seq in range(10)])
+
+    assert rig.rows(limit=5) == [10, 11, 12, 13, 14]
+
+
+def test_seqs_with_a_hole_between_are_found(rig: Rig) -> None:
+    rig.publish((1,), range(3), 100)
+    rig.publish((1,), range(1 << 40, (1 << 40) + 2), 103)
+
+    assert rig.rows(low=1) == [1, 2, 1 << 40, (1 << 40) + 1]
+    assert rig.rows(low=1, limit=3) == [1, 2, 1 << 40]
+
+
+def test_a_view_knows_what_happens_until_it_is_answered(rig: Rig) -> None:
+    rig.publish((1,), range(3), 100)
+    view = rig.tables.view()
+    base = rig.index.rows(1, 0, 99, 99)
+    for first in (3, 6):
+        rig.checkpoint()
+        rig.publish((1,), range(first, first + 3), 100 + first)
+        rig.ack(1, (first - 3, 97 + first))
+
+    assert [row[0] for row in view.rows(1, 0, 99, 99, base)] == [1, 2, 4, 5, 6, 7, 8]
+    late = rig.index.rows(1, 0, 99, 99)
+    assert view.rows(1, 0, 99, 99, late) == view.rows(1, 0, 99, 99, base)
+
+
+def test_an_ack_of_what_only_the_index_knows_is_owed_and_paid(rig: Rig) -> None:
+    rig.publish((1, 2), range(2), 100)
+    rig.checkpoint()
+    rig.ack(1, (0, 100))
+    rig.ack(2, (0, 100), (1, 101))
+    assert sorted(rig.tables.unresolved()) == [100, 101]
+    assert rig.valid() == 200
+
+    rig.resolve()
+
+    assert rig.valid() == 100
+    assert rig.tables.active.changed == {100: None, 101: (1, 164, 100, 10, 1)}
+    assert (rig.tables.terms[1].messages, rig.tables.terms[1].size_bytes) == (1, 10)
+    assert (rig.tables.terms[2].messages, rig.tables.terms[2].size_bytes) == (0, 0)
+    rig.checkpoint()
+    assert rig.index.by_msg_no == {101: (1, 164, 100, 10, 1)}
+    assert rig.index.by_queue[1].keys() == {1}
+    assert rig.index.by_queue[2].keys() == set()
+
+
+def test_nothing_is_frozen_while_anything_is_owed(rig: Rig) -> None:
+    rig.publish((1,), range(1), 100)
+    rig.checkpoint()
+    rig.ack(1, (0, 100))
+
+    with pytest.raises(AssertionError, match="owed"):
+        rig.tables.rotate(POINT)
+
+
+def test_an_ack_of_a_frozen_row_owes_nothing(rig: Rig) -> None:
+    rig.publish((1, 2), range(1), 100)
+    frozen = rig.tables.rotate(POINT)
+    rig.ack(1, (0, 100))
+    assert rig.tables.unresolved() == []
+    assert rig.tables.location(100) == (1, 64, 100, 10, 1)
+    rig.ack(2, (0, 100))
+
+    assert frozen.born == {100: (1, 64, 100, 10, 2)}
+    assert rig.tables.location(100) is None
+    rig.index.write(frozen.batch())
+    rig.tables.commit(frozen)
+    rig.checkpoint()
+    assert (rig.index.by_msg_no, rig.valid()) == ({}, 0)
+
+
+def test_an_ack_that_is_named_twice_counts_once(rig: Rig) -> None:
+    rig.publish((1, 2), range(1), 100)
+    rig.checkpoint()
+    rig.ack(1, (0, 100))
+    rig.ack(1, (0, 100))
+
+    rig.checkpoint()
+
+    assert rig.index.by_msg_no[100][4] == 1
+    assert rig.index.terms[1].messages == 0
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_row_that_comes_late_is_counted_wherever_the_message_is(rig: Rig, depth: int) -> None:
+    rig.publish((1,), range(1), 100)
+    place = rig.held[100] = (1, 64, 100, 10, 1)
+    if depth == 1:
+        rig.tables.rotate(POINT)
+    elif depth == 2:
+        rig.checkpoint()
+    rig.tables.published(2, [(7, 100, 10, 0, 1)])
+    rig.tables.count_rows([100], {}, {100: place})
+    del rig.held[100]
+    rig.tables.unheld(100, place)
+    rig.ack(1, (0, 100))
+    rig.resolve()
+    assert rig.valid() == 100
+
+    rig.ack(2, (7, 100))
+    rig.resolve()
+    assert rig.valid() == 0
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_message_whose_rows_are_gone_is_kept_for_the_queue_that_was_promised_it(
+    rig: Rig, depth: int, comes: bool
+) -> None:
+    rig.publish((1,), range(1), 100)
+    place = rig.held[100] = (1, 64, 100, 10, 1)
+    if depth == 1:
+        rig.tables.rotate(POINT)
+    elif depth == 2:
+        rig.checkpoint()
+    rig.ack(1, (0, 100))
+    rig.resolve()
+    assert rig.valid() == 100
+    assert rig.tables.location(100) == place
+    if depth != 1:
+        rig.checkpoint()
+        assert rig.index.by_file[1] == FileRow(0, 164), "a start would know nothing of it"
+    if comes:
+        rig.tables.published(2, [(7, 100, 10, 0, 1)])
+        rig.tables.count_rows([100], {}, {100: place})
+    del rig.held[100]
+    rig.tables.unheld(100, place)
+
+    assert rig.valid() == 100 * comes
+    rig.resolve()
+    if depth != 1:
+        rig.checkpoint()
+        assert rig.index.by_file[1] == FileRow(100 * comes, 164)
+        assert list(rig.index.by_msg_no) == [100] * comes
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_copies_are_used_of_messages_that_are_still_where_they_were(rig: Rig, depth: int) -> None:
+    rig.publish((1,), range(3), 100)
+    if depth == 1:
+        rig.tables.rotate(POINT)
+    elif depth == 2:
+        rig.checkpoint()
+    rig.ack(1, (1, 101))
+    used: list[bool] = []
+    rig.tables.files.add_sealed(2, 364)
+    moves = [Relocation(100 + n, 1 if n < 2 else 9, 2, 64 + 100 * n, 100) for n in range(3)]
+    rig.tables.moved(moves, used.append)
+    rig.resolve()
+
+    assert sorted(used) == [False, False, True]
+    assert rig.tables.location(100) == (2, 64, 100, 10, 1)
+    assert (rig.valid(1), rig.valid(2)) == (100, 100)
+
+
+def test_a_segment_may_go_when_the_index_knows_it_empty(rig: Rig) -> None:
+    rig.publish((1,), range(1), 100, file_no=1)
+    rig.publish((1,), range(1, 2), 101, file_no=2)
+    rig.checkpoint()
+    rig.ack(1, (0, 100))
+    rig.resolve()
+    assert rig.tables.removable() == []
+    rig.tables.rotate(POINT)
+    assert rig.tables.removable() == []
+
+    rig.tables.commit(rig.tables.frozen[0])
+    assert rig.tables.removable() == [1]
+    rig.tables.removed(1)
+    rig.checkpoint()
+    assert rig.tables.removable() == []
+    assert rig.index.by_file.keys() <= {2}
+
+
+def test_the_segment_in_use_does_not_go_and_neither_does_a_copy_not_used_yet(rig: Rig) -> None:
+    rig.publish((1,), range(1), 100)
+    rig.ack(1, (0, 100))
+    rig.tables.files.add_sealed(2, 500)
+    rig.checkpoint()
+
+    assert rig.tables.removable() == []
+    rig.tables.files.seal()
+    assert rig.tables.removable() == [1]
+
+
+def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
+    rig.publish((1,), range(3), 100)
+    rig.tables.close_queue(1, 9, 2)
+    rig.checkpoint()
+    assert rig.index.terms[1] == QueueTerms(9, 2, 3, 30, True)
+
+    again = Tables({}, rig.index.by_file, rig.index.terms)
+    assert not again.terms[1].is_clean
+    assert again.active.dirty_queues == {1}
+    rig.ack(1, (0, 100))
+    rig.checkpoint()
+    assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, False)
+    rig.tables.forget_queue(1)
+    rig.checkpoint()
+    assert rig.index.terms == {}
+
+
+def test_a_disk_that_does_not_follow_is_seen(rig: Rig) -> None:
+    for index in range(BEHIND_GENERATIONS):
+        assert not rig.tables.is_behind
+        rig.publish((1,), range(index, index + 1), 100 + index)
+        rig.tables.rotate(POINT)
+
+    assert rig.tables.is_behind
