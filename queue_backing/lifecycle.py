@@ -74,15 +74,19 @@ def _leave(queue: QueueState) -> None:
 
 def purge(queue: QueueState) -> int:
     """Remove all ready messages."""
+    if queue.releasing:
+        queue.releasing.free_rows()  # or the ranges below would remove them a second time
     count, head = queue.count, queue.head_seq()
-    if queue.has_stored and head is not None:
-        for low, high in runs_between(head, queue.next_seq, chain(queue.rpa, queue.dpa)):
-            queue.index.ack_range(low, high)
-    _release_ready(queue, CONTENTS if queue.has_stored else NOTHING_ON_DISK)
-    queue.next_deliver = queue.next_seq
+    messages, size_bytes = queue.persistent_count, queue.persistent_bytes
     if queue.persistent_count:
         unacked = _sizes_of_persistent(queue)
         queue.persistent_count, queue.persistent_bytes = len(unacked), sum(unacked)
+        messages, size_bytes = messages - len(unacked), size_bytes - sum(unacked)
+    if queue.has_stored and head is not None:
+        runs = runs_between(head, queue.next_seq, chain(queue.rpa, queue.dpa))
+        queue.index.ack_ranges(runs, messages, size_bytes)
+    _release_ready(queue, CONTENTS if queue.has_stored else NOTHING_ON_DISK)
+    queue.next_deliver = queue.next_seq
     queue.has_stored = queue.has_stored and bool(queue.rpa or queue.dpa)
     return count
 

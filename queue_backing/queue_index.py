@@ -84,8 +84,14 @@ class QueueIndex(Protocol):
         Confirms that are still owed for them come all the same.
         """
 
-    def ack_range(self, low: int, high: int) -> None:
-        """Remove all rows with ``low <= seq < high`` with their content references."""
+    def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
+        """Remove all rows within half-open ranges of seqs with their content references.
+
+        Args:
+            ranges: ``(low, high)``, ascending; nothing is added within them afterwards.
+            messages: how many of the rows are of persistent messages.
+            size_bytes: the bodies of those.
+        """
 
     def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
         """Return the first ``limit`` rows with ``low <= seq < high``, or None when they must be read.

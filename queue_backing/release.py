@@ -54,12 +54,17 @@ class Release:
         if not entries:
             self._aside.pop()
 
-    def finish(self) -> None:
-        """Remove all rows that are left: the queue ends, and they must not come back."""
+    def free_rows(self) -> None:
+        """Remove all rows that are left, whatever it takes."""
         for entries, what in self._aside:
             if what == ROWS_AND_CONTENTS:
                 self._free(entries, what, len(entries))
-        self._aside = [(entries, NOTHING_ON_DISK) for entries, _ in self._aside if entries]
+        self._aside = [each for each in self._aside if each[0]]
+
+    def finish(self) -> None:
+        """Remove all rows that are left: the queue ends, and they must not come back."""
+        self.free_rows()
+        self.abandon()
 
     def abandon(self) -> None:
         """Leave the disk alone from now on: the whole queue is deleted there."""

@@ -147,10 +147,15 @@ class FakeIndex:
             assert entry[SEQ] not in self.rows, "the row stays behind"
             del self.contents[entry[MSG_NO]]
 
-    def ack_range(self, low: int, high: int) -> None:
-        assert low < high
-        for seq in [seq for seq in self.rows if low <= seq < high]:
-            del self.contents[self.rows.pop(seq)[MSG_NO]]
+    def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
+        gone = []
+        for low, high in ranges:
+            assert low < high
+            gone += [self.rows.pop(seq) for seq in list(self.rows) if low <= seq < high]
+        for row in gone:
+            del self.contents[row[MSG_NO]]
+        sizes = [row[SIZE] for row in gone if row[PERSISTENT]]
+        assert (messages, size_bytes) == (len(sizes), sum(sizes)), "the queue has counted wrong"
 
     def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
         if self.is_late:

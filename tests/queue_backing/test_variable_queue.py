@@ -247,6 +247,20 @@ def test_unacked_that_are_purged_do_not_come_back_with_a_clean_stop() -> None:
     assert rig.queue.fetch(9, UNBOUNDED, ack_required=True).seqs == [SLICE + 3, SLICE + 4]
 
 
+def test_a_purge_while_purged_unacked_are_still_being_freed_acks_nothing_twice() -> None:
+    rig = VariableRig()
+    rig.publish_some(SLICE + 5, persistent=True)
+    rig.queue.drop(SLICE + 3, ack_required=True)
+    rig.queue.requeue([0, 7])
+    assert rig.queue.purge_acks() == SLICE + 1
+
+    assert rig.queue.purge() == 4
+    rig.settle()
+
+    assert not rig.index.rows
+    assert not rig.index.contents
+
+
 def test_a_deleted_queue_leaves_nothing() -> None:
     rig = VariableRig(SMALL, target=1)
     rig.publish_some(20, persistent=True)
