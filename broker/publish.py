@@ -47,6 +47,7 @@ _MAIL_WORK: Final = 10
 _EXAMINE_WORK: Final = 100
 _STEP_WORK: Final = 10  # of finding a route: an exchange or a target on the way
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
+_NOT_THERE: Final = ("starting", "deleted")
 
 # Target queues, persistent, expiration in ms.
 _Key: TypeAlias = "tuple[list[QueueEntry], bool, int | None]"
@@ -169,10 +170,7 @@ class Publisher:
         confirms = self.confirms
         first = confirms.number(count) if confirms is not None else 0
         if not queues:
-            if route.mandatory:
-                self._return(messages)
-            if confirms is not None:
-                confirms.settle_now(first, count)
+            self._drop(route, messages, first)
             return
         size_bytes = (
             len(messages[0][2]) if count == 1 else sum([len(message[2]) for message in messages])
@@ -198,11 +196,38 @@ class Publisher:
             if credit.spend(count, size_bytes):
                 self._session.inlet.block()
             send(ref, Publish(messages, persistent, self._ref, size_bytes, first, expirations))
-        if confirms is not None:
-            if len(reached) == len(queues):
-                confirms.wait(first, count, reached)
-            else:  # a queue that is down cannot promise anything
-                confirms.settle_now(first, count, ok=False)
+        if len(reached) < len(queues):
+            self._missed(route, queues, reached, messages, first)
+        elif confirms is not None:
+            confirms.wait(first, count, reached)
+
+    def _missed(
+        self,
+        route: Route,
+        queues: list[QueueEntry],
+        reached: list[Ref],
+        messages: list[Message],
+        first: int,
+    ) -> None:
+        """Answer for messages of which some queues get nothing.
+
+        One that is being declared is not there yet: nobody has been told that it is. One that could not be
+        started cannot promise anything.
+        """
+        if any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues):
+            if self.confirms is not None:
+                self.confirms.settle_now(first, len(messages), ok=False)
+        elif not reached:
+            self._drop(route, messages, first)
+        elif self.confirms is not None:
+            self.confirms.wait(first, len(messages), reached)
+
+    def _drop(self, route: Route, messages: list[Message], first: int) -> None:
+        """Answer for messages that go nowhere."""
+        if route.mandatory:
+            self._return(messages)
+        if self.confirms is not None:
+            self.confirms.settle_now(first, len(messages))
 
     def _return(self, messages: list[Message]) -> None:
         """Send mandatory messages that reached no queue back; always before their confirm."""

@@ -198,8 +198,11 @@ class VHost:
         key: bytes,
         arguments: Table,
     ) -> Steps:
-        """Bind a queue or an exchange to an exchange."""
+        """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
         self._check_binding(session, source, kind, destination, key, must_exist=True)
+        while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
+            yield Until(entry.when_running)
+            self._check_binding(session, source, kind, destination, key, must_exist=True)
         new = self.topology.bind(source, kind, destination, key, arguments)
         if new is None:
             there = self.topology.binding(source, kind, destination, key, arguments)

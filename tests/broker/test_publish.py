@@ -7,8 +7,11 @@ import pytest
 from broker_rig import Client, Rig
 from leveret.actors.ref import Ref
 from leveret.amqp import methods as m
+from leveret.broker import metadata_server
 from leveret.broker.mail import CreditGrant
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
+
+CC = ("A", [("S", b"new")])
 
 
 @pytest.fixture
@@ -181,3 +184,37 @@ def test_the_messages_before_an_offender_are_published(client: Client) -> None:
 
     assert (closed.reply_code, closed.class_id, closed.method_id) == (406, 60, 40)
     assert client.ask(2, m.QueueDeclare("q", passive=True)).message_count == 1
+
+
+def test_a_queue_that_is_being_declared_is_not_there_yet(rig: Rig, client: Client) -> None:
+    client.ask(2, m.ConfirmSelect())
+    other = rig.session()
+    server = rig.runtime.whereis(metadata_server.NAME)
+    assert server is not None
+    rig.runtime.suspend(server)
+    other.send(1, m.QueueDeclare("new", durable=True))
+    client.publish(2, "new", b"dropped")
+    client.publish(2, "new", b"back", mandatory=True)
+    client.publish(2, "q", b"one of two queues", headers={"CC": CC})
+    answers = [each for each in client.take() if type(each) is not bytes]
+    rig.runtime.resume(server)
+    rig.settle()
+
+    assert [type(each) for each in answers] == [m.BasicAck, m.BasicReturn, m.BasicAck, m.BasicAck]
+    assert other.take() == [m.QueueDeclareOk("new", 0, 0)]
+    assert rig.session().ask(1, m.QueueDeclare("q", passive=True)).message_count == 1
+
+
+def test_a_queue_that_is_being_declared_is_bound_when_it_is_there(rig: Rig, client: Client) -> None:
+    other = rig.session()
+    server = rig.runtime.whereis(metadata_server.NAME)
+    assert server is not None
+    rig.runtime.suspend(server)
+    other.send(1, m.QueueDeclare("new", durable=True))
+    client.ask(2, m.ExchangeDeclare("x", "fanout"))
+    client.send(1, m.QueueBind("new", "x", ""))
+    assert client.take() == []
+    rig.runtime.resume(server)
+    rig.settle()
+
+    assert client.take() == [m.QueueBindOk()]
