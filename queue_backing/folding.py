@@ -84,10 +84,11 @@ def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entr
     while chunk := list(islice(entries, _CHUNK)):
         end = chunk.pop() if chunk[-1][MSG_NO] == _NO_ROW else None
         full = _with_found(queue, chunk)
-        yield from full
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
-            queue.ask_ahead(absent)
+            queue.ask_ahead(absent)  # before the first of them ends the walk
+        yield from full
+        if absent:
             return
         if end is not None:
             yield end

@@ -162,9 +162,10 @@ def _resolve(
         messages = fetch_contents(queue, chunk)
         if None in messages:
             there = messages.index(None)
-            queue.index.prefetch(chunk[there:])
+            rest = chunk[there:]
+            queue.index.prefetch([entry for entry in rest if entry[MESSAGE] is None])
             batch.pending = True
-            part.extendleft(reversed(chunk[there:]))
+            part.extendleft(reversed(rest))
             del chunk[there:], messages[there:]
         if LOST in messages:
             messages = _without_lost(queue, chunk, messages, is_q4)

@@ -48,6 +48,7 @@ class FakeIndex:
         self.rows_resident: set[int] = set()  # lows of ranges
         self.rows_asked: set[int] = set()
         self.owes_resume = False
+        self.forgets = True  # rows that were read once must be read again
         self.damaged: set[int] = set()  # msg_nos that cannot be read any more
 
     # What the test does.
@@ -162,7 +163,8 @@ class FakeIndex:
             if low not in self.rows_resident:
                 self.rows_asked.add(low)
                 return None
-            self.rows_resident.discard(low)
+            if self.forgets:
+                self.rows_resident.discard(low)
         return [self.rows[seq] for seq in sorted(self.rows) if low <= seq < high][:limit]
 
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:

@@ -59,7 +59,7 @@ MUTANTS = {
         "paging.py", "put_back(reversed(batch[done:]))", "pass"
     ),
     "what is not there is handed out": Mutant(
-        "taking.py", "part.extendleft(reversed(chunk[there:]))", "pass"
+        "taking.py", "part.extendleft(reversed(rest))", "pass"
     ),
     "lazy mode forgets what is being read": Mutant("paging.py", "if queue.wanted:", "if False:"),
 }

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from fake_index import FakeIndex
-from leveret.queue_backing.backing_queue import BackingQueue
 from leveret.queue_backing.invariants import check
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
@@ -21,6 +20,7 @@ from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
+from patient_queue import PatientQueue
 from variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
@@ -29,27 +29,46 @@ OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", 
     "ackfold", "figures")  # fmt: skip
 
 
-def variable(limits: Limits, target: float, mode: Any) -> tuple[BackingQueue, list[FakeIndex]]:
-    rig = VariableRig(limits, target, mode=mode)
-    return rig.queue, [rig.index]
+class Subject(NamedTuple):
+    """A queue, and how contents of persistent messages get into its store: returns their number."""
+
+    queue: Any
+    route: Callable[[int, list], int]
+    indexes: list[FakeIndex]
 
 
-def in_memory() -> tuple[BackingQueue, list[FakeIndex]]:
-    return MemoryQueue(), []
+def subject(queue: Any, indexes: list[FakeIndex]) -> Subject:
+    def route(first_msg_no: int, messages: list) -> int:
+        for index in indexes[:1]:
+            index.route(first_msg_no, messages)
+        return first_msg_no
+
+    return Subject(queue, route, indexes)
 
 
-def priority() -> tuple[BackingQueue, list[FakeIndex]]:
+def variable(
+    limits: Limits, target: float, mode: Any = "default", is_late: bool = False
+) -> Subject:
+    rig = VariableRig(limits, target, is_late, mode=mode)
+    rig.index.forgets = False
+    return subject(PatientQueue(rig.queue, rig.settle) if is_late else rig.queue, [rig.index])
+
+
+def priority() -> Subject:
     indexes = [FakeIndex() for _ in range(3)]
     levels = [VariableQueue(index, VirtualClock(), SMALL) for index in indexes]
-    return PriorityQueue(levels, lambda message: 0), indexes
+    return subject(PriorityQueue(levels, lambda message: 0), indexes)
 
 
-KINDS: dict[str, Callable[[], tuple[BackingQueue, list[FakeIndex]]]] = {
-    "memory": in_memory,
-    "variable": lambda: variable(Limits(), float("inf"), "default"),
-    "paging": lambda: variable(SMALL, 2, "default"),
-    "all on disk": lambda: variable(SMALL, 0, "default"),
+KINDS: dict[str, Callable[[], Subject]] = {
+    "memory": lambda: subject(MemoryQueue(), []),
+    "variable": lambda: variable(Limits(), float("inf")),
+    "paging": lambda: variable(SMALL, 2),
+    "paging, late": lambda: variable(SMALL, 2, is_late=True),
+    "all on disk": lambda: variable(SMALL, 0),
+    "all on disk, late": lambda: variable(SMALL, 0, is_late=True),
     "lazy": lambda: variable(SMALL, 2, "lazy"),
+    "lazy, late": lambda: variable(SMALL, 2, "lazy", is_late=True),
     "priority": priority,
 }
 
@@ -60,7 +79,8 @@ class Run:
     def __init__(self, rng: random.Random, kind: str) -> None:
         self.rng = rng
         self.model = MemoryQueue()
-        self.real, self.indexes = KINDS[kind]()
+        self.real, self.route, self.indexes = KINDS[kind]()
+        self.can_be_safe = kind == "memory"
         self.unacked: list[int] = []
         self.next_msg_no = 1
 
@@ -77,15 +97,15 @@ class Run:
         persistent = rng.random() < 0.4
         expiries = [rng.randint(1, 6)] * len(messages) if rng.random() < 0.4 else None
         more = (False,) if operation == "publish" else ()
-        if persistent:
-            for index in self.indexes[:1]:
-                index.route(self.next_msg_no, messages)
-        expected, answer = self.both(
-            operation, messages, persistent, expiries, None, *more, self.next_msg_no
-        )
+        first_msg_no = self.next_msg_no
         self.next_msg_no += len(messages)
+        if persistent:
+            first_msg_no = self.route(first_msg_no, messages)
+        expected, answer = self.both(
+            operation, messages, persistent, expiries, None, *more, first_msg_no
+        )
         assert answer[0] == expected[0]
-        assert answer[1] == (not persistent or not self.indexes)
+        assert answer[1] == (not persistent or self.can_be_safe)
         if operation == "publish_delivered":
             self.unacked += range(answer[0], answer[0] + len(messages))
 
@@ -175,8 +195,9 @@ class Run:
             self.real.set_queue_mode(self.rng.choice(["lazy", "default"]))
 
     def check(self) -> None:
-        if isinstance(self.real, VariableQueue):
-            check(self.real)
+        queue = getattr(self.real, "queue", self.real)
+        if isinstance(queue, VariableQueue):
+            check(queue)
 
 
 @pytest.mark.parametrize("may_change_mode", [False, True])
@@ -219,7 +240,7 @@ def test_the_disk_does_no_more_than_it_must(kind: str, seed: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_requeue_in_any_order_restores_the_queue(kind: str, rng: random.Random) -> None:
-    queue, _ = KINDS[kind]()
+    queue = KINDS[kind]().queue
     queue.publish([message(3, n) for n in range(20)], False, None, None, False, 1)
     before = queue.fetch(12, UNBOUNDED, True)
 
