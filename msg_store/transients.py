@@ -89,3 +89,6 @@ OnCredit: TypeAlias = Callable[[int], None]
 OnLost: TypeAlias = Callable[[int, "list[int] | None"], None]
 """Contents of this queue, by seq, cannot be read any more; None: nothing of it that was on disk can,
 and its rows are gone as well."""
+
+OnFailed: TypeAlias = Callable[[Exception], None]
+"""A bug; the store does nothing any more and should be closed."""

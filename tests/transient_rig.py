@@ -1,0 +1,290 @@
+"""A transient store step by step, on a faulty disk and virtual time, beside a model of what must be true.
+
+Writer and reader are jobs that a test advances by one point each, so every interleaving can be chosen.
+The segments lie on a disk in memory, the index in a real folder; ``index.broken`` lets it fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leveret.core.files import Files
+from leveret.core.message import Message, origin_of
+from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.identity import Identity
+from leveret.msg_store.transient_index import IndexLost, TransientIndex
+from leveret.msg_store.transient_store import Limits, TransientStore
+from leveret.msg_store.worker import Steps, T, Then
+from leveret.testing.faulty_files import FaultyCalls
+from leveret.testing.memory_disk import MemoryDisk
+from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
+
+FOLDER = Path("/data/transient")
+DATA = Path("/data")
+WRITER, READER = "leveret-transient-writer", "leveret-transient-reader"
+SMALL = Limits(file_bytes=600, waiting_bytes=5_000, map_bytes=1 << 16)
+LARGE = Limits(map_bytes=1 << 22)
+
+Entry = tuple[Any, ...]
+Row = tuple[int, int, int, int, int]
+
+
+def message(text: str, size: int = 20) -> Message:
+    body = text.encode()
+    return (origin_of(b"x", text[:1].encode()), b"head", body + b"." * max(0, size - len(body)))
+
+
+def entry(seq: int, size: int = 20, expiry_ms: int = 0, msg_no: int = 0) -> Entry:
+    """Return what a queue pages out."""
+    content = message(f"m{seq}", size)
+    return (seq, content, expiry_ms, False, msg_no, len(content[2]), False, False)
+
+
+def row(of: Entry) -> Row:
+    return (of[0], of[4], of[5], of[2], 0)
+
+
+class StepLoop:
+    """A loop that runs when it is told to."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.ready: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
+        self.ready.append((callback, args))
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> VirtualTimer:
+        return self.clock.call_later(delay_s, callback, *args)
+
+    def turn(self) -> None:
+        for _ in range(len(self.ready)):
+            callback, args = self.ready.popleft()
+            callback(*args)
+
+
+class StepWorker:
+    """A worker whose jobs go on when they are told to."""
+
+    def __init__(self, loop: StepLoop, at_end: Callable[[], None]) -> None:
+        self._loop = loop
+        self._at_end = at_end
+        self._inbox: deque[tuple[Callable[[], Steps[Any]], Then[Any]]] = deque()
+        self._steps: Steps[Any] | None = None
+
+    def do(self, job: Callable[[], Steps[T]], then: Then[T]) -> None:
+        self._inbox.append((job, then))
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._inbox
+
+    def step(self) -> str:
+        """Go on to the next point, the end of the job included."""
+        job, then = self._inbox[0]
+        self._steps = self._steps or job()
+        try:
+            return next(self._steps)
+        except StopIteration as end:
+            self._loop.call_soon(then, end.value, None)
+        except Exception as error:  # noqa: BLE001  as the thread does
+            self._loop.call_soon(then, None, error)
+        self._steps = None
+        self._inbox.popleft()
+        return "end"
+
+    def close(self) -> None:
+        while not self.is_idle:
+            self.step()
+        self._at_end()
+
+
+class FaultyIndex(TransientIndex):
+    """An index that fails when told to: ``error`` is raised by the next calls, ``times`` of them."""
+
+    def fail(self, error: Exception, times: int = 1, reads: bool = False) -> None:
+        self.error, self.times, self.reads = error, times, reads
+
+    times = 0
+
+    def _reach(self, is_read: bool) -> None:
+        if self.times and is_read == self.reads:
+            self.times -= 1
+            raise self.error
+
+    def _change(self, change: Any) -> Any:
+        self._reach(is_read=False)
+        return super()._change(change)
+
+    def rows(self, *args: Any) -> Any:
+        self._reach(is_read=True)
+        return super().rows(*args)
+
+    def places(self, keys: Any) -> Any:
+        self._reach(is_read=True)
+        return super().places(keys)
+
+
+class TransientRig:
+    def __init__(
+        self,
+        rng: random.Random | None = None,
+        limits: Limits = LARGE,
+        disk_bytes: int = 1 << 40,
+        ballast_bytes: int = 0,
+        left_over: Callable[[Files], None] = lambda _: None,
+    ) -> None:
+        self.rng = rng or random.Random(1)
+        self.memory = MemoryDisk(disk_bytes)
+        self.disk = FaultyCalls(self.memory, self.rng)
+        self.files = Files(self.disk)
+        self.files.mkdir(DATA)
+        left_over(self.files)
+        self.ballast = Ballast(self.files, DATA, ballast_bytes)
+        if ballast_bytes:
+            self.ballast.restore()
+        self.loop = StepLoop()
+        self.workers: dict[str, StepWorker] = {}
+        self.credited: list[int] = []
+        self.lost: list[tuple[int, list[int] | None]] = []
+        self.failed: list[Exception] = []
+        self.points: list[str] = []
+        self.temporary = tempfile.TemporaryDirectory()
+        self.index = FaultyIndex(Files(), Path(self.temporary.name), limits.map_bytes)
+        self.store = TransientStore(
+            self.files,
+            FOLDER,
+            Identity(bytes(range(16)), 3),
+            self.ballast,
+            self.loop,
+            lambda: 7,
+            self.credited.append,
+            lambda queue_no, seqs: self.lost.append((queue_no, seqs)),
+            self.failed.append,
+            limits,
+            self._worker,
+            self.index,
+        )
+
+    def _worker(self, loop: Any, name: str, at_end: Callable[[], None]) -> StepWorker:
+        self.workers[name] = StepWorker(loop, at_end)
+        return self.workers[name]
+
+    # Running.
+
+    def turn(self) -> None:
+        self.loop.turn()
+
+    def step(self, name: str) -> str:
+        """Advance one worker by a point, if it has something to do."""
+        worker = self.workers[name]
+        if worker.is_idle:
+            return ""
+        point = worker.step()
+        self.points.append(point)
+        return point
+
+    def step_to(self, name: str, point: str) -> None:
+        """Advance a worker to a point."""
+        for _ in range(100):
+            self.turn()
+            if self.step(name) == point:
+                return
+        raise AssertionError(f"{name} does not get to {point!r}")
+
+    def run(self, steps_max: int = 10_000) -> None:
+        """Go on, in any order, until nothing happens without time passing."""
+        for _ in range(steps_max):
+            busy = [name for name, worker in self.workers.items() if not worker.is_idle]
+            if self.loop.ready:
+                self.turn()
+            elif busy:
+                self.step(self.rng.choice(busy))
+            else:
+                return
+        raise AssertionError("the store does not come to rest")
+
+    def settle(self) -> None:
+        """Let also what lingers be done."""
+        for _ in range(4):
+            self.run()
+            self.loop.clock.jump(1.0)
+        self.run()
+
+    def close(self) -> None:
+        self.store.close()
+        self.loop.turn()
+        self.temporary.cleanup()
+
+    def __enter__(self) -> TransientRig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Asking.
+
+    def page(
+        self, queue_no: int, *seqs: int, size: int = 20, with_rows: bool = True
+    ) -> list[Entry]:
+        """Page out contents that must be taken, with their rows."""
+        entries = [entry(seq, size) for seq in seqs]
+        assert self.store.page_out(queue_no, entries, must=True) == len(entries)
+        if with_rows:
+            self.store.add(queue_no, entries)
+        return entries
+
+    def ask_rows(self, queue_no: int, low: int = 0, high: int = 1 << 40, limit: int = 10_000):
+        """Return a list that will hold the answer."""
+        answers: list[list[Row]] = []
+        self.store.rows(queue_no, low, high, limit, answers.append)
+        return answers
+
+    def ask(self, queue_no: int, *seqs: int):
+        answers: list[dict[int, Message]] = []
+        self.store.read(queue_no, seqs, answers.append)
+        return answers
+
+    def rows(self, queue_no: int, low: int = 0, high: int = 1 << 40, limit: int = 10_000):
+        answers = self.ask_rows(queue_no, low, high, limit)
+        self.run()
+        return answers[0]
+
+    def read(self, queue_no: int, *seqs: int) -> dict[int, Message]:
+        answers = self.ask(queue_no, *seqs)
+        self.run()
+        return answers[0]
+
+    def rdq_names(self) -> list[str]:
+        return [name for name in self.files.names(FOLDER) if name.endswith(".rdq")]
+
+    def check_accounts(self) -> None:
+        """The accounts are what the index says; nothing lies on the disk that nobody accounts for."""
+        segments = self.store._writer.segments
+        live: dict[int, list[int]] = {}
+        try:
+            with self.index._read() as transaction:
+                for _, value in transaction.cursor():
+                    file_no = int.from_bytes(value[:4], "little")
+                    live.setdefault(file_no, []).append(int.from_bytes(value[8:12], "little"))
+        except IndexLost:
+            assert segments.total.live == 0
+        found = {no: (len(each), sum(each)) for no, each in live.items()}
+        kept = {no: (a.live, a.live_bytes) for no, a in segments.accounts.items() if a.live}
+        assert found == kept
+        accounts = segments.accounts.values()
+        assert segments.total.size_bytes == sum(account.size_bytes for account in accounts)
+        assert segments.total.live_bytes == sum(account.live_bytes for account in accounts)
+        assert self.rdq_names() == sorted(f"{no:08x}.rdq" for no in segments.accounts)
+
+
+def full(times: int = 1) -> dict[str, Any]:
+    return {"error": OSError(errno.ENOSPC, "full"), "pattern": "*.rdq", "times": times}
