@@ -31,14 +31,15 @@ from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.msg_store.transients import Row
 
-NAME: Final = "index.lmdb"
+NAME: Final = "index-%04x.lmdb"
 MAP_BYTES: Final = 1 << 30
 SEQ_END: Final = 1 << 64
 
+_PREFIX: Final = "index"
 _KEY: Final = struct.Struct(">IQ")
 _VALUE: Final = struct.Struct("<IIIQIQB")
 _IS_ROW: Final = _VALUE.size - 1
-_SCANNED_PER_ROW: Final = 4  # contents without a row that are passed over in one read
+_SCANNED_MAX: Final = 20_000  # keys that are looked at in one read
 _TRANSIENT: Final = 0  # a row's flags
 _BROKEN: Final = (
     lmdb.CorruptedError,
@@ -102,20 +103,19 @@ class TransientIndex:
         self._folder = folder
         self._map_bytes = map_bytes
         self._lmdb: Any = None
+        self._number = 0
         self._reading = threading.Lock()  # held while a read or a change of the map goes on
 
     # The writer.
 
     def renew(self) -> None:
-        """Begin with an empty file.
+        """Begin with an empty file; readers find it from one read to the next.
 
         Raises:
-            OSError: it cannot be made; to be tried again.
+            OSError: it cannot be made, and nothing has changed.
         """
-        self.close()
-        for name in self._files.names(self._folder):
-            if name.startswith(NAME):
-                self._files.unlink(self._folder / name)
+        self._number += 1
+        path = self._folder / (NAME % self._number)
         options: dict[str, Any] = {
             "subdir": False,
             "map_size": self._map_bytes,
@@ -124,16 +124,25 @@ class TransientIndex:
             "metasync": False,
             "readahead": False,
         }
-        path = str(self._folder / NAME)
+        self._unlink_all_but(self._lmdb)
         try:
             try:
-                opened = lmdb.open(path, lib_version=0, **options)
+                opened = lmdb.open(str(path), lib_version=0, **options)
             except TypeError:  # bindings that know the 0.9 format only
-                opened = lmdb.open(path, **options)
+                opened = lmdb.open(str(path), **options)
         except lmdb.Error as error:
             raise OSError(errno.EIO, f"{path} cannot be made: {error}") from error
         with self._reading:
-            self._lmdb = opened
+            before, self._lmdb = self._lmdb, opened
+            if before is not None:
+                before.close()
+        self._unlink_all_but(opened)
+
+    def _unlink_all_but(self, kept: Any) -> None:
+        keep = None if kept is None else Path(kept.path()).name
+        for name in self._files.names(self._folder):
+            if name.startswith(_PREFIX) and name.removesuffix("-lock") != keep:
+                self._files.unlink(self._folder / name)
 
     def write(self, contents: Sequence[Content], rows: Iterable[Key]) -> None:
         """Add contents, and make rows of others that are there; those that are not are passed over."""
@@ -210,7 +219,7 @@ class TransientIndex:
 
     @property
     def used_bytes(self) -> int:
-        """How long the file is; it never gets shorter."""
+        """How long the file is; it never gets shorter, but ``renew`` begins another."""
         environment = self._environment()
         return int((environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
 
@@ -223,7 +232,7 @@ class TransientIndex:
             At most ``limit`` of them, ascending, and up to where (exclusive) they are all.
         """
         rows: list[Row] = []
-        budget = _SCANNED_PER_ROW * limit
+        budget = _SCANNED_MAX
         with self._read() as transaction, transaction.cursor() as cursor:
             found = cursor.set_range(_KEY.pack(life, low))
             while found:

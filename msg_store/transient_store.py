@@ -7,7 +7,7 @@ messages is ten million rows of an LMDB file, in the page cache of the system.
 ::
 
     transient/%08x.rdq     contents, in the layout of all segments (record.py), never synced
-    transient/index.lmdb   (life, seq) -> where the content lies, and the queue's row; never synced
+    transient/index-*.lmdb (life, seq) -> where the content lies, and the queue's row; never synced
 
 Nothing here is recovered: the folder is wiped when the store starts, so there is no journal and no sync.
 A content is named by queue and seq, in the record as well: its number is the seq, and the one queue of

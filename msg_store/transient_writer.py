@@ -37,6 +37,7 @@ from leveret.msg_store.transient_segments import TransientSegments
 from leveret.msg_store.worker import Steps
 
 COLLECT_BYTES: Final = 1024 * 1024  # of a segment that are gone through in one job
+SHRINK_BYTES: Final = 64 * 1024 * 1024  # an empty index of this length is made anew
 DELETE_KEYS: Final = 10_000  # of ranges, in one job; some 10 ms
 
 _META_LEN_AT: Final = 24  # in the header of a record
@@ -117,8 +118,6 @@ class TransientWriter:
         Raises:
             OSError: to be tried again.
         """
-        self.index.close()
-        yield "index closed"
         self.segments.wipe()
         yield "segments wiped"
         self._bad.clear()
@@ -182,6 +181,16 @@ class TransientWriter:
         yield "keys deleted"
         self.segments.sweep()
         yield "swept"
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """Begin another index if nothing is in the one that there is but what it once needed."""
+        if self.segments.total.live or self.index.used_bytes <= SHRINK_BYTES:
+            return
+        try:
+            self.index.renew()
+        except OSError as error:
+            log.info("the index of transients stays large: %s", error)
 
     def _deleted(self, job: Delete) -> Deleted:
         return self.index.delete(job.keys, job.ranges, DELETE_KEYS)

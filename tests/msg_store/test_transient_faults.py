@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.transient_index import NAME, IndexLost
+from leveret.msg_store.transient_index import IndexLost
 from transient_rig import FOLDER, READER, SMALL, WRITER, TransientRig, entry, full, message, row
 
 EIO = OSError(errno.EIO, "input/output error")
@@ -314,7 +315,7 @@ def test_an_index_that_is_lost_while_contents_are_written_does_not_take_them(
 def test_a_damaged_index_file_is_found_and_made_anew(rig: TransientRig) -> None:
     rig.page(1, *range(2_000), size=0)
     rig.settle()
-    path = rig.index._folder / NAME
+    path = Path(rig.index._lmdb.path())
     page_bytes = rig.index._lmdb.stat()["psize"]
     with path.open("r+b") as file:
         file.seek(2 * page_bytes)

@@ -296,6 +296,33 @@ def test_origin_and_head_are_shared_by_what_is_read_together(rig: TransientRig) 
     assert found[0][1] is found[3][1]
 
 
+def test_an_index_that_was_large_and_is_empty_is_made_anew(
+    rig: TransientRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.msg_store.transient_writer.SHRINK_BYTES", 200_000)
+    entries = rig.page(1, *range(5_000), size=0)
+    rig.settle()
+    names = sorted(path.name for path in rig.index._folder.iterdir())
+    assert rig.index.used_bytes > 300_000
+    rig.store.ack(1, entries[1:])
+    rig.settle()
+    assert rig.index.used_bytes > 300_000
+    asked = rig.ask(1, *range(10))
+    rig.step_to(READER, "looked up")
+    rig.store.ack(1, entries[:1])
+    rig.loop.clock.jump(1.0)
+    rig.run()
+
+    assert rig.index.used_bytes < 50_000
+    assert len(names) == 2
+    assert set(names).isdisjoint(path.name for path in rig.index._folder.iterdir())
+    assert len(list(rig.index._folder.iterdir())) == 2
+    assert asked[0].keys() <= {0}
+    assert rig.lost == []
+    rig.page(1, 6_000)
+    assert rig.rows(1) == [row(entry(6_000))]
+
+
 # Credit.
 
 
