@@ -143,6 +143,26 @@ def test_an_index_that_cannot_be_written_is_tried_again(rig: TransientRig, kind:
     assert [each[0] for each in rig.rows(1)] == expected
 
 
+@pytest.mark.parametrize("said", ["ack", "range", "drop"])
+def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, said: str) -> None:
+    rig.run()
+    entries = rig.page(1, 1, 2, 3)
+    rig.step_to(WRITER, "contents written")
+    rig.index.fail(OSError(errno.EIO, "no room"))
+    if said == "ack":
+        rig.store.ack(1, entries[:2])
+    elif said == "range":
+        rig.store.ack_range(1, 0, 3)
+    else:
+        rig.store.drop_queue(1)
+    rig.settle()
+
+    left = [3] if said != "drop" else []
+    assert [each[0] for each in rig.rows(1)] == left
+    assert rig.store.figures().live == len(left)
+    assert rig.store.figures().waiting_bytes == 0
+
+
 def test_a_map_that_is_full_grows() -> None:
     with TransientRig(limits=SMALL) as rig:
         before = rig.index._map_bytes
