@@ -124,7 +124,7 @@ def test_a_write_that_fails_is_done_again(
     assert rig.store.figures().waiting_bytes == 0
 
 
-@pytest.mark.parametrize("kind", ["write", "delete", "row"])
+@pytest.mark.parametrize("kind", ["write", "delete", "range", "row"])
 def test_an_index_that_cannot_be_written_is_tried_again(rig: TransientRig, kind: str) -> None:
     entries = rig.page(1, 0, 1)
     bare = rig.page(1, 2, with_rows=False)
@@ -134,13 +134,19 @@ def test_an_index_that_cannot_be_written_is_tried_again(rig: TransientRig, kind:
         rig.page(1, 3)
     elif kind == "delete":
         rig.store.ack(1, entries)
+    elif kind == "range":
+        rig.store.ack_range(1, 0, 2)
     else:
         rig.store.add(1, bare)
+    disk_bytes = rig.store.figures().disk_bytes
     rig.settle()
     rig.settle()
 
-    expected = {"write": [0, 1, 3], "delete": [], "row": [0, 1, 2]}[kind]
+    assert rig.store.figures().disk_bytes <= disk_bytes + 200  # no try has left anything
+    assert sum(len(rig.disk.image(FOLDER / name)) for name in rig.rdq_names()) <= disk_bytes + 200
+    expected = {"write": [0, 1, 3], "delete": [], "range": [], "row": [0, 1, 2]}[kind]
     assert [each[0] for each in rig.rows(1)] == expected
+    assert rig.store.figures().live == {"write": 4, "row": 3}.get(kind, 1)
 
 
 @pytest.mark.parametrize("said", ["ack", "range", "drop"])
@@ -221,7 +227,7 @@ def test_a_segment_that_is_gone_is_lost(rig: TransientRig) -> None:
 def test_having_no_descriptor_loses_nothing(rig: TransientRig, number: int) -> None:
     rig.page(1, 1)
     rig.run()
-    rig.disk.fail("open", OSError(number, "too many"), "*.rdq", times=2)
+    rig.disk.fail("open", OSError(number, "too many"), "*.rdq", times=3)
     answers = rig.ask(1, 1)
     rig.settle()
 
@@ -235,6 +241,23 @@ def test_an_error_of_the_disk_that_passes_loses_nothing(rig: TransientRig) -> No
     rig.disk.fail("pread", EIO, "*.rdq", times=2)
 
     assert rig.read(1, 1) == {1: message("m1")}
+
+
+def test_what_is_acked_while_it_cannot_be_read_is_not_lost(rig: TransientRig) -> None:
+    entries = rig.page(1, 1, 2)
+    rig.run()
+    rig.disk.fail("pread", EIO, "*.rdq", times=100)
+    answers = rig.ask(1, 1, 2)
+    for _ in range(3):
+        rig.step_to(READER, "failed")
+    rig.store.ack(1, entries[:1])
+    rig.turn()
+    rig.loop.clock.jump(0.2)
+    rig.step_to(WRITER, "end")
+    rig.run()
+
+    assert rig.lost == [(1, [2])]
+    assert answers == [{}]
 
 
 def test_descriptors_are_bounded_and_given_back() -> None:
@@ -330,6 +353,19 @@ def test_an_index_that_is_lost_while_contents_are_written_does_not_take_them(
     assert answers == [{}]
     assert rig.rows(1) == [row(entry(1))]
     assert rig.read(1, 1) == {1: message("m1")}
+
+
+def test_rows_of_what_was_lost_with_the_index_are_not_made(rig: TransientRig) -> None:
+    entries = rig.page(1, 0, 1, with_rows=False)
+    rig.settle()
+    rig.index.fail(IndexLost("damaged"), reads=True)
+    rig.ask(1, 0)
+    rig.settle()
+    rig.store.add(1, entries)
+    rig.settle()
+
+    assert rig.rows(1) == []
+    rig.store.ack(1, entries)
 
 
 def test_a_damaged_index_file_is_found_and_made_anew(rig: TransientRig) -> None:

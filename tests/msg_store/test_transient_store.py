@@ -178,6 +178,28 @@ def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
     assert min(live) == 8
 
 
+def test_a_range_passes_over_contents_without_row_in_slices(
+    rig: TransientRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.msg_store.transient_writer.DELETE_KEYS", 3)
+    rig.page(1, *range(20), with_rows=False)
+    rig.page(1, *range(20, 30))
+    rig.run()
+    rig.store.ack_range(1, 0, 29)
+    rig.run()
+
+    assert rig.store.figures().live == 21
+    assert rig.rows(1) == [row(entry(29))]
+
+
+def test_rows_that_are_acked_but_still_there_do_not_count_for_the_limit(rig: TransientRig) -> None:
+    entries = rig.page(1, *range(20))
+    rig.settle()
+    rig.store.ack(1, [*entries[:7], *entries[8:12]])
+
+    assert [each[0] for each in rig.rows(1, limit=3)] == [7, 12, 13]
+
+
 def test_a_queue_that_begins_anew_never_meets_what_it_had(
     rig: TransientRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
