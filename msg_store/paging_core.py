@@ -29,7 +29,7 @@ from leveret.msg_store.transients import SEQ, SIZE, Entry
 JOB_OPS: Final = 1_000
 JOB_BYTES: Final = 1024 * 1024
 DELETE_OPS: Final = 4_000
-RANGES_MAX: Final = 100
+RANGES_MAX: Final = 1_000
 WAITING_BYTES: Final = 64 * 1024 * 1024
 LINGER_S: Final = 0.2  # for acks and rows
 RETRY_S: Final = 1.0  # while the disk refuses
