@@ -7,6 +7,7 @@ still needed. The accounts are all that RAM holds of what is on disk.
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from leveret.msg_store.rdq_writer import NAME
 from leveret.msg_store.transient_index import Place
 
 FILE_BYTES: Final = 16 * 1024 * 1024  # RabbitMQ's
+ROOM_BYTES: Final = 16 * 1024 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +44,9 @@ class TransientSegments:
         files: where to.
         folder: the folder.
         identity: goes into the headers.
-        file_bytes: when to begin a new one.
         now_ms: wall time, for headers.
+        file_bytes: when to begin a new one.
+        room_bytes: what is left on the disk.
     """
 
     def __init__(
@@ -51,8 +54,9 @@ class TransientSegments:
         files: Files,
         folder: Path,
         identity: Identity,
-        file_bytes: int,
         now_ms: Callable[[], int],
+        file_bytes: int,
+        room_bytes: int,
     ) -> None:
         self.accounts: dict[int, Account] = {}
         self.total = Account(0)
@@ -60,6 +64,7 @@ class TransientSegments:
         self.file_bytes = file_bytes
         self._files = files
         self._folder = folder
+        self._room_bytes = room_bytes
         self._identity = identity
         self._now_ms = now_ms
         self._file: File | None = None
@@ -81,6 +86,15 @@ class TransientSegments:
         self.accounts.clear()
         self._dead.clear()
         self.total = Account(0)
+
+    def check_room(self) -> None:
+        """Leave some room on the disk: taking keys out of the index needs a little.
+
+        Raises:
+            OSError: there is no more than that.
+        """
+        if self._files.free_bytes(self._folder) < self._room_bytes:
+            raise OSError(errno.ENOSPC, "the last of the disk is not for transients")
 
     def append(self, buffers: Sequence[bytes]) -> tuple[int, int]:
         """Append what belongs together to one segment.

@@ -52,7 +52,7 @@ from leveret.msg_store.paged_queue import PagedQueue, RowsRead
 from leveret.msg_store.paging_core import RETRY_S, WAITING_BYTES, Job, Kind, News, PagingCore
 from leveret.msg_store.transient_index import MAP_BYTES, IndexLost, TransientIndex
 from leveret.msg_store.transient_reader import Contents, TransientReader
-from leveret.msg_store.transient_segments import FILE_BYTES, TransientSegments
+from leveret.msg_store.transient_segments import FILE_BYTES, ROOM_BYTES, TransientSegments
 from leveret.msg_store.transient_writer import TransientWriter, Write
 from leveret.msg_store.transients import (
     Entry,
@@ -77,11 +77,13 @@ class Limits(NamedTuple):
         file_bytes: when to begin a new segment.
         waiting_bytes: what all queues together may have waiting to be written.
         map_bytes: the index's first map.
+        room_bytes: left on the disk, so that there is room for noting what goes.
     """
 
     file_bytes: int = FILE_BYTES
     waiting_bytes: int = WAITING_BYTES
     map_bytes: int = MAP_BYTES
+    room_bytes: int = ROOM_BYTES
 
 
 class Figures(NamedTuple):
@@ -135,7 +137,9 @@ class TransientStore:
         index: TransientIndex | None = None,
     ) -> None:
         index = index or TransientIndex(files, folder, limits.map_bytes)
-        segments = TransientSegments(files, folder, identity, limits.file_bytes, now_ms)
+        segments = TransientSegments(
+            files, folder, identity, now_ms, limits.file_bytes, limits.room_bytes
+        )
         self._core = PagingCore(limits.waiting_bytes)
         self._writer = TransientWriter(files, segments, index, identity, reserve, now_ms)
         self._reader = TransientReader(files, segments.path, index, identity)

@@ -12,8 +12,8 @@ read, a slice a job, and what is needed is appended to the segment in use. So th
 what is needed, and two segments. A bad record in the way makes its segment stay until all that it holds
 is acked.
 
-A disk that is full stops writing; the contents are in RAM and stay there. The ballast is for those who
-make room: only a delete takes it.
+A disk that is full stops writing; the contents are in RAM and stay there. A delete needs pages of the
+index for making room, so writing leaves some of the disk, and only a delete takes the ballast.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ class TransientWriter:
         start = -1
         self.segments.sweep()  # what an attempt that failed has left
         if job.contents:
+            self.segments.check_room()
             buffers, lengths = self._encoded(job.contents)
             file_no, start = self.segments.append(buffers)
             yield "contents written"

@@ -28,7 +28,7 @@ from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 FOLDER = Path("/data/transient")
 DATA = Path("/data")
 WRITER, READER = "leveret-transient-writer", "leveret-transient-reader"
-SMALL = Limits(file_bytes=600, waiting_bytes=5_000, map_bytes=1 << 16)
+SMALL = Limits(file_bytes=600, waiting_bytes=5_000, map_bytes=1 << 16, room_bytes=0)
 LARGE = Limits(map_bytes=1 << 22)
 
 Entry = tuple[Any, ...]

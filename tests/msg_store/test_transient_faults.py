@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.transient_index import IndexLost
-from transient_rig import FOLDER, READER, SMALL, WRITER, TransientRig, entry, full, message, row
+from transient_rig import (
+    FOLDER,
+    LARGE,
+    READER,
+    SMALL,
+    WRITER,
+    TransientRig,
+    entry,
+    full,
+    message,
+    row,
+)
 
 EIO = OSError(errno.EIO, "input/output error")
 
@@ -70,6 +81,16 @@ def test_a_disk_that_is_full_takes_acks_and_they_make_room() -> None:
         assert rig.store.figures().waiting_bytes == 0
         assert rig.read(2, *range(15)) == {n: message(f"m{n}", 100) for n in range(15)}
         rig.check_accounts()
+
+
+def test_the_last_of_a_disk_is_left_for_deletes() -> None:
+    limits = LARGE._replace(room_bytes=2_000)
+    with TransientRig(limits=limits, disk_bytes=6_000) as rig:
+        for seq in range(60):
+            rig.page(1, seq, size=100)
+            rig.run()
+        assert rig.store.figures().waiting_bytes > 0
+        assert 1_500 < rig.memory.free_bytes(FOLDER) < 2_000
 
 
 def test_contents_that_are_acked_while_the_disk_is_full_end_it(rig: TransientRig) -> None:
