@@ -62,6 +62,13 @@ class FileStates(dict[int, FileState]):
         """Add a segment that the collector has made, before anything in it is valid."""
         self[file_no] = FileState(0, size_bytes, True)
 
+    def measured(self, file_no: int, size_bytes: int) -> None:
+        """Note what a start found on the disk; what nobody refers to has been empty for ever."""
+        state = self._state(file_no)
+        state.size_bytes, state.is_sealed = size_bytes, True
+        if not state.valid_bytes:
+            state.emptied_in = 0
+
     def hold(self, file_no: int, record_bytes: int) -> None:
         """Note that a record, which was garbage, is live."""
         state = self._state(file_no)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leveret.msg_store.rdq_writer import Location
-from leveret.msg_store.replay import ReplayedRow
+from leveret.msg_store.index_rows import Index, QueueTerms
+from leveret.msg_store.tables import Tables
 
 
 @dataclass(slots=True)
@@ -21,6 +21,7 @@ class Findings:
         foreign: files of other stores, set aside.
         removed: segments without any row.
         set_aside: names in the quarantine.
+        rebuilt: why the index had to be made anew; empty if it was not.
     """
 
     gaps: list[str] = field(default_factory=list)
@@ -31,11 +32,12 @@ class Findings:
     foreign: list[str] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
+    rebuilt: str = ""
 
     @property
     def is_damage(self) -> bool:
         """Something happened that a crash alone does not do."""
-        return bool(self.gaps or self.lost or self.found or self.foreign)
+        return bool(self.gaps or self.lost or self.found or self.foreign or self.rebuilt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +45,18 @@ class Recovered:
     """What was on disk, and where to go on.
 
     Attributes:
-        rows: by queue_no and seq, ascending.
-        references: by message number.
-        locations: by message number; all have been read.
-        seqs_seen: the highest seq of each queue that the journal ever named.
+        index: the state of the log as of a checkpoint.
+        tables: what is above it; nothing, unless the disk was full.
+        queues: all queues; ``is_clean`` only if nothing happened after their ``close_queue``, so
+            that they go on as they said. The others go on at ``next_no``.
+        is_clean: the store had been stopped.
         next_no: above all message numbers and seqs that were ever used, durable or not.
         findings: what else there is to say.
     """
 
-    rows: dict[int, dict[int, ReplayedRow]]
-    references: dict[int, int]
-    locations: dict[int, Location]
-    seqs_seen: dict[int, int]
+    index: Index
+    tables: Tables
+    queues: dict[int, QueueTerms]
+    is_clean: bool
     next_no: int
     findings: Findings

@@ -1,20 +1,30 @@
 """One flush: pending work as records, frames and jobs.
 
 Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
-acks one ACKR per run. All records of a flush are one frame.
+acks one ACKR per run. All records of a flush are one frame, the rows first and the moves last: a move
+is for the message wherever the rows before say that it lies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from leveret.msg_store import journal_records as records
 from leveret.msg_store.append_log import Job, Place
+from leveret.msg_store.index_rows import IndexRow, Location
 from leveret.msg_store.journal import JournalEnd
-from leveret.msg_store.pending import SeqRun, TakenRow, seq_runs
-from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.pending import SeqRun, TakenAck, TakenRow, seq_runs
 from leveret.msg_store.record import Unwritten
+from leveret.msg_store.tables import Relocation, Tables
+
+
+@dataclass(slots=True)
+class Moves:
+    """Copies of the collector, and whom to tell of each whether it is used."""
+
+    copies: list[Relocation]
+    then: Callable[[bool], None]
 
 
 @dataclass(slots=True)
@@ -22,8 +32,9 @@ class Taken:
     """The pending work of one flush."""
 
     rows: list[tuple[int, list[TakenRow]]] = field(default_factory=list)  # by queue_no
-    acks: list[tuple[int, list[int]]] = field(default_factory=list)
+    acks: list[tuple[int, list[TakenAck]]] = field(default_factory=list)
     items: list[Unwritten] = field(default_factory=list)
+    moves: list[Moves] = field(default_factory=list)
 
     def runs(self) -> list[SeqRun]:
         """Name the rows, for whoever waits for them."""
@@ -31,32 +42,79 @@ class Taken:
             run for queue_no, rows in self.rows for run in seq_runs(queue_no, [r[0] for r in rows])
         ]
 
-    def records(self, locations: dict[int, Location]) -> list[bytes]:
-        """Return the journal records of all of it."""
-        made = []
-        for queue_no, rows in self.rows:
-            made += [records.encode_publishes(run) for run in publishes(queue_no, rows, locations)]
-        for queue_no, seqs in self.acks:
-            made += records.encode_acks(queue_no, seqs)
-        return made
+    def msg_nos(self) -> list[int]:
+        """Return the message of each row."""
+        return [row[1] for _, rows in self.rows for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A flush on its way: two jobs that may be done in any order, and what to undo if they fail."""
+    """A flush on its way: two jobs that may be done in any order, and what to undo if they fail.
+
+    Attributes:
+        taken: what is in it.
+        rows: by queue, as the index has them.
+        new: places of its messages.
+        late: places of messages that were written before.
+        rdq, journal: what is to be done.
+        rdq_before, journal_before: where that begins.
+    """
 
     taken: Taken
+    rows: list[tuple[int, list[IndexRow]]]
+    new: dict[int, Location]
+    late: dict[int, Location]
     rdq: Job
     journal: Job
     rdq_before: Place
     journal_before: JournalEnd
 
+    def add_to(self, tables: Tables) -> None:
+        """Let the tables know what it published: it is durable."""
+        tables.placed(self.new)
+        size_bytes = self.rdq.start.offset
+        for part in self.rdq.parts:
+            if part.header is not None:
+                size_bytes = len(part.header)
+            record_bytes = sum(map(len, part.buffers))
+            size_bytes += record_bytes
+            tables.filled(part.file_no, record_bytes, size_bytes)
+        for queue_no, rows in self.rows:
+            tables.published(queue_no, rows)
+        if sum(len(rows) for _, rows in self.rows) != len(self.new):
+            tables.count_rows(self.taken.msg_nos(), self.new, self.late)
+
+
+def index_rows(rows: list[TakenRow], places: dict[int, Location]) -> list[IndexRow]:
+    """Return rows as the index has them."""
+    return [
+        (seq, msg_no, places[msg_no][3], expiry_ms, records.PERSISTENT)
+        for seq, msg_no, expiry_ms in rows
+    ]
+
+
+def journal_records(
+    rows: list[tuple[int, list[IndexRow]]], taken: Taken, places: dict[int, Location]
+) -> list[bytes]:
+    """Return the records of all that is in a flush."""
+    made = []
+    for queue_no, some in rows:
+        made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
+    for queue_no, acks in taken.acks:
+        made += records.encode_acks(queue_no, [seq for seq, _ in acks])
+    for moves in taken.moves:
+        made += [
+            records.encode_move(records.Move(msg_no, file_no, offset, length))
+            for msg_no, _, file_no, offset, length in moves.copies
+        ]
+    return made
+
 
 def publishes(
-    queue_no: int, rows: list[TakenRow], locations: dict[int, Location]
+    queue_no: int, rows: list[IndexRow], locations: dict[int, Location]
 ) -> Iterator[records.Publishes]:
     """Yield a queue's rows as runs: seqs in a row, one segment, not too long for a record."""
-    places = [locations[msg_no] for _, msg_no, _ in rows]
+    places = [locations[row[1]] for row in rows]
     first, last_seq, last_file = 0, rows[0][0] - 1, places[0][0]
     for index, (row, place) in enumerate(zip(rows, places, strict=True)):
         is_next = row[0] == last_seq + 1 and place[0] == last_file
@@ -67,9 +125,9 @@ def publishes(
     yield _run(queue_no, rows[first:], places[first:])
 
 
-def _run(queue_no: int, rows: list[TakenRow], places: list[Location]) -> records.Publishes:
-    _, msg_nos, expiries = zip(*rows, strict=True)
-    file_nos, offsets, lengths, sizes = zip(*places, strict=True)
+def _run(queue_no: int, rows: list[IndexRow], places: list[Location]) -> records.Publishes:
+    _, msg_nos, sizes, expiries, _ = zip(*rows, strict=True)
+    file_nos, offsets, lengths, _, _ = zip(*places, strict=True)
     return records.Publishes(
         queue_no,
         rows[0][0],

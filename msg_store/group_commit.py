@@ -10,7 +10,7 @@ told which seqs are safe. So the slower the disk, the more goes into one sync.
 ::
 
     write, publish, ack --> pending --start()--> Flush(rdq job, journal job) --finish()--> Report
-                               |                     one at a time
+                               |                     one at a time                 '--> tables
                                '-- an ack meets its own row: both vanish, the row counts as safe
 
 Invariants:
@@ -18,6 +18,7 @@ Invariants:
 * A seq is reported safe only if its row and its message are synced, or if it was acked already.
 * What a frame calls durable (its mark) was reported durable by both files before it was made.
 * A message that anybody may still ask for is in ``bodies``, in the flush, or at its location.
+* ``tables`` has what is durable and nothing else; between two flushes that is the log up to the mark.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
 Errors: if the disk is full although the reserve was given up, the flush's rows are reported *nacked*,
@@ -37,14 +38,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.core.files import DISK_FULL
-from leveret.core.message import Message
+from leveret.core.message import BODY, Message
 from leveret.msg_store.errors import StoreFailed
-from leveret.msg_store.flush import Flush, Taken
+from leveret.msg_store.file_header import EPOCH_SHIFT
+from leveret.msg_store.flush import Flush, Moves, Taken, index_rows, journal_records
+from leveret.msg_store.generation import Generation
+from leveret.msg_store.index_rows import SEQ_END, Checkpoint, IndexRow, Location
 from leveret.msg_store.journal import Journal
 from leveret.msg_store.journal_frames import Mark
-from leveret.msg_store.pending import PendingQueue, References, Row, SeqRun, seq_runs
+from leveret.msg_store.journal_records import PERSISTENT
+from leveret.msg_store.pending import PendingQueue, References, Row, SeqRun, TakenAck, seq_runs
+from leveret.msg_store.range_acks import RangeAck
 from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.record import QueueNos
+from leveret.msg_store.tables import Relocation, Tables
 
 SLICE_OPS: Final = 2_000
 SLICE_BYTES: Final = 1024 * 1024
@@ -77,17 +84,23 @@ class Report:
     error: StoreFailed | None = None
 
 
+def _nothing() -> None:
+    """Wake nobody: a driver sets its own."""
+
+
 class GroupCommit:
     """Collects work, makes flushes of it, and says what is safe. For one thread.
 
     Args:
         rdq: gives places in segments.
         journal: makes frames.
-        references: messages that recovery found.
+        references: messages that are held; new with this.
+        tables: what is durable, over the same ``references``.
         mark: how far everything is durable now.
-        next_msg_no: above all numbers ever given.
+        boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps that nothing depends on.
         wake: called when there may be work for ``start``.
+        wake_index: called when there may be work for those who read and write the index.
     """
 
     def __init__(
@@ -95,25 +108,35 @@ class GroupCommit:
         rdq: RdqWriter,
         journal: Journal,
         references: References,
+        tables: Tables,
         mark: Mark,
-        next_msg_no: int,
+        boot_epoch: int,
         now_ms: Callable[[], int],
-        wake: Callable[[], None],
+        wake: Callable[[], None] = _nothing,
+        wake_index: Callable[[], None] = _nothing,
     ) -> None:
         self.references = references
+        self.tables = tables
         self.mark = mark
+        self.boot_epoch = boot_epoch
         self.wake = wake
+        self.wake_index = wake_index
         self.error: StoreFailed | None = None
+        self.range_acks: list[RangeAck] = []
+        self.is_rotating = False  # no flush is started as long as counts are owed
+        references.unheld = tables.unheld
         self._rdq = rdq
         self._journal = journal
-        self._next_msg_no = next_msg_no
+        self._next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
         self._dirty: dict[int, PendingQueue] = {}
         self._settled: dict[int, list[int]] = {}  # acked before a flush: safe
+        self._moves: list[Moves] = []
         self._ops = 0
         self._is_urgent = False
         self._is_full = False
         self._flush: Flush | None = None
+        self._flying: dict[int, tuple[Message, QueueNos]] | None = None  # if anybody has asked
 
     # What queues and channels call.
 
@@ -160,37 +183,121 @@ class GroupCommit:
         self._is_urgent |= is_awaited
         self.wake()
 
-    def ack(self, queue_no: int, acked: Sequence[tuple[int, int]]) -> None:
+    def ack(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
         """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
         self._check()
         pending = self._pending(queue_no)
-        take_row, add_ack = pending.rows.pop, pending.acks.append
-        settled: list[int] = []
-        for seq, _ in acked:
-            if take_row(seq, None) is None:
-                add_ack(seq)
-            else:
-                settled.append(seq)
-        self.references.release([msg_no for _, msg_no in acked])
+        settled = pending.ack(acked)
         self._ops += len(acked) - 2 * len(settled)
-        self._settle(queue_no, settled)
+        if settled:
+            self.references.release([msg_no for _, msg_no in settled])
+            self._settle(queue_no, settled)
         if not pending:
             del self._dirty[queue_no]
         self.wake()
+
+    def ack_range(
+        self, queue_no: int, low: int, high: int, then: Callable[[], None] | None = None
+    ) -> None:
+        """Take out of a queue whatever is in it with ``low <= seq < high``.
+
+        Rows that are durable are looked up first, and taken out a slice at a time.
+
+        Args:
+            queue_no: the queue.
+            low: the first seq.
+            high: the seq behind the last; none that is published later lies below it.
+            then: called when the acks of all have been issued.
+        """
+        self._check()
+        pending = self._dirty.get(queue_no)
+        rows = [(seq, row[0]) for seq, row in pending.rows.items()] if pending else []
+        if self._flush is not None:
+            for no, taken in self._flush.taken.rows:
+                rows += [(seq, msg_no) for seq, msg_no, _ in taken if no == queue_no]
+        acked = self.acked_meanwhile(queue_no)
+        rows = [row for row in rows if low <= row[0] < high and row[0] not in acked]
+        if rows:
+            self.ack(queue_no, rows)
+        self.range_acks.append(RangeAck(queue_no, low, high, then))
+        self.wake_index()
+
+    def acked_meanwhile(self, queue_no: int) -> set[int]:
+        """Return the seqs of a queue whose acks are on their way to the disk."""
+        pending = self._dirty.get(queue_no)
+        seqs = {seq for seq, _ in pending.acks} if pending else set()
+        if self._flush is not None:
+            for no, acks in self._flush.taken.acks:
+                if no == queue_no:
+                    seqs.update(seq for seq, _ in acks)
+        return seqs
 
     def queue_down(self, queue_no: int) -> None:
         """Give up what was written for a queue that will not accept it any more."""
         self._check()
         self.references.queue_down(queue_no)
 
+    def resident(self, msg_no: int) -> Message | None:
+        """Return a message that is in RAM because it is not on disk yet."""
+        item = self.references.bodies.get(msg_no)
+        if item is None and self._flush is not None:
+            if self._flying is None:
+                self._flying = dict(self._flush.taken.items)
+            item = self._flying.get(msg_no)
+        return item[0] if item is not None else None
+
+    def unwritten_rows(self, queue_no: int) -> list[IndexRow]:
+        """Return the rows of a queue that are not durable yet, ascending."""
+        found: list[IndexRow] = []
+        if self._flush is not None:
+            for no, rows in self._flush.rows:
+                if no == queue_no:
+                    found += rows
+        pending = self._dirty.get(queue_no)
+        if pending:
+            found += [
+                (seq, msg_no, self._size_of(msg_no), expiry_ms, PERSISTENT)
+                for seq, (msg_no, expiry_ms) in pending.rows.items()
+            ]
+        return found
+
+    def _size_of(self, msg_no: int) -> int:
+        message = self.resident(msg_no)
+        return len(message[BODY]) if message else self.references.locations[msg_no][3]
+
+    def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
+        """Keep with what a queue wants to go on at a start after a clean stop."""
+        self.queue_down(queue_no)
+        self.tables.close_queue(queue_no, next_seq, next_deliver)
+
+    def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
+        """Take everything out of a queue, and forget it when that is durable."""
+        self.queue_down(queue_no)
+        self.ack_range(queue_no, 0, SEQ_END, then)
+        self.tables.forget_queue(queue_no)
+
+    def take_file_no(self) -> int:
+        """Give away the number of a segment."""
+        return self._rdq.take_file_no()
+
+    def move(self, moves: Sequence[Relocation], then: Callable[[bool], None]) -> None:
+        """Let messages lie where the collector has copied them, synced.
+
+        Args:
+            moves: the copies.
+            then: called once for each, some day, with whether the copy is used. It is not if the
+                message is gone, lies elsewhere, or is held: its next row may name the old place.
+        """
+        self._check()
+        self._moves.append(Moves(list(moves), then))
+        self._ops += len(moves)
+        self._is_urgent = True
+        self.wake()
+
     def hurry(self) -> None:
         """Let all that is pending be flushed at once."""
         self._is_urgent = self._ops > 0
         self.wake()
-
-    def switch_journal(self) -> None:
-        """Begin a new journal file with the next flush."""
-        self._journal.switch()
 
     # What the driver calls.
 
@@ -198,9 +305,16 @@ class GroupCommit:
         """Tell when ``start`` should be called."""
         if self._flush is not None or self.error is not None or not self._ops:
             return Due.NEVER
+        if self.is_rotating:
+            return Due.NEVER  # until ``rotate``
         if self._is_full:
             return Due.WHEN_RESUMED
         return Due.NOW if self._is_urgent or self._ops >= SLICE_OPS else Due.LATER
+
+    @property
+    def pending_ops(self) -> int:
+        """How much waits for a flush."""
+        return self._ops
 
     @property
     def is_idle(self) -> bool:
@@ -224,22 +338,66 @@ class GroupCommit:
         taken = self._take()
         rdq_before, journal_before = self._rdq.place, self._journal.end
         now_ms = self._now_ms()
-        rdq, locations = self._rdq.job(taken.items, now_ms)
-        self.references.place(locations)
-        records = taken.records(self.references.locations)
+        rdq, new = self._rdq.job(taken.items, now_ms)
+        late = self._late(taken, new)
+        places = new | late if late else new
+        rows = [(no, index_rows(some, places)) for no, some in taken.rows]
+        records = journal_records(rows, taken, places)
         journal = self._journal.job(records, self.mark, now_ms)
-        self._flush = Flush(taken, rdq, journal, rdq_before, journal_before)
+        self._flush = Flush(taken, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
 
     def finish(self, *errors: Exception | None) -> Report:
         """Note that both jobs of the flush have ended, each well or with an error."""
-        flush, self._flush = self._flush, None
+        flush, self._flush, self._flying = self._flush, None, None
         assert flush is not None, "no flush was started"
+        if self.error is not None:
+            return Report()  # it has failed meanwhile, and said so
         failures = [error for error in errors if error is not None]
         final = [error for error in failures if not _is_disk_full(error)]
         if final:
-            return self._fail(final[0])
+            return self.fail(final[0])
         return self._put_back(flush) if failures else self._durable(flush)
+
+    @property
+    def journal_bytes(self) -> int:
+        """How much has been written to the journal since the last rotation."""
+        return self._journal.bytes_since_switch
+
+    def can_rotate(self) -> bool:
+        """Tell whether the tables are exactly the log up to the mark, and nothing is owed."""
+        return self._flush is None and self.error is None and not self.tables.has_unresolved
+
+    def rotate(self, is_clean: bool = False) -> Generation:
+        """Begin a new generation of the tables and a new journal file with it.
+
+        Args:
+            is_clean: nothing will be written any more.
+        """
+        assert self.can_rotate(), "a generation is a range of the log"
+        self._journal.switch()
+        self.is_rotating = False
+        self.wake()
+        return self.tables.rotate(
+            Checkpoint(
+                self._journal.end.next_lsn,
+                self._journal.next_file_no,
+                self.boot_epoch,
+                self._rdq.next_file_no,
+                is_clean,
+            )
+        )
+
+    def fail(self, cause: Exception) -> Report:
+        """Note an error after which the store cannot go on."""
+        self.error = StoreFailed(f"the message store cannot go on: {cause}")
+        self.error.__cause__ = cause
+        self._dirty.clear()
+        self._settled.clear()
+        self._moves.clear()
+        self.references.bodies.clear()
+        self._ops = 0
+        return Report(error=self.error)
 
     def resume(self) -> None:
         """Try again although the disk was full."""
@@ -258,12 +416,20 @@ class GroupCommit:
             pending = self._dirty[queue_no] = PendingQueue()
         return pending
 
-    def _settle(self, queue_no: int, seqs: list[int]) -> None:
-        if seqs:
-            self._settled.setdefault(queue_no, []).extend(seqs)
+    def _settle(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
+        if acked:
+            self._settled.setdefault(queue_no, []).extend([seq for seq, _ in acked])
+
+    def _late(self, taken: Taken, new: dict[int, Location]) -> dict[int, Location]:
+        """Return the places of messages in a flush that were written before."""
+        locations = self.references.locations
+        if not locations:
+            return {}
+        return {no: locations[no] for no in taken.msg_nos() if no not in new}
 
     def _take(self) -> Taken:
-        taken, ops, size_bytes = Taken(), 0, 0
+        taken, ops, size_bytes = Taken(moves=self._take_moves()), 0, 0
+        ops = sum(len(moves.copies) for moves in taken.moves)
         while self._dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES:
             queue_no = next(iter(self._dirty))
             pending = self._dirty.pop(queue_no)
@@ -283,34 +449,51 @@ class GroupCommit:
         self._is_urgent = self._is_urgent and self._ops > 0
         return taken
 
+    def _take_moves(self) -> list[Moves]:
+        """Take the collector's copies but those of messages that are held."""
+        taken, self._moves = self._moves[:1], self._moves[1:]
+        for moves in taken:
+            self._ops -= len(moves.copies)
+            held = self.references.counts
+            refused = [each for each in moves.copies if each.msg_no in held]
+            if refused:
+                moves.copies = [each for each in moves.copies if each.msg_no not in held]
+                for _ in refused:
+                    moves.then(False)
+            self._ops += len(moves.copies)
+        return taken
+
     def _durable(self, flush: Flush) -> Report:
         self.mark = Mark(self._journal.end.next_lsn, *self._rdq.reached)
+        taken, tables = flush.taken, self.tables
+        flush.add_to(tables)
+        if self.references.counts:
+            self.references.durable(taken.msg_nos(), flush.new)
+        for queue_no, acks in taken.acks:
+            tables.acked(queue_no, acks)
+        for moves in taken.moves:
+            tables.moved(moves.copies, moves.then)
+        self.wake_index()
         return Report(safe=[*flush.taken.runs(), *self.settled()])
 
     def _put_back(self, flush: Flush) -> Report:
         self._rdq.rewind(flush.rdq_before)
         self._journal.rewind(flush.journal_before)
-        self.references.displace(flush.taken.items)
+        self.references.bodies.update(flush.taken.items)
+        self._moves = flush.taken.moves + self._moves
         nacked = flush.taken.runs()
         rows, acks = dict(flush.taken.rows), dict(flush.taken.acks)
         for queue_no in rows.keys() | acks.keys():
             pending = self._pending(queue_no)
             gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
+            self.references.release([msg_no for _, msg_no in gone])
             self._settle(queue_no, gone)
             if not pending:
                 del self._dirty[queue_no]
         self._ops = sum(map(len, self._dirty.values()))
+        self._ops += sum(len(moves.copies) for moves in self._moves)
         self._is_full = self._is_urgent = True
         return Report(nacked=nacked, safe=self.settled())
-
-    def _fail(self, cause: Exception) -> Report:
-        self.error = StoreFailed(f"the message store cannot go on: {cause}")
-        self.error.__cause__ = cause
-        self._dirty.clear()
-        self._settled.clear()
-        self.references.bodies.clear()
-        self._ops = 0
-        return Report(error=self.error)
 
 
 def _is_disk_full(error: Exception) -> bool:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from leveret.msg_store.errors import Corrupt
 
 IndexRow: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, body_size, expiry_ms, flags
+# file_no, offset, total_len, body_size, log_count
 Location: TypeAlias = tuple[
     int, int, int, int, int
 ]  # file_no, offset, total_len, body_size, log_count
+
+
+SEQ_END: Final = 1 << 64  # above all seqs
 
 
 class IndexDamaged(Corrupt):

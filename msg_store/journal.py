@@ -48,6 +48,12 @@ class Journal:
         self._next_file_no = next_file_no
         self._end = JournalEnd(Place(NO_FILE, 0), next_lsn, 0)
         self._is_switching = False
+        self.bytes_since_switch = 0
+
+    @property
+    def next_file_no(self) -> int:
+        """The number of the file that the next ``switch`` will begin, or a later one."""
+        return self._next_file_no
 
     @property
     def end(self) -> JournalEnd:
@@ -63,6 +69,7 @@ class Journal:
     def switch(self) -> None:
         """Begin a new file with the next frame."""
         self._is_switching = True
+        self.bytes_since_switch = 0
 
     def job(self, records: list[bytes], mark: Mark, now_ms: int) -> Job:
         """Make one frame of some records, none perhaps, that states how far all was durable."""
@@ -74,6 +81,7 @@ class Journal:
         )
         place = Place(place.file_no, place.offset + len(frame))
         self._end = JournalEnd(place, lsn + len(records), crc)
+        self.bytes_since_switch += len(frame)
         return Job(start, place, (Part(place.file_no, header, (frame,)),))
 
     def _header_if_full(self, now_ms: int) -> bytes | None:

@@ -3,57 +3,66 @@
 A **row** says that a message stands at a seq of a queue. Rows and acks meet here: an ack whose row
 has not been taken by a flush removes the row, and neither is ever written.
 
-A **body** is held from ``write`` until a flush takes the first row that speaks of it, or until its
-last reference is gone. References are counted per message: one for each queue that routing chose,
-given in advance (an early ack in one queue must not free what another has not even been sent), and
-taken back by the ack in that queue or when the queue goes down before it accepted the message.
+A message is **held** for every queue that routing chose, in advance: an early ack in one queue must
+not free what another has not even been sent. A hold ends when the queue's row is durable, or was acked
+before a flush took it, or when the queue goes down before it accepted the message. From then on the
+rows in the log keep the message (``tables``).
+
+A **body** is in RAM from ``write`` until a flush takes the first row that speaks of it, or until the
+last hold ends.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice, repeat
-from typing import TypeAlias
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from leveret.core.errors import StoreError
 from leveret.core.message import Message
-from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.index_rows import Location
 from leveret.msg_store.record import QueueNos, Unwritten
 
 Row: TypeAlias = tuple[int, int]  # msg_no, expiry_ms (0: never)
 TakenRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
+TakenAck: TypeAlias = tuple[int, int]  # seq, msg_no
 SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
 
-_BODY = 2
+_BODY: Final = 2
+_seq_of: Final = itemgetter(0)
 
 
 class References:
-    """Who still needs which message, and where the messages lie that have been written.
+    """Which messages are held, and where those lie that have been written.
 
-    Args:
-        counts: references by message number, of the messages that recovery found.
-        locations: where those lie.
+    Attributes:
+        counts: holds of messages routed to several queues, until the last one ends. A message routed
+            to one queue is held as long as its row is on the way, which needs no count.
+        locations: of messages in ``counts`` that are on disk.
+        unheld: told of a message on disk when its last hold has ended.
     """
 
-    def __init__(self, counts: dict[int, int], locations: dict[int, Location]) -> None:
-        self.counts = counts
-        self.locations = locations
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.locations: dict[int, Location] = {}
         self.bodies: dict[int, tuple[Message, QueueNos]] = {}
-        self.valid_bytes: defaultdict[int, int] = defaultdict(
-            int
-        )  # by file; what the collector goes by
+        self.unheld: Callable[[int, Location], None] = _nobody
         self._awaited: dict[int, set[int]] = {}
-        self._count(locations)
 
     def write(self, first: int, messages: Sequence[Message], queue_nos: QueueNos) -> None:
         """Hold messages numbered from ``first`` for the queues that will get them."""
         assert queue_nos, "a message without a queue would be held for ever"
         msg_nos = range(first, first + len(messages))
-        self.counts.update(dict.fromkeys(msg_nos, len(queue_nos)))
+        if len(queue_nos) > 1:
+            self.counts.update(dict.fromkeys(msg_nos, len(queue_nos)))
         self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
         for queue_no in queue_nos:
-            self._awaited.setdefault(queue_no, set()).update(msg_nos)
+            awaited = self._awaited.get(queue_no)
+            if awaited is None:
+                self._awaited[queue_no] = set(msg_nos)
+            else:
+                awaited.update(msg_nos)
 
     def accept(self, queue_no: int, msg_nos: Sequence[int]) -> None:
         """Note that a queue has got messages.
@@ -61,47 +70,45 @@ class References:
         Raises:
             StoreError: it got one that was not written for it, or got it twice.
         """
-        awaited = self._awaited.get(queue_no, set())
-        if not awaited.issuperset(msg_nos):
+        awaited = self._awaited.get(queue_no)
+        if awaited is None or not awaited.issuperset(msg_nos):
             raise StoreError(f"queue {queue_no} was given a message that was not written for it")
         awaited.difference_update(msg_nos)
         if not awaited:
-            self._awaited.pop(queue_no, None)
+            del self._awaited[queue_no]
 
     def queue_down(self, queue_no: int) -> None:
-        """Take back the references of messages that the queue will never accept."""
+        """End the holds of messages that the queue will never accept."""
         self.release(self._awaited.pop(queue_no, ()))
 
     def release(self, msg_nos: Iterable[int]) -> None:
-        """Take one reference of each back; with the last its body goes, its bytes are garbage."""
-        counts, bodies, locations = self.counts, self.bodies, self.locations
+        """End one hold of each, the row of which will not be written."""
+        bodies = self.bodies
         for msg_no in msg_nos:
-            count = counts[msg_no]
-            if count > 1:
-                counts[msg_no] = count - 1
-                continue
-            del counts[msg_no]
-            if bodies.pop(msg_no, None) is None and msg_no in locations:
-                file_no, _, length, _ = locations.pop(msg_no)
-                self.valid_bytes[file_no] -= length
+            if self._is_last(msg_no):
+                bodies.pop(msg_no, None)
 
-    def place(self, locations: dict[int, Location]) -> None:
-        """Note where messages will lie."""
-        self.locations.update(locations)
-        self._count(locations)
+    def durable(self, msg_nos: Iterable[int], placed: dict[int, Location]) -> None:
+        """End one hold of each, the row of which is on disk; remember where those lie still held."""
+        counts = self.counts
+        for msg_no in msg_nos:
+            if msg_no in counts and not self._is_last(msg_no) and msg_no in placed:
+                self.locations[msg_no] = placed[msg_no]
 
-    def displace(self, items: Iterable[Unwritten]) -> None:
-        """Hold messages again that could not be written, if anybody still needs them."""
-        for msg_no, item in items:
-            if msg_no in self.counts:
-                file_no, _, length, _ = self.locations.pop(msg_no)
-                self.valid_bytes[file_no] -= length
-                self.bodies[msg_no] = item
+    def _is_last(self, msg_no: int) -> bool:
+        count = self.counts.get(msg_no, 1)
+        if count > 1:
+            self.counts[msg_no] = count - 1
+            return False
+        if self.counts.pop(msg_no, None) is not None:
+            location = self.locations.pop(msg_no, None)
+            if location is not None:
+                self.unheld(msg_no, location)
+        return True
 
-    def _count(self, locations: dict[int, Location]) -> None:
-        valid_bytes = self.valid_bytes
-        for file_no, _, length, _ in locations.values():
-            valid_bytes[file_no] += length
+
+def _nobody(msg_no: int, location: Location) -> None:
+    """Tell nobody."""
 
 
 class PendingQueue:
@@ -111,7 +118,7 @@ class PendingQueue:
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
-        self.acks: list[int] = []
+        self.acks: list[TakenAck] = []
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.acks)
@@ -119,10 +126,24 @@ class PendingQueue:
     def __len__(self) -> int:
         return len(self.rows) + len(self.acks)
 
-    def take_acks(self, count_max: int) -> list[int]:
+    def ack(self, acked: Sequence[TakenAck]) -> list[TakenAck]:
+        """Add acks; return those that met their row, which is gone with them."""
+        if not self.rows:
+            self.acks += acked
+            return []
+        take_row, add_ack = self.rows.pop, self.acks.append
+        settled: list[TakenAck] = []
+        for ack in acked:
+            if take_row(ack[0], None) is None:
+                add_ack(ack)
+            else:
+                settled.append(ack)
+        return settled
+
+    def take_acks(self, count_max: int) -> list[TakenAck]:
         """Remove and return the first acks, ascending."""
         taken, self.acks = self.acks[:count_max], self.acks[count_max:]
-        taken.sort()
+        taken.sort(key=_seq_of)
         return taken
 
     def take_rows(
@@ -155,19 +176,16 @@ class PendingQueue:
                 del self.rows[seq]
         return taken, size_bytes
 
-    def put_back(self, rows: list[TakenRow], acks: list[int]) -> list[int]:
+    def put_back(self, rows: list[TakenRow], acks: list[TakenAck]) -> list[TakenAck]:
         """Take again what a flush could not write, in front of what came since.
 
         Returns:
-            The seqs that were acked meanwhile: they need not be written any more.
+            The acks that came meanwhile, whose rows need not be written any more.
         """
-        acked = set(self.acks)
-        gone = [seq for seq, _, _ in rows if seq in acked]
-        acked.difference_update(gone)
-        self.acks = acks + [seq for seq in self.acks if seq in acked]
         kept = {seq: (msg_no, expiry) for seq, msg_no, expiry in rows}
-        for seq in gone:
-            del kept[seq]
+        gone = [ack for ack in self.acks if kept.pop(ack[0], None) is not None]
+        met = {seq for seq, _ in gone}
+        self.acks = acks + [ack for ack in self.acks if ack[0] not in met]
         self.rows = kept | self.rows
         return gone
 

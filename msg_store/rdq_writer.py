@@ -12,17 +12,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final
 
 from leveret.msg_store import file_header
 from leveret.msg_store.append_log import NO_FILE, Job, Part, Place, joined
 from leveret.msg_store.identity import Identity
+from leveret.msg_store.index_rows import Location
 from leveret.msg_store.record import Unwritten, encode_run
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 NAME: Final = "%08x.rdq"
-
-Location: TypeAlias = tuple[int, int, int, int]  # file_no, offset, total_len, body_size
 
 _BUFFERS_PER_RECORD: Final = 3
 
@@ -52,6 +51,16 @@ class RdqWriter:
         """A place above all that was given; for the mark when no file is in use yet."""
         return self._place if self._place.file_no else Place(self._next_file_no, 0)
 
+    @property
+    def next_file_no(self) -> int:
+        """Above all numbers that were ever used."""
+        return self._next_file_no
+
+    def take_file_no(self) -> int:
+        """Give a number away; the collector's segments are numbered with all others."""
+        file_no, self._next_file_no = self._next_file_no, self._next_file_no + 1
+        return file_no
+
     def rewind(self, place: Place) -> None:
         """Give back what was given since ``place``; numbers of files are not used again."""
         self._place = place
@@ -60,7 +69,7 @@ class RdqWriter:
         """Place messages one behind the other.
 
         Returns:
-            What a writer has to do, and each message's place by its number.
+            What a writer has to do, and each message's place by its number, with one row.
         """
         start = self._place
         if not items:
@@ -82,7 +91,7 @@ class RdqWriter:
             for (msg_no, (message, _)), at, length in zip(
                 items[first:last], offsets, lengths[first:last], strict=False
             ):
-                locations[msg_no] = (file_no, at, length, len(message[2]))
+                locations[msg_no] = (file_no, at, length, len(message[2]), 1)
             self._place = Place(file_no, offsets[count])
             first = last
         return Job(start, self._place, parts), locations
@@ -90,7 +99,6 @@ class RdqWriter:
     def _header_if_full(self, now_ms: int) -> bytes | None:
         if self._place.file_no != NO_FILE and self._place.offset < self._file_bytes:
             return None
-        file_no = self._next_file_no
-        self._next_file_no += 1
+        file_no = self.take_file_no()
         self._place = Place(file_no, file_header.HEADER_BYTES)
         return self._identity.header(file_header.RDQ_MAGIC, file_no, now_ms)

@@ -1,94 +1,161 @@
-"""Replay: journal records become the rows of queues and the places of messages.
+"""Replay: the journal since the checkpoint becomes a generation of the tables.
 
-Any prefix may be replayed twice, and any part of it be missing, without harm to the rest: a publish
-overwrites, an ack of what is not there is ignored, and of two places of a message the one in the higher
-file wins, for the collector copies upwards.
+The index is the log up to the checkpoint's LSN, so records below it are passed over, and of the others
+the effect is what a flush had when it became durable (``Tables``). What an ack or a move speaks of may
+be in the index only; then it is read there.
+
+Parts of the log may be missing or repeated after damage, and do no harm to the rest: a row that is there
+already is passed over, as is an ack of what is not there, and of two places of a message the one in
+the higher file wins, for the collector copies upwards.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
 
-from leveret.msg_store.journal_frames import Frame
+from leveret.msg_store.index_rows import Index, IndexRow
+from leveret.msg_store.journal_frames import Frame, Mark
 from leveret.msg_store.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
-from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.tables import ANY_SOURCE, Relocation, Tables
 
-# msg_no, body_size, expiry_ms, flags of ``journal_records``, LSN
-ReplayedRow: TypeAlias = tuple[int, int, int, int, int]
+_PAGE_ROWS = 2_000
+_RESOLVED_AT_ONCE = 10_000
+_SPARSE = 4
 
 
 class Replay:
-    """The state that records add up to."""
+    """Applies journal records to tables.
 
-    def __init__(self) -> None:
-        self.rows: dict[int, dict[int, ReplayedRow]] = {}
-        self.locations: dict[int, Location] = {}
-        self.seqs_seen: dict[int, int] = {}  # queue_no -> highest
+    Args:
+        tables: what the index says, and nothing above it yet.
+        index: for what is only there.
+        from_lsn: records below it are in the index.
+
+    Attributes:
+        mark: how far everything was durable, by the last frame.
+        moved: messages that the collector copied.
+        msg_no_seen, file_no_seen: the highest.
+    """
+
+    def __init__(self, tables: Tables, index: Index, from_lsn: int) -> None:
+        self.mark = Mark(0, 0, 0)
+        self.moved: set[int] = set()
         self.msg_no_seen = 0
         self.file_no_seen = 0
+        self._tables = tables
+        self._index = index
+        self._from_lsn = from_lsn
+        self._known_queues = set(index.queues())
+        self._young: list[tuple[int, int, int, int]] = []  # LSN, queue_no, first_seq, count
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
         """Replay a frame."""
+        self.mark = max(self.mark, frame.mark)
+        self._young = [run for run in self._young if run[0] >= self.mark.lsn]
         for lsn, record in enumerate(records, frame.first_lsn):
+            if lsn < self._from_lsn:
+                continue
             match record:
                 case Publishes():
                     self._publishes(record, lsn)
-                case Acks():
-                    self._acks(record)
-                case AckRange():
-                    self._ack_range(record)
+                case Acks(queue_no, seqs):
+                    self._acked(queue_no, seqs)
+                case AckRange(queue_no, first, last):
+                    self._ack_range(queue_no, first, last)
                 case Move(msg_no, file_no, offset, length):
-                    size = self.locations.get(msg_no, (0, 0, 0, 0))[3]
-                    self._place(msg_no, (file_no, offset, length, size))
+                    self.moved.add(msg_no)
+                    self.file_no_seen = max(self.file_no_seen, file_no)
+                    copy = Relocation(msg_no, ANY_SOURCE, file_no, offset, length)
+                    self._tables.moved([copy], _nothing)
+
+    def finish(self) -> None:
+        """Look up what is still owed."""
+        wanted = self._tables.unresolved()
+        for first in range(0, len(wanted), _RESOLVED_AT_ONCE):
+            some = wanted[first : first + _RESOLVED_AT_ONCE]
+            self._tables.resolve(some, self._index.locations(some))
+
+    def young_rows(self) -> set[tuple[int, int]]:
+        """Return ``(queue_no, seq)`` of the rows that were not known to be durable."""
+        return {
+            (queue_no, seq)
+            for _, queue_no, first, count in self._young
+            for seq in range(first, first + count)
+        }
 
     def _publishes(self, run: Publishes, lsn: int) -> None:
-        rows = self.rows.setdefault(run.queue_no, {})
-        expiries = run.expiries_ms or [0] * len(run.msg_nos)
-        columns = zip(run.msg_nos, run.offsets, run.lengths, run.body_sizes, expiries, strict=True)
-        for seq, (msg_no, offset, length, size, expiry) in enumerate(columns, run.first_seq):
-            rows[seq] = (msg_no, size, expiry, run.flags, lsn)
-            self._place(msg_no, (run.file_no, offset, length, size))
+        tables, queue_no, first = self._tables, run.queue_no, run.first_seq
+        count = len(run.msg_nos)
+        expiries = run.expiries_ms or [0] * count
+        columns = zip(run.msg_nos, run.body_sizes, expiries, strict=True)
+        rows = [(seq, *column, run.flags) for seq, column in enumerate(columns, first)]
+        spans = zip(run.msg_nos, run.offsets, run.lengths, run.body_sizes, strict=True)
+        places = {no: (run.file_no, offset, length, size, 1) for no, offset, length, size in spans}
         self.msg_no_seen = max(self.msg_no_seen, *run.msg_nos)
-        self._seen(run.queue_no, run.first_seq + len(run.msg_nos) - 1)
+        self.file_no_seen = max(self.file_no_seen, run.file_no)
+        terms = tables.terms.get(queue_no)
+        if terms is not None and first < terms.next_seq:
+            known = {seq for seq, _ in self._present(queue_no, range(first, first + count))}
+            rows = [row for row in rows if row[0] not in known]
+            places = {row[1]: places[row[1]] for row in rows}
+        if not rows:
+            return
+        unknown = [msg_no for msg_no in places if not tables.knows(msg_no)]
+        indexed = self._index.locations(unknown)
+        new = {no: places[no] for no in unknown if no not in indexed}
+        tables.placed(new)
+        tables.refilled(run.file_no, sum(place[2] for place in new.values()))
+        tables.published(queue_no, rows)
+        if len(new) != len(rows):
+            tables.count_rows([row[1] for row in rows], new, places)
+        self._young.append((lsn, queue_no, first, count))
 
-    def _place(self, msg_no: int, location: Location) -> None:
-        known = self.locations.get(msg_no)
-        if known is None or known[0] <= location[0]:
-            self.locations[msg_no] = location
-        self.file_no_seen = max(self.file_no_seen, location[0])
+    def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:
+        """Return ``(seq, msg_no)`` of those seqs that have a row."""
+        rows = self._tables.active.rows.get(queue_no, {})
+        present = [(seq, rows[seq][1]) for seq in seqs if seq in rows]
+        if len(present) == len(seqs) or queue_no not in self._known_queues:
+            return present
+        acked = self._tables.active.acked.get(queue_no, set())
+        wanted = {seq for seq in seqs if seq not in rows and seq not in acked}
+        return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]
 
-    def _acks(self, acks: Acks) -> None:
-        rows = self.rows.get(acks.queue_no, {})
-        for seq in acks.seqs:
-            rows.pop(seq, None)
-        if acks.seqs:
-            self._seen(acks.queue_no, max(acks.seqs))
+    def _in_index(self, queue_no: int, wanted: set[int]) -> list[IndexRow]:
+        if not wanted:
+            return []
+        low, high = min(wanted), max(wanted) + 1
+        if high - low > _SPARSE * len(wanted):
+            return [row for seq in wanted for row in self._index.rows(queue_no, seq, seq + 1, 1)]
+        return [row for row in self._paged(queue_no, low, high) if row[0] in wanted]
 
-    def _ack_range(self, acked: AckRange) -> None:
-        rows = self.rows.get(acked.queue_no, {})
-        first, last = acked.first, acked.last
-        if last - first < len(rows):
-            for seq in range(first, last + 1):
-                rows.pop(seq, None)
+    def _paged(self, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:
+        return pages(self._index, queue_no, low, high)
+
+    def _acked(self, queue_no: int, seqs: Sequence[int]) -> None:
+        if present := self._present(queue_no, seqs):
+            self._tables.acked(queue_no, present)
+
+    def _ack_range(self, queue_no: int, first: int, last: int) -> None:
+        active = self._tables.active
+        rows, count = active.rows.get(queue_no, {}), last - first + 1
+        if count <= len(rows):
+            present = [(seq, rows[seq][1]) for seq in range(first, last + 1) if seq in rows]
         else:
-            for seq in [seq for seq in rows if first <= seq <= last]:
-                del rows[seq]
-        self._seen(acked.queue_no, last)
+            present = [(seq, row[1]) for seq, row in rows.items() if first <= seq <= last]
+        if len(present) < count and queue_no in self._known_queues:
+            acked = active.acked.get(queue_no, set())
+            below = self._paged(queue_no, first, last + 1)
+            present += [(row[0], row[1]) for row in below if row[0] not in acked]
+        if present:
+            self._tables.acked(queue_no, present)
 
-    def _seen(self, queue_no: int, seq: int) -> None:
-        self.seqs_seen[queue_no] = max(seq, self.seqs_seen.get(queue_no, 0))
 
-    def references(self) -> dict[int, int]:
-        """Count the rows of each message."""
-        counts: Counter[int] = Counter()
-        for rows in self.rows.values():
-            counts.update([row[0] for row in rows.values()])
-        return dict(counts)
+def pages(index: Index, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:
+    """Yield all rows of a range, however many."""
+    while rows := index.rows(queue_no, low, high, _PAGE_ROWS):
+        yield from rows
+        low = rows[-1][0] + 1
 
-    def prune(self) -> dict[int, int]:
-        """Forget empty queues and places nobody refers to; return the references."""
-        counts = self.references()
-        self.rows = {no: dict(sorted(rows.items())) for no, rows in self.rows.items() if rows}
-        self.locations = {no: at for no, at in self.locations.items() if no in counts}
-        return counts
+
+def _nothing(is_used: bool) -> None:
+    """Tell nobody."""

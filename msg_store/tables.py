@@ -45,6 +45,8 @@ from leveret.msg_store.views import View
 
 BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
 
+ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
+
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
 Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
 
@@ -81,6 +83,7 @@ class Tables:
         self.terms: dict[int, Terms] = {}
         self._held = held
         self._orphans: set[int] = set()
+        self._leaving: set[int] = set()
         self._owed: dict[int, list[Change]] = {}
         self._views: WeakSet[View] = WeakSet()
         for queue_no, found in (queues or {}).items():
@@ -98,6 +101,11 @@ class Tables:
     def filled(self, file_no: int, record_bytes: int, size_bytes: int) -> None:
         """Note that records of messages were appended to a segment, the newest one."""
         self.files.fill(file_no, record_bytes, size_bytes)
+        self.active.dirty_files.add(file_no)
+
+    def refilled(self, file_no: int, record_bytes: int) -> None:
+        """Note, at a start, that records of a segment are live."""
+        self.files.hold(file_no, record_bytes)
         self.active.dirty_files.add(file_no)
 
     def published(self, queue_no: int, rows: list[IndexRow]) -> None:
@@ -198,6 +206,13 @@ class Tables:
                 return location if location is not None else self._held.get(msg_no)
         return self._held.get(msg_no)
 
+    def knows(self, msg_no: int) -> bool:
+        """Tell whether the index need not be asked about a message."""
+        generations = (self.active, *self.frozen)
+        return msg_no in self._owed or any(
+            msg_no in each.born or msg_no in each.changed for each in generations
+        )
+
     def view(self) -> View:
         """Return what a read of the index that begins now must be overlaid with."""
         view = View([*self.frozen, self.active])
@@ -214,11 +229,28 @@ class Tables:
         return self.files.emptied_until(self.committed)
 
     def removed(self, file_no: int) -> None:
-        """Note that a segment was unlinked."""
-        del self.files[file_no]
+        """Note that a segment is gone."""
+        self.files.pop(file_no, None)
         self.active.dirty_files.add(file_no)
 
+    def found(self, msg_no: int, place: Location) -> None:
+        """Note, at a start, that a message lies elsewhere than the log says."""
+
+        def change(location: Location | None) -> Location | None:
+            if location is None:
+                return None
+            self._free(location[0], location[2])
+            self.refilled(place[0], place[2])
+            return (*place[:4], location[4])
+
+        self._change(msg_no, change)
+
     # What is owed.
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Something is owed."""
+        return bool(self._owed)
 
     def unresolved(self) -> list[int]:
         """Return the messages that must be looked up in the index for ``resolve``."""
@@ -251,6 +283,10 @@ class Tables:
             assert row is not None, "an orphan lies in a segment that was removed"
             frozen.files[file_no] = row._replace(valid_bytes=row.valid_bytes - length)
         terms = self.terms
+        for queue_no in [no for no in self._leaving if no not in terms or not terms[no].messages]:
+            self._leaving.discard(queue_no)
+            terms.pop(queue_no, None)
+            frozen.dirty_queues.add(queue_no)
         frozen.queues = {
             no: terms[no].frozen() if no in terms else None for no in frozen.dirty_queues
         }
@@ -275,8 +311,8 @@ class Tables:
         terms.next_seq, terms.next_deliver, terms.is_clean = next_seq, next_deliver, True
 
     def forget_queue(self, queue_no: int) -> None:
-        """Forget a queue without rows."""
-        self.terms.pop(queue_no, None)
+        """Forget a queue, as soon as it has no rows."""
+        self._leaving.add(queue_no)
         self.active.dirty_queues.add(queue_no)
 
     # Inside.
@@ -366,8 +402,7 @@ class Tables:
             if msg_no in self._orphans:
                 self._orphans.discard(msg_no)
             else:
-                self.files.hold(place[0], place[2])
-                self.active.dirty_files.add(place[0])
+                self.refilled(place[0], place[2])
             return (*place[:4], count)
 
         return change
@@ -376,13 +411,14 @@ class Tables:
         _, source_no, file_no, offset, length = move
 
         def change(location: Location | None) -> Location | None:
-            is_used = location is not None and location[0] == source_no
+            is_used = location is not None and (
+                location[0] == source_no if source_no != ANY_SOURCE else (location[0] < file_no)
+            )
             then(is_used)
             if location is None or not is_used:
                 return location
-            self._free(source_no, location[2])
-            self.files.hold(file_no, length)
-            self.active.dirty_files.add(file_no)
+            self._free(location[0], location[2])
+            self.refilled(file_no, length)
             return (file_no, offset, length, *location[3:])
 
         return change

@@ -10,7 +10,7 @@ from leveret.msg_store.checksum import CRC32, CRC32C, Extend, extender, seed_of
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.index_rows import Location
 from leveret.msg_store.record import Record, decode_record, next_magic, total_len_at
 
 _KINDS: Final = (CRC32C, CRC32)
@@ -59,20 +59,24 @@ class Segment:
         """
         return self.decode(self._file.pread(length, offset), length)
 
-    def decode(self, data: bytes, length: int) -> Record:
-        """Read the record that should fill these bytes of the segment.
+    def decode(self, data: bytes, length: int, at: int = 0) -> Record:
+        """Read the record that should fill so many bytes of the segment, from ``at`` in ``data``.
 
         Raises:
             Corrupt: it does not.
         """
-        if total_len_at(data) != length:
-            raise Corrupt(f"a record of {total_len_at(data)} bytes where one of {length} should be")
+        record = self._decoded(data, at)
+        if record.total_len != length:
+            raise Corrupt(f"a record of {record.total_len} bytes where one of {length} should be")
+        return record
+
+    def _decoded(self, data: bytes, at: int) -> Record:
         for extend in self._extends[:-1]:
             try:
-                return decode_record(data, extend, self._seed)
+                return decode_record(data, extend, self._seed, at)
             except Corrupt:
                 continue
-        return decode_record(data, self._extends[-1], self._seed)
+        return decode_record(data, self._extends[-1], self._seed, at)
 
     def records(self) -> Iterator[tuple[int, Record]]:
         """Yield place and contents of all good records, going on behind bad bytes."""
@@ -139,7 +143,7 @@ def check(folder: StoreFolder, locations: dict[int, Location]) -> dict[int, str]
 
 
 def _wrong_at(segment: Segment, msg_no: int, location: Location) -> str:
-    file_no, offset, length, _ = location
+    file_no, offset, length, _, _ = location
     try:
         found = segment.read(offset, length).msg_no
         if found != msg_no:
@@ -150,12 +154,12 @@ def _wrong_at(segment: Segment, msg_no: int, location: Location) -> str:
 
 
 def search(folder: StoreFolder, msg_nos: Iterable[int]) -> dict[int, Location]:
-    """Look through all segments for messages; a later segment wins."""
+    """Look through all segments for messages; a later segment wins. Counts are not known."""
     wanted = set(msg_nos)
     found: dict[int, Location] = {}
     for file_no in folder.rdq_nos():
         with Segment(folder, file_no) as segment:
             for offset, record in segment.records():
                 if record.msg_no in wanted:
-                    found[record.msg_no] = (file_no, offset, record.total_len, len(record.body))
+                    found[record.msg_no] = (file_no, offset, record.total_len, len(record.body), 0)
     return found

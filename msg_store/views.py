@@ -38,9 +38,8 @@ class View:
             base: what the index's ``rows`` returned for the same, not changed.
 
         Returns:
-            Rows, ascending. If ``base`` has ``limit`` rows, what is behind its last seq is not known:
-            then rows up to that seq are returned, none perhaps, and who wants more asks on from
-            there. Else fewer than ``limit`` are all there are.
+            Rows, ascending. If ``base`` has ``limit`` rows, what is behind its last seq is not known,
+            and only rows up to there are returned, none perhaps; ``next_low`` tells where to go on.
         """
         touched = [each for each in self.generations if _touches(each, queue_no)]
         if not touched:
@@ -79,6 +78,13 @@ class View:
             if location is not None:
                 found[msg_no] = location
         return found
+
+
+def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) -> int:
+    """Return the seq from which to ask on after ``View.rows``; ``high`` if there is nothing more."""
+    if len(rows) == limit:
+        return rows[-1][0] + 1
+    return base[-1][0] + 1 if len(base) == limit else high
 
 
 def _touches(generation: Generation, queue_no: int) -> bool:

@@ -181,6 +181,11 @@ class FaultyCalls:
         self._faults.clear()
         self.short_writes = self.interrupts = 0.0
 
+    @property
+    def has_faults(self) -> bool:
+        """A fault or delay may come."""
+        return any(fault.times for fault in self._faults)
+
     def kill(self) -> None:
         """End the process that had the files open; what it wrote is in the page cache still."""
         for descriptor in list(self._open):

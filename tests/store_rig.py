@@ -3,27 +3,35 @@
 The two jobs of a flush are generators; ``step`` advances one of them by one point, so a test (or
 Hypothesis) chooses every interleaving and may cut the power between any two steps. ``crash`` recovers
 and compares with the model: nothing confirmed is lost, no body is wrong, no durable ack comes back,
-order and references hold.
+order and references hold. The index is one in memory, which outlives crashes; its two jobs, ``read`` and
+``write``, are stepped like the others.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits, ReadJob, WriteJob
+from leveret.msg_store.file_header import MOVED, RDQ_MAGIC
 from leveret.msg_store.findings import Recovered
 from leveret.msg_store.folder import StoreFolder
 from leveret.msg_store.group_commit import Due, GroupCommit, Report
+from leveret.msg_store.identity import Identity
+from leveret.msg_store.index_rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.recovery import Recovery
+from leveret.msg_store.replay import pages
+from leveret.msg_store.tables import Relocation
 from leveret.msg_store.verify import Segment
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
+from leveret.testing.memory_index import MemoryHome
 
 STORE = Path("/data/store")
 UUID = bytes(range(16))
@@ -44,6 +52,7 @@ class StoreRig:
         ballast_bytes: int = 0,
         rdq_file_bytes: int = 1 << 26,
         journal_file_bytes: int = 1 << 26,
+        limits: CheckpointLimits | None = None,
     ) -> None:
         self.rng = rng
         self.slept = 0.0
@@ -53,6 +62,8 @@ class StoreRig:
         self.files.mkdir(STORE)
         self.ballast_bytes = ballast_bytes
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
+        self.home = MemoryHome()
+        self.limits = limits
         self.boot_epoch = 0
         self.texts = 0
         self.bodies: dict[int, bytes] = {}  # msg_no -> body
@@ -62,6 +73,8 @@ class StoreRig:
         self.acked: set[Key] = set()
         self.gone: set[Key] = set()  # acked, and the ack is durable
         self.next_seq: dict[int, int] = {}
+        self.written: dict[int, set[int]] = {}  # queue_no -> what was ever written for it
+        self.moves: list[bool] = []
         self.reports: list[Report] = []
         self.points: list[str] = []
         self.seen_numbers: set[int] = set()
@@ -81,9 +94,18 @@ class StoreRig:
         if self.ballast_bytes:
             self.ballast.restore()
         recovery = Recovery(
-            self.folder, self.boot_epoch, self.ballast, lambda: 7, trusted, *self.file_bytes
+            self.folder,
+            self.boot_epoch,
+            self.ballast,
+            lambda: 7,
+            trusted,
+            *self.file_bytes,
+            home=self.home,
         )
         self.recovered, self.core = recovery.run()
+        self.checkpointer = Checkpointer(self.core, self.home, self.limits)
+        self.read: ReadJob | None = None
+        self.write_job: WriteJob | None = None
         self.logs = {"rdq": recovery.rdq_log, "journal": recovery.journal_log}
         self.jobs: dict[str, Iterator[str]] = {}
         self.errors: dict[str, Exception | None] = {}
@@ -105,6 +127,8 @@ class StoreRig:
         msg_nos = list(range(first, first + count))
         assert self.seen_numbers.isdisjoint(msg_nos)
         self.seen_numbers.update(msg_nos)
+        for queue_no in queue_nos:
+            self.written.setdefault(queue_no, set()).update(msg_nos)
         self.bodies.update(zip(msg_nos, (each[2] for each in messages), strict=True))
         return msg_nos
 
@@ -124,6 +148,38 @@ class StoreRig:
             self.core.ack(queue_no, acked)
         self.acked.update(keys)
 
+    def ack_range(self, queue_no: int, low: int, high: int) -> None:
+        self.core.ack_range(queue_no, low, high)
+        self.acked.update(key for key in self.held if key[0] == queue_no and low <= key[1] < high)
+
+    def move(self, msg_nos: Iterable[int]) -> int:
+        """Copy messages into a new segment, as the collector does, and tell the store; its number."""
+        file_no = self.core.take_file_no()
+        header = Identity(UUID, self.boot_epoch).header(RDQ_MAGIC, file_no, 7, flags=MOVED)
+        copies, parts, offset = [], [header], len(header)
+        for msg_no, place in self.places(msg_nos).items():
+            with Segment(self.folder, place[0]) as segment:
+                parts.append(segment.bytes_at(place[1], place[2]))
+            copies.append(Relocation(msg_no, place[0], file_no, offset, place[2]))
+            offset += place[2]
+        path = self.folder.rdq_path(file_no)
+        with self.files.create(path.with_suffix(".rdt")) as file:
+            file.append(parts)
+            file.fsync()
+        self.files.rename(path.with_suffix(".rdt"), path)
+        self.files.fsync_dir(self.folder.rdq)
+        self.core.tables.files.add_sealed(file_no, offset)
+        self.core.move(copies, self.moves.append)
+        return file_no
+
+    def collect(self) -> list[int]:
+        """Unlink the segments that may go."""
+        file_nos = self.core.tables.removable()
+        for file_no in file_nos:
+            self.files.unlink(self.folder.rdq_path(file_no))
+            self.core.tables.removed(file_no)
+        return file_nos
+
     @property
     def held(self) -> list[Key]:
         return sorted(self.rows.keys() - self.acked)
@@ -142,7 +198,10 @@ class StoreRig:
         return True
 
     def step(self, name: str) -> None:
-        """Advance one of the two jobs to its next point."""
+        """Advance a job to its next point; those of the index begin if there are any."""
+        if name in {"read", "write"}:
+            self._step_index(name)
+            return
         if name not in self.jobs:
             return
         try:
@@ -159,8 +218,8 @@ class StoreRig:
     def _finish(self) -> None:
         report = self.core.finish(*self.errors.values())
         if not any(self.errors.values()):
-            for queue_no, seqs in self.flush.taken.acks:
-                self.gone.update((queue_no, seq) for seq in seqs)
+            for queue_no, acks in self.flush.taken.acks:
+                self.gone.update((queue_no, seq) for seq, _ in acks)
         self._note(report)
 
     def _note(self, report: Report) -> None:
@@ -170,6 +229,70 @@ class StoreRig:
                 new = {(queue_no, seq) for seq in range(first, first + count)}
                 assert runs is report.nacked or keys.isdisjoint(new), "reported safe twice"
                 keys.update(new)
+
+    def _step_index(self, name: str) -> None:
+        self.checkpointer.turn()
+        if name == "read":
+            self._step_read()
+        else:
+            self._step_write()
+
+    def _step_read(self) -> None:
+        if self.read is None:
+            self.read = self.checkpointer.read_job()
+            if self.read is not None:
+                self.read.run(self.home.index)
+        else:
+            read, self.read = self.read, None
+            self.checkpointer.read_done(read)
+
+    def _step_write(self) -> None:
+        if self.write_job is None:
+            self.write_job = self.checkpointer.write_job()
+            if self.write_job is None:
+                return
+            job = self.write_job
+            self.jobs_of_index = job.run(self.home.index, self.folder, self.ballast)
+        error: Exception | None = None
+        try:
+            self.points.append(f"index: {next(self.jobs_of_index)}")
+            return
+        except StopIteration:
+            pass
+        except (OSError, IndexFull) as caught:
+            error = caught
+        done, self.write_job = self.write_job, None
+        report = self.checkpointer.write_done(done, error)
+        if report is not None:
+            self._note(report)
+
+    def checkpoint(self) -> None:
+        """Put all that is durable into the index."""
+        assert not self.jobs
+        self.checkpointer.request()
+        self.settle()
+
+    def settle(self) -> None:
+        """Work the jobs of the index off."""
+        for _ in range(10_000):
+            if self.checkpointer.is_full:
+                self.checkpointer.resume()
+            before = (self.read, self.write_job, len(self.points), self.core.tables.committed)
+            self.step("read")
+            self.step("write")
+            after = (self.read, self.write_job, len(self.points), self.core.tables.committed)
+            if before == after and self.read is None and self.write_job is None:
+                return
+        raise AssertionError("the index does not come to rest")
+
+    def stop(self) -> Recovered:
+        """Stop cleanly and start again."""
+        self.run()
+        self.checkpointer.stop()
+        self.settle()
+        assert self.checkpointer.is_stopped
+        self.disk.kill()
+        return self.open()
 
     def run_flush(self) -> Report:
         """Run one flush to its end."""
@@ -184,6 +307,7 @@ class StoreRig:
     def run(self, flushes_max: int = 1000) -> None:
         """Run until nothing is to be done."""
         for _ in range(flushes_max):
+            self.settle()
             if not self.start():
                 return
             self.finish_flush()
@@ -209,6 +333,29 @@ class StoreRig:
         self.compare()
         return recovered
 
+    def crash_without_index(self) -> Recovered:
+        """Lose the index as well: everything confirmed comes back, at least once."""
+        for job in self.jobs.values():
+            job.close()
+        self.disk.kill()
+        self.home.lose()
+        recovered = self.open()
+        found = {(queue_no, msg_no) for (queue_no, _), msg_no in self.found().items()}
+        needed = {(key[0], self.rows[key]) for key in self.safe - self.acked}
+        assert needed <= found
+        assert all(msg_no in self.written[queue_no] for queue_no, msg_no in found)
+        self.check_tables(self.found())
+        for msg_no in {msg_no for _, msg_no in found}:
+            assert self.body(msg_no) == self.bodies[msg_no]
+        self._begin_anew(self.found())
+        return recovered
+
+    def _begin_anew(self, found: dict[Key, int]) -> None:
+        self.rows = found
+        self.safe = set(found)
+        self.nacked, self.acked, self.gone = set(), set(), set()
+        self.next_seq = {}
+
     def compare(self, lost: set[Key] = frozenset()) -> None:
         """Check the recovered state; it is the model's from now on."""
         found = self.found()
@@ -217,29 +364,65 @@ class StoreRig:
         assert found.items() <= self.rows.items(), "another message at a seq"
         assert needed - lost <= found.keys(), f"lost {sorted(needed - found.keys() - lost)}"
         assert found.keys().isdisjoint(self.gone), "a durable ack came back"
-        counts = Counter(found.values())
-        assert self.recovered.references == counts
-        assert self.recovered.locations.keys() == counts.keys()
-        for msg_no in counts:
+        self.check_tables(found)
+        for msg_no in set(found.values()):
             assert self.body(msg_no) == self.bodies[msg_no]
-        for queue_no, rows in self.recovered.rows.items():
-            assert list(rows) == sorted(rows), queue_no
         assert all(seq < self.recovered.next_no for _, seq in self.rows)
         assert all(number < self.recovered.next_no for number in self.seen_numbers)
-        self.rows = found
-        self.safe = set(found)
-        self.nacked, self.acked, self.gone = set(), set(), set()
-        self.next_seq = {}
+        self._begin_anew(found)
+
+    def check_tables(self, found: dict[Key, int]) -> None:
+        """Check counts, terms and segments against the rows that are durable."""
+        tables, counts = self.core.tables, Counter(found.values())
+        places = self.places(counts)
+        orphans = {
+            no: place
+            for no, place in self.core.references.locations.items()
+            if no not in counts and place[0] in tables.files
+        }
+        known = {msg_no: place[4] for msg_no, place in places.items()}
+        assert known == counts, (known.items() ^ counts.items(), self.core.references.locations)
+        sums: Counter[int] = Counter()
+        for file_no, _, length, _, _ in [*places.values(), *orphans.values()]:
+            sums[file_no] += length
+        valid = {no: state.valid_bytes for no, state in tables.files.items() if state.valid_bytes}
+        assert valid == sums
+        on_disk = set(self.folder.rdq_nos())
+        assert set(tables.files) <= on_disk
+        sizes = Counter(queue_no for queue_no, _ in found)
+        assert {no: terms.messages for no, terms in tables.terms.items() if terms.messages} == sizes
+        for queue_no, terms in tables.terms.items():
+            rows = self.rows_of(queue_no)
+            assert [row[0] for row in rows] == sorted(seq for no, seq in found if no == queue_no)
+            assert terms.size_bytes == sum(row[2] for row in rows)
+            assert all(row[0] < terms.next_seq for row in rows)
+
+    def rows_of(self, queue_no: int) -> list[IndexRow]:
+        """Read a queue's durable rows, as a reader would."""
+        view = self.core.tables.view()
+        base = list(pages(self.home.index, queue_no, 0, SEQ_END))
+        return view.rows(queue_no, 0, SEQ_END, 1 << 40, base)
+
+    def places(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        """Return where messages lie."""
+        known = self.core.tables.location
+        base = self.home.index.locations(msg_nos)
+        return {no: known(no) or base[no] for no in msg_nos if known(no) or no in base}
+
+    @property
+    def locations(self) -> dict[int, Location]:
+        """Where all messages with rows lie."""
+        return self.places(set(self.found().values()))
 
     def found(self) -> dict[Key, int]:
         return {
-            (queue_no, seq): row[0]
-            for queue_no, rows in self.recovered.rows.items()
-            for seq, row in rows.items()
+            (queue_no, row[0]): row[1]
+            for queue_no in self.core.tables.terms
+            for row in self.rows_of(queue_no)
         }
 
     def body(self, msg_no: int) -> bytes:
-        file_no, offset, length, size = self.core.references.locations[msg_no]
+        file_no, offset, length, size, _ = self.places([msg_no])[msg_no]
         with Segment(self.folder, file_no) as segment:
             record = segment.read(offset, length)
         assert record.msg_no == msg_no

@@ -19,13 +19,18 @@ from pathlib import Path
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
 from leveret.msg_store.flush_threads import FlushThreads
 from leveret.msg_store.folder import StoreFolder
 from leveret.msg_store.group_commit import GroupCommit, Report
+from leveret.msg_store.index_rows import SEQ_END
+from leveret.msg_store.index_threads import IndexThreads
 from leveret.msg_store.recovery import Recovery
+from leveret.msg_store.replay import pages
 
 QUEUES = (1, 2, 3)
 BATCH = 20
+LIMITS = CheckpointLimits(rows=300, journal_bytes=30_000)
 
 
 def body_of(text: str, size: int) -> bytes:
@@ -58,8 +63,18 @@ class Worker:
         )
         self.next_seq = dict.fromkeys(QUEUES, recovered.next_no)
         self.held = [
-            (no, seq, row[0]) for no, rows in recovered.rows.items() for seq, row in rows.items()
+            (no, row[0], row[1]) for no in QUEUES for row in pages(recovered.index, no, 0, SEQ_END)
         ]
+        self.checkpointer = Checkpointer(self.core, recovery.home, LIMITS)
+        self.index_threads = IndexThreads(
+            self.core,
+            self.checkpointer,
+            recovered.index,
+            folder,
+            Ballast(folder.files, path),
+            asyncio.get_running_loop(),
+            self.deliver,
+        )
         self.durable_acks(self.core)
 
     def durable_acks(self, core: GroupCommit) -> None:
@@ -74,8 +89,8 @@ class Worker:
         def finished(*errors):
             report, flush = finish(*errors), flushes.pop()
             assert report.error is None, report
-            for queue_no, seqs in flush.taken.acks:
-                self.say("".join(f"d {queue_no} {seq}\n" for seq in seqs))
+            for queue_no, acks in flush.taken.acks:
+                self.say("".join(f"d {queue_no} {seq}\n" for seq, _ in acks))
             return report
 
         core.start, core.finish = started, finished
@@ -118,7 +133,7 @@ class Worker:
             if self.rng.random() < 0.5:
                 self.ack()
             if self.rng.random() < 0.02:
-                self.core.switch_journal()
+                self.checkpointer.request()
             await asyncio.sleep(0)
 
 

@@ -21,6 +21,7 @@ from leveret.msg_store.journal_frames import Mark, encode_frame
 from leveret.msg_store.pending import References
 from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.record import encode_run
+from leveret.msg_store.tables import Tables
 
 BODY = bytes(1024)
 ORIGIN = origin_of(b"", b"queue")
@@ -64,15 +65,10 @@ def committed(
 ) -> Callable[[], None]:
     """Return what takes ``count`` messages through a group commit and out again."""
     identity = Identity(bytes(16), 1)
-    core = GroupCommit(
-        RdqWriter(identity, 1),
-        Journal(identity, 1, 1),
-        References({}, {}),
-        MARK,
-        1 << 40,
-        lambda: 0,
-        lambda: None,
-    )
+    references = References()
+    tables = Tables(references.locations)
+    rdq, journal = RdqWriter(identity, 1), Journal(identity, 1, 1)
+    core = GroupCommit(rdq, journal, references, tables, MARK, 1, lambda: 0)
     run = messages(count, share_head=True)
     seq = 1
 

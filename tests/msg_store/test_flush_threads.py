@@ -59,6 +59,11 @@ class Running:
         stopped = asyncio.Event()
         self.threads.stop(stopped.set)
         await asyncio.wait_for(stopped.wait(), 30)
+        self.close()
+
+    def close(self) -> None:
+        self.threads.close()
+        self.recovered.index.close()
         self.folder.close()
 
 
@@ -66,8 +71,7 @@ class Running:
 async def store(tmp_path: Path) -> AsyncIterator[Running]:
     running = Running(tmp_path / "store")
     yield running
-    running.threads.close()
-    running.folder.close()
+    running.close()
     assert running.calls.open_files == []
     assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
 
@@ -102,7 +106,7 @@ async def test_stopping_flushes_and_what_was_flushed_is_recovered(
     assert store.reports == [Report(safe=[(1, 1, 3)])]
 
     again = Running(tmp_path / "store", 2)
-    assert list(again.recovered.rows[1]) == [1, 2, 3]
+    assert [row[0] for row in again.recovered.index.rows(1, 0, 99, 99)] == [1, 2, 3]
     assert not again.recovered.findings.tails
     await again.stop()
 

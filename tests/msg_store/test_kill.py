@@ -16,8 +16,10 @@ from leveret.core.message import exchange_and_key, origin_of
 from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.findings import Recovered
 from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.index_rows import SEQ_END
 from leveret.msg_store.record import unpack_meta
 from leveret.msg_store.recovery import Recovery
+from leveret.msg_store.replay import pages
 from leveret.msg_store.verify import Segment
 from store_worker import body_of
 
@@ -56,36 +58,35 @@ class Oracle:
 
     def compare(self, recovered: Recovered, folder: StoreFolder) -> None:
         found = {
-            (queue_no, seq): row
-            for queue_no, rows in recovered.rows.items()
-            for seq, row in rows.items()
+            (queue_no, row[0]): row
+            for queue_no in recovered.tables.terms
+            for row in pages(recovered.index, queue_no, 0, SEQ_END)
         }
         lost = self.confirmed - self.acked - found.keys()
         assert not lost, f"{len(lost)} confirmed messages lost, {sorted(lost)[:5]}"
         assert found.keys() <= self.published.keys()
         assert found.keys().isdisjoint(self.gone)
         assert not recovered.findings.is_damage, recovered.findings
-        assert recovered.references == Counter(row[0] for row in found.values())
         for key, row in found.items():
-            assert (row[0], row[1]) == self.published[key]
-        for rows in recovered.rows.values():
-            assert list(rows) == sorted(rows)
-        self.check_bodies(recovered, folder)
+            assert (row[1], row[2]) == self.published[key]
+        self.check_bodies(recovered, folder, Counter(row[1] for row in found.values()))
         # what is there now is durable; what is not was not confirmed, or was acked
         self.confirmed = set(found)
         self.acked.clear()
 
-    def check_bodies(self, recovered: Recovered, folder: StoreFolder) -> None:
-        for file_no in {location[0] for location in recovered.locations.values()}:
+    def check_bodies(self, recovered: Recovered, folder: StoreFolder, counts: Counter[int]) -> None:
+        places = recovered.index.locations(counts)
+        assert {msg_no: place[4] for msg_no, place in places.items()} == counts
+        valid: Counter[int] = Counter()
+        for msg_no, (file_no, offset, length, size, _) in places.items():
+            valid[file_no] += length
             with Segment(folder, file_no) as segment:
-                for msg_no, (at, offset, length, size) in recovered.locations.items():
-                    if at != file_no:
-                        continue
-                    record = segment.read(offset, length)
-                    meta = unpack_meta(record.meta)
-                    key = exchange_and_key(origin_of(meta.exchange, *meta.routing_keys))[1]
-                    assert record.msg_no == msg_no
-                    assert record.body == body_of(key.decode(), size)
+                record = segment.read(offset, length)
+            meta = unpack_meta(record.meta)
+            key = exchange_and_key(origin_of(meta.exchange, *meta.routing_keys))[1]
+            assert record.msg_no == msg_no
+            assert record.body == body_of(key.decode(), size)
+        assert {no: state.valid_bytes for no, state in recovered.tables.files.items()} == valid
 
 
 def killed_after(path: Path, epoch: int, seed: int, lines: int) -> bytes:
@@ -115,6 +116,7 @@ def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
         recovered, _ = recovery.run()
         oracle.compare(recovered, folder)
         recovery.journal_log.close()
+        recovered.index.close()
         folder.close()
     return oracle
 

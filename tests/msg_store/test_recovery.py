@@ -45,9 +45,9 @@ def busy(rig: StoreRig, flushes: int = 4) -> None:
 
 
 def test_an_empty_store_is_made_and_found_again(rig: StoreRig) -> None:
-    assert rig.recovered.rows == {}
+    assert rig.found() == {}
     rig.crash(LOST)
-    assert rig.recovered.rows == {}
+    assert rig.found() == {}
     assert reports(rig) == []
 
 
@@ -62,11 +62,10 @@ def test_what_was_confirmed_is_there_after_many_restarts(rig: StoreRig) -> None:
 def test_recovering_twice_is_recovering_once(rig: StoreRig) -> None:
     busy(rig)
     rig.crash(LOST)
-    first = rig.recovered
+    rows, locations = rig.found(), rig.locations
     rig.crash(LOST)
 
-    assert rig.recovered.rows == first.rows
-    assert rig.recovered.locations == first.locations
+    assert (rig.found(), rig.locations) == (rows, locations)
 
 
 def test_f35_numbers_are_above_all_that_were_ever_used(rig: StoreRig) -> None:
@@ -242,7 +241,7 @@ def test_f09_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(se
     rig.publish((1,), 5, size=30)
     rig.run()
     path = last(rig, "rdq")
-    ends = [sum(at[1:3]) for at in rig.core.references.locations.values()]
+    ends = [sum(at[1:3]) for at in rig.locations.values()]
     for size in range(ends[1], ends[-1] + 1):
         rig = StoreRig(random.Random(seed))
         rig.publish((1,), 5, size=30)
@@ -251,7 +250,7 @@ def test_f09_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(se
         rig.disk.kill()
         rig.open()
         whole = sum(end <= size for end in ends)
-        assert [row[0] & 0xFF for row in rig.recovered.rows[1].values()] == list(range(whole))
+        assert [row[1] & 0xFF for row in rig.rows_of(1)] == list(range(whole))
         assert len(rig.recovered.findings.dropped) == 5 - whole
 
 
@@ -322,7 +321,7 @@ def test_a_missing_journal_in_the_middle_is_a_gap_and_nothing_is_removed(
     rig.disk.kill()
     rig.open()
 
-    assert rig.recovered.rows == {}
+    assert rig.found() == {}
     assert len(rig.recovered.findings.gaps) == 1
     assert set(segments) <= set(rig.disk.paths())
 
@@ -334,7 +333,7 @@ def test_f11_a_flipped_byte_in_a_record_costs_that_message(rig: StoreRig, part: 
     rig.publish((1,), 1)
     rig.run()  # its frame says that the others are durable
     msg_no = rig.rows[rig.held[2]]
-    _, offset, length, _ = rig.core.references.locations[msg_no]
+    _, offset, length, *_ = rig.locations[msg_no]
     at = {"crc": 0, "length": 4, "meta": 40, "body": length - 1}[part]
     rig.disk.damage(last(rig, "rdq"), flip((offset + at) * 8))
     lost = {key for key, number in rig.rows.items() if number == msg_no}
@@ -363,12 +362,8 @@ def test_a_missing_segment_costs_its_messages_and_names_them(rng: random.Random)
     rig.run()
     rig.publish((1,), 1)
     rig.run()
-    missing = rig.core.references.locations[rig.rows[rig.held[5]]][0]
-    lost = {
-        key
-        for key, number in rig.rows.items()
-        if rig.core.references.locations[number][0] == missing
-    }
+    missing = rig.locations[rig.rows[rig.held[5]]][0]
+    lost = {key for key, number in rig.rows.items() if rig.locations[number][0] == missing}
     rig.files.unlink(rig.folder.rdq_path(missing))
     rig.disk.kill()
     rig.open()
@@ -384,7 +379,7 @@ def test_a_message_that_lies_elsewhere_is_found(rig: StoreRig) -> None:
     rig.publish((1,), 1)
     rig.run()
     wanted = rig.rows[rig.held[1]]
-    _, offset, length, _ = rig.core.references.locations[wanted]
+    _, offset, length, *_ = rig.locations[wanted]
     path = last(rig, "rdq")
     record = rig.disk.image(path)[offset : offset + length]
 

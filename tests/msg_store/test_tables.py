@@ -289,6 +289,9 @@ def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
     assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, False)
     rig.tables.forget_queue(1)
     rig.checkpoint()
+    assert rig.index.terms[1].messages == 2, "it has rows"
+    rig.ack(1, (1, 101), (2, 102))
+    rig.checkpoint()
     assert rig.index.terms == {}
 
 

@@ -1,0 +1,263 @@
+"""Checkpoints: when the tables go into the index, and what must be read from it. Without I/O.
+
+Two kinds of jobs come out, for two threads (``index_threads``) or for a test that goes step by step:
+
+* a **read** finds what the tables are owed (counts that only the index has) and the next slice of a
+  range that is to be acked;
+* a **write** puts the oldest frozen generation into the index, then unlinks journal files.
+
+A generation ends when it has many rows, or its journal is long (what a start has to read), or when
+nothing happens for a while. Flushes wait for the rotation, which waits for what is owed: one short
+read. A generation is one transaction with its own checkpoint, so the index is always the log up to some
+LSN. Its journal files stay until the *next* generation is in the index: should the newest transaction
+turn out to be lost, the one before and the journals make up for it.
+
+With a full disk the generation stays frozen, its journals stay too, and it is tried again. An index
+that is damaged is condemned, and with any other error as well the store has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.msg_store.append_log import Reserve
+from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.generation import Generation
+from leveret.msg_store.group_commit import SLICE_OPS, GroupCommit, Report
+from leveret.msg_store.index_rows import (
+    Index,
+    IndexDamaged,
+    IndexFull,
+    IndexHome,
+    IndexRow,
+    Location,
+)
+from leveret.msg_store.range_acks import SLICE_ROWS, RangeAck
+from leveret.msg_store.tables import BEHIND_GENERATIONS
+
+IDLE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLimits:
+    """When a generation ends.
+
+    Attributes:
+        rows: it has so many.
+        journal_bytes: its journal is so long.
+        idle_rows: it has so many and nothing happens for ``IDLE_S``.
+    """
+
+    rows: int = 100_000
+    journal_bytes: int = 32 * 1024 * 1024
+    idle_rows: int = 10_000
+
+
+@dataclass(slots=True)
+class ReadJob:
+    """What is to be read from the index, and what was found."""
+
+    msg_nos: list[int]
+    range_ack: RangeAck | None
+    locations: dict[int, Location] = field(default_factory=dict)
+    rows: list[IndexRow] = field(default_factory=list)
+
+    def run(self, index: Index) -> None:
+        """Read; on any thread."""
+        if self.msg_nos:
+            self.locations = index.locations(self.msg_nos)
+        asked = self.range_ack
+        if asked is not None:
+            self.rows = index.rows(asked.queue_no, asked.low, asked.high, SLICE_ROWS)
+
+
+@dataclass(slots=True)
+class WriteJob:
+    """A generation that is to be put into the index."""
+
+    generation: Generation
+
+    def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Iterator[str]:
+        """Write it, then unlink the journals nobody needs; yields the points that are reached.
+
+        Raises:
+            IndexFull: nothing was written.
+        """
+        before = index.checkpoint()
+        yield "before commit"
+        try:
+            index.write(self.generation.batch())
+        except IndexFull:
+            if not reserve.release():
+                raise
+            index.write(self.generation.batch())
+        yield "committed"
+        for file_no in folder.journal_nos():
+            if before is not None and file_no < before.first_journal:
+                folder.files.unlink(folder.journal_path(file_no))
+                yield "unlinked"
+
+
+class Checkpointer:
+    """Decides about generations and jobs. For the loop's thread.
+
+    Args:
+        core: whose tables these are.
+        home: to condemn the index if it is damaged.
+        limits: when a generation ends.
+    """
+
+    def __init__(
+        self, core: GroupCommit, home: IndexHome, limits: CheckpointLimits | None = None
+    ) -> None:
+        self.is_full = False
+        self.is_stopping = False
+        self._core = core
+        self._home = home
+        self._limits = limits or CheckpointLimits()
+        self._is_requested = False
+        self._read: ReadJob | None = None
+        self._write: WriteJob | None = None
+        self._is_clean = False
+
+    def request(self) -> None:
+        """End the generation as soon as may be."""
+        self._is_requested = True
+        self._core.wake_index()
+
+    def stop(self) -> None:
+        """Put everything into the index, then say that the store was stopped cleanly."""
+        self.is_stopping = True
+        self._core.wake_index()
+
+    @property
+    def is_stopped(self) -> bool:
+        """All is in the index, or never will be."""
+        failed = self._core.error is not None or self.is_full
+        return self._is_idle and self.is_stopping and (self._is_clean or failed)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._read is None and self._write is None
+
+    # Rotation.
+
+    def turn(self, is_quiet: bool = False) -> None:
+        """End the generation if it is time.
+
+        Args:
+            is_quiet: nothing has happened for ``IDLE_S``.
+        """
+        core = self._core
+        if core.error is not None or self._is_clean:
+            return
+        if self._is_due(is_quiet):
+            core.is_rotating = True
+        if not core.is_rotating or not core.can_rotate():
+            return
+        self._is_requested = False
+        if self.is_stopping:
+            self._is_clean = True
+            core.rotate(is_clean=True)
+        else:
+            core.rotate()
+
+    def _is_due(self, is_quiet: bool) -> bool:
+        core, limits = self._core, self._limits
+        if self.is_stopping:
+            return core.is_idle and not core.range_acks
+        tables = core.tables
+        if tables.active.is_empty or len(tables.frozen) >= BEHIND_GENERATIONS:
+            return False
+        weight = tables.active.weight
+        return (
+            self._is_requested
+            or weight >= limits.rows
+            or core.journal_bytes >= limits.journal_bytes
+            or (is_quiet and weight >= limits.idle_rows)
+        )
+
+    @property
+    def may_become_quiet(self) -> bool:
+        """It is worth calling ``turn`` when nothing has happened for ``IDLE_S``."""
+        return self._core.tables.active.weight >= self._limits.idle_rows
+
+    # Reading.
+
+    def read_job(self) -> ReadJob | None:
+        """Return what should be read now, unless something is."""
+        core = self._core
+        if self._read is not None or core.error is not None:
+            return None
+        asked: RangeAck | None = None
+        if core.range_acks and core.pending_ops < SLICE_OPS:
+            asked = core.range_acks[0]
+            asked.view = core.tables.view()
+        msg_nos = core.tables.unresolved()
+        if asked is None and not msg_nos:
+            return None
+        self._read = ReadJob(msg_nos, asked)
+        return self._read
+
+    def read_done(self, job: ReadJob, error: Exception | None = None) -> Report | None:
+        """Take what was read; returns a report if the store has failed."""
+        self._read = None
+        if self._core.error is not None:
+            return None
+        if error is not None:
+            return self._fail(error)
+        self._core.tables.resolve(job.msg_nos, job.locations)
+        if job.range_ack is not None:
+            self._ack_slice(job.range_ack, job.rows)
+        self._core.wake_index()
+        return None
+
+    def _ack_slice(self, asked: RangeAck, base: list[IndexRow]) -> None:
+        core = self._core
+        meanwhile = core.acked_meanwhile(asked.queue_no)
+        rows = asked.rows(base)
+        acked = [(row[0], row[1]) for row in rows if row[0] not in meanwhile]
+        if asked.is_done:
+            core.range_acks.remove(asked)
+        if acked:
+            core.ack(asked.queue_no, acked)
+        if asked.is_done and asked.then is not None:
+            asked.then()
+
+    # Writing.
+
+    def write_job(self) -> WriteJob | None:
+        """Return what should be written now, unless something is."""
+        core = self._core
+        if self._write is not None or self.is_full or core.error is not None:
+            return None
+        if not core.tables.frozen:
+            return None
+        self._write = WriteJob(core.tables.frozen[0])
+        return self._write
+
+    def write_done(self, job: WriteJob, error: Exception | None = None) -> Report | None:
+        """Drop the generation, or keep it; returns a report if the store has failed."""
+        self._write = None
+        if self._core.error is not None:
+            return None
+        if isinstance(error, IndexFull):
+            self.is_full = True
+            return None
+        if error is not None:
+            return self._fail(error)
+        self._core.tables.commit(job.generation)
+        self._core.wake_index()
+        return None
+
+    def resume(self) -> None:
+        """Try again although the disk was full."""
+        self.is_full = False
+        self._core.wake_index()
+
+    def _fail(self, error: Exception) -> Report:
+        if isinstance(error, IndexDamaged):
+            self._home.condemn()
+        return self._core.fail(error)
