@@ -1,11 +1,11 @@
 """Contents on their way back from the disk: who asked, what is being read, what has arrived.
 
 The loop's half of reading; ``segment_reader`` is the half that blocks. A queue asks for contents ahead
-of their use (``prefetch``), takes what is there (``take``) and is told when more is.
+of their use (``prefetch``), looks what is there (``look``) and is told when more is.
 
 ::
 
-    prefetch --> asked (in order) --> at most two batches with the thread --> arrived --> take
+    prefetch --> asked (in order) --> at most two batches with the thread --> arrived --> look
                    ^                                 |
                    '---- looked up anew, <= 3 times -+--> lost
 
@@ -13,7 +13,7 @@ of their use (``prefetch``), takes what is there (``take``) and is told when mor
 * A place is looked up when its batch leaves. One that is only in the index on disk (``locate`` says
   None) is looked up by the thread, first thing.
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
-  tries it is **lost**: its bytes go to the quarantine, and ``take`` answers ``LOST`` for it, so that
+  tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
   whoever holds a row of it removes the row instead of asking for ever.
 * What has arrived waits in ``Arrived``, which is bounded. What had to go is asked for again.
 """
@@ -22,15 +22,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 from leveret.core.message import BODY, LOST, Message
 from leveret.msg_store.arrived import Arrived
 from leveret.msg_store.flush_threads import Loop
-from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.index_rows import Location
 from leveret.msg_store.read_thread import Background
-from leveret.msg_store.segment_reader import Outcome, SegmentReader, Want
+from leveret.msg_store.segment_reader import Outcome, Place, SegmentReader, Want
 
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_COUNT: Final = 512
@@ -40,7 +39,6 @@ RETRY_S: Final = 1.0
 LOST_MAX: Final = 100_000  # lost messages that are remembered; others are tried again
 
 Waiter: TypeAlias = Callable[[], None]
-IndexLocations: TypeAlias = Mapping[int, tuple[int, ...]]  # a Location and what is behind it
 
 
 class Places(Protocol):
@@ -56,7 +54,7 @@ class Places(Protocol):
 class Locations(Protocol):
     """The index on disk, asked by the thread."""
 
-    def locations(self, msg_nos: Sequence[int]) -> IndexLocations:
+    def locations(self, msg_nos: Sequence[int]) -> Mapping[int, Location]:
         """Return the places of those that it knows."""
 
 
@@ -67,23 +65,18 @@ class _Batch:
 
     def __init__(self, wants: list[tuple[int, Location | None]]) -> None:
         self.wants = wants
-        self.failed_at: dict[int, Location] = {}  # places that turned out to be bad
+        self.failed_at: dict[int, Place] = {}  # places that turned out to be bad
 
     def read(self, files: SegmentReader, index: Locations | None) -> Outcome:
         """Do it, on the thread."""
         known: list[Want] = [(no, at) for no, at in self.wants if at is not None]
         unknown = [no for no, at in self.wants if at is None]
-        found: IndexLocations = index.locations(unknown) if index and unknown else {}
-        known += [(no, _location(at)) for no, at in found.items()]
+        found: Mapping[int, Location] = index.locations(unknown) if index and unknown else {}
+        known += found.items()
         outcome = files.read(known)
         outcome.failures.update({no: "not in the index" for no in unknown if no not in found})
         self.failed_at = {no: at for no, at in known if no in outcome.failures}
         return outcome
-
-
-def _location(row: tuple[int, ...]) -> Location:
-    file_no, offset, length, size = row[:4]
-    return (file_no, offset, length, size)
 
 
 class ContentReader:
@@ -123,20 +116,16 @@ class ContentReader:
 
     # What queues call.
 
-    def take(self, msg_nos: Sequence[int]) -> list[Message | None]:
+    def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
         """Return contents, None where they must be read and ``LOST`` where they cannot be.
 
-        What comes before the first None is given away: it is not kept for a second time.
+        Nothing is taken away; who will not ask again drops it from ``Arrived``.
         """
-        arrived = self._arrived.contents
-        found: list[Message | None] = list(map(arrived.get, msg_nos))
+        found: list[Message | None] = list(map(self._arrived.contents.get, msg_nos))
         if None in found:
             for at, message in enumerate(found):
                 if message is None:
                     found[at] = self._elsewhere(msg_nos[at])
-        given = found.index(None) if None in found else len(found)
-        if arrived:
-            self._arrived.drop(islice(msg_nos, given))
         return found
 
     def _elsewhere(self, msg_no: int) -> Message | None:
@@ -234,7 +223,10 @@ class ContentReader:
 
     def _tell(self, msg_no: int, waiters: dict[Waiter, None]) -> None:
         waiter = self._waiting.pop(msg_no)
-        waiters.update(dict.fromkeys(waiter if isinstance(waiter, list) else [waiter]))
+        if isinstance(waiter, list):
+            waiters.update(dict.fromkeys(waiter))
+        else:
+            waiters[waiter] = None
 
     def _again(self, msg_nos: Iterable[int]) -> None:
         self._asked.extend((msg_no, 0) for msg_no in msg_nos)
@@ -243,7 +235,7 @@ class ContentReader:
     # Failures.
 
     def _failed(
-        self, msg_no: int, why: str, at: Location | None, waiters: dict[Waiter, None]
+        self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]
     ) -> None:
         if self._places.resident(msg_no) is not None:
             self._tell(msg_no, waiters)  # its flush failed, it is pending again

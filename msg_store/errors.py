@@ -15,3 +15,10 @@ class StoreFailed(StoreError):
 
 class StoreLocked(StoreError):
     """Another process has the store open."""
+
+
+class RowsLost(StoreError):
+    """Rows of a queue are gone that it counts on: it must begin again with what is left."""
+
+    def __init__(self, queue_no: int) -> None:
+        super().__init__(f"paged-out rows of queue {queue_no} are lost")

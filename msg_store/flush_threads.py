@@ -42,8 +42,18 @@ class Loop(Protocol):
         """Call after a time."""
 
 
-class _Writer:
-    """A thread that carries out the jobs of one log, then closes it."""
+class Writer(Protocol):
+    """Carries out the jobs of one log, then closes it."""
+
+    def do(self, job: Job, then: Callable[[Exception | None], None]) -> None:
+        """Carry out a job and call ``then``, on whatever thread."""
+
+    def close(self) -> None:
+        """Finish what was given and close the file."""
+
+
+class WriterThread:
+    """A writer that is a thread."""
 
     def __init__(self, log: AppendLog, name: str, reached: Reached) -> None:
         self._log = log
@@ -77,6 +87,9 @@ class _Writer:
         return None
 
 
+MakeWriter = Callable[[AppendLog, str, Reached], Writer]
+
+
 class FlushThreads:
     """Brings a ``GroupCommit`` onto a loop and its jobs onto two threads.
 
@@ -86,7 +99,9 @@ class FlushThreads:
         journal: carries out the journal's jobs.
         loop: where all methods are called.
         deliver: gets each report that says something.
-        reached: called on a writer thread for each point of a job; for tests that kill there.
+        reached: called on a writer thread for each point of a job; for figures, and for tests that
+            kill there.
+        make_writer: makes the writers.
     """
 
     def __init__(
@@ -97,13 +112,14 @@ class FlushThreads:
         loop: Loop,
         deliver: Deliver,
         reached: Reached = lambda _: None,
+        make_writer: MakeWriter = WriterThread,
     ) -> None:
         self._core = core
         self._loop = loop
         self._deliver = deliver
         self._writers = (
-            _Writer(rdq, "leveret-rdq", reached),
-            _Writer(journal, "leveret-journal", reached),
+            make_writer(rdq, "leveret-rdq", reached),
+            make_writer(journal, "leveret-journal", reached),
         )
         self._is_scheduled = False
         self._timer: Timer | None = None

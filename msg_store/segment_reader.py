@@ -21,7 +21,6 @@ from typing import Final, NamedTuple, TypeAlias
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.rdq_writer import Location
 from leveret.msg_store.record import Record, unpack_meta
 from leveret.msg_store.verify import Segment
 
@@ -35,7 +34,8 @@ PASSING: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
 )
 
-Want: TypeAlias = tuple[int, Location]  # msg_no, where
+Place: TypeAlias = Sequence[int]  # file_no, offset, total_len, and whatever a Location says more
+Want: TypeAlias = tuple[int, Place]  # msg_no, where
 
 
 class Outcome(NamedTuple):
@@ -94,9 +94,10 @@ class SegmentReader:
         first, last = run[0][1], run[-1][1]
         start = first[1]
         data = segment.bytes_at(start, last[1] + last[2] - start)
-        for msg_no, (file_no, offset, length, _) in run:
+        for msg_no, place in run:
+            file_no, offset, length = place[:3]
             try:
-                record = segment.decode(data[offset - start : offset - start + length], length)
+                record = segment.decode(data, length, offset - start)
                 if record.msg_no != msg_no:
                     raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
                 outcome.messages[msg_no] = self._message(record)
@@ -139,13 +140,13 @@ class SegmentReader:
 
     # Damage.
 
-    def set_aside(self, location: Location) -> str | None:
+    def set_aside(self, place: Place) -> str | None:
         """Keep the bytes of a damaged record in quarantine.
 
         Returns:
             The name they have there; None when there is nothing to keep, or no room for it.
         """
-        file_no, offset, length, _ = location
+        file_no, offset, length = place[:3]
         self.forget(file_no)
         try:
             data = self._segment(file_no).bytes_at(offset, length)
@@ -173,7 +174,7 @@ def _runs(wants: list[Want]) -> Iterable[list[Want]]:
     run: list[Want] = []
     start = end = 0
     for want in wants:
-        _, offset, length, _ = want[1]
+        _, offset, length = want[1][:3]
         is_near = offset - end <= GAP_BYTES_MAX and offset + length - start <= JOIN_BYTES_MAX
         if run and not is_near:
             yield run

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
+from leveret.msg_store.append_log import AppendLog, Job
+from leveret.msg_store.drivers import Drivers
+from leveret.msg_store.flush_threads import Reached
+from leveret.msg_store.worker import Steps, Then
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 
-Piece = Callable[[], Iterator[str]]
+Piece = Callable[[], Generator[str, None, None]]
 
 
 class StepLoop:
@@ -24,6 +28,7 @@ class StepLoop:
         self.clock = VirtualClock()
         self.soon: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self.lines: list[Line] = []
+        self.pieces = 0  # of work for threads, since the start
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
         self.soon.append((callback, args))
@@ -76,27 +81,29 @@ class StepLoop:
 
 
 class Line:
-    """One thread: ``Background``, and pieces that are done point by point."""
+    """One thread: generators, done point by point, one behind the other."""
 
     def __init__(self, loop: StepLoop) -> None:
         self._loop = loop
         self._work: deque[Piece] = deque()
-        self._current: Iterator[str] | None = None
+        self._current: Generator[str, None, None] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._work) or self._current is not None
 
+    def add(self, piece: Piece) -> None:
+        """Have a generator run when those before it have."""
+        self._loop.pieces += 1
+        self._work.append(piece)
+
     def do(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        def piece() -> Iterator[str]:
-            result = work()
-            self._loop.call_soon_threadsafe(then, result)
+        """Fulfil ``read_thread.Background``."""
+
+        def piece() -> Generator[str, None, None]:
+            self._loop.call_soon_threadsafe(then, work())
             yield from ()
 
-        self._work.append(piece)
-
-    def do_steps(self, piece: Piece) -> None:
-        """Have a generator run, a step at a time."""
-        self._work.append(piece)
+        self.add(piece)
 
     def step(self) -> None:
         if self._current is None:
@@ -113,5 +120,82 @@ class Line:
     def kill(self) -> None:
         self._work.clear()
         if self._current is not None:
-            self._current.close()  # type: ignore[attr-defined]
+            self._current.close()
             self._current = None
+
+
+class StepWorker:
+    """``worker.Worker`` on a line; ``worker.MakeWorker`` makes it."""
+
+    def __init__(self, loop: Any, name: str, at_end: Callable[[], None]) -> None:
+        self._loop: StepLoop = loop
+        self._line = self._loop.line()
+        self._at_end = at_end
+
+    def do(self, job: Callable[[], Steps[Any]], then: Then[Any]) -> None:
+        def piece() -> Generator[str, None, None]:
+            try:
+                result = yield from job()
+            except Exception as error:  # noqa: BLE001  as the thread does
+                self._loop.call_soon_threadsafe(then, None, error)
+            else:
+                self._loop.call_soon_threadsafe(then, result, None)
+
+        self._line.add(piece)
+
+    def close(self) -> None:
+        self._line.finish()
+        self._at_end()
+
+
+class StepLane:
+    """``index_threads.Lane`` on a line."""
+
+    def __init__(self, loop: StepLoop) -> None:
+        self._line = loop.line()
+
+    def do(self, work: Callable[[], None]) -> None:
+        def piece() -> Generator[str, None, None]:
+            work()
+            yield from ()
+
+        self._line.add(piece)
+
+    def close(self) -> None:
+        self._line.finish()
+
+
+class StepWriter:
+    """``flush_threads.Writer`` on a line."""
+
+    def __init__(self, loop: StepLoop, log: AppendLog, reached: Reached) -> None:
+        self._line = loop.line()
+        self._log = log
+        self._reached = reached
+
+    def do(self, job: Job, then: Callable[[Exception | None], None]) -> None:
+        def piece() -> Generator[str, None, None]:
+            try:
+                for point in self._log.run(job):
+                    self._reached(point)
+                    yield point
+            except OSError as error:
+                then(error)
+            else:
+                then(None)
+
+        self._line.add(piece)
+
+    def close(self) -> None:
+        self._line.finish()
+        self._log.close()
+
+
+def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
+    """Return what drives a store on a loop, step by step."""
+    return Drivers(
+        lambda log, name, reached: StepWriter(loop, log, reached),
+        StepWorker,
+        lambda name: StepLane(loop),  # type: ignore[arg-type,return-value]
+        **others,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fake_index import FakeIndex
-from leveret.core.message import Message
+from leveret.core.message import Message, origin_of
 from leveret.queue_backing.backing_queue import QueueMode
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE, SEQ, Entry
@@ -13,12 +13,13 @@ from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 
 UNBOUNDED = 1 << 40
+_ORIGIN = origin_of(b"o", b"k")
 MANUAL = 1 << 30  # a slack that no publish passes: the test says when to reduce
 
 
 def message(size: int, mark: int = 0) -> Message:
     """Return a message with a body of this size that begins with the mark, if it fits."""
-    return (b"o", b"h", (b"%d" % mark).ljust(size, b".")[:size])
+    return (_ORIGIN, b"h", (b"%d" % mark).ljust(size, b".")[:size])
 
 
 class VariableRig:

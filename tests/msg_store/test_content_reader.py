@@ -13,7 +13,7 @@ from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
 from leveret.msg_store import content_reader
 from leveret.msg_store.arrived import Arrived, transient_key
 from leveret.msg_store.content_reader import TRIES_MAX, ContentReader
-from leveret.msg_store.rdq_writer import Location
+from leveret.msg_store.index_rows import Location
 from leveret.msg_store.segment_reader import DESCRIPTORS_MAX, SegmentReader
 from step_loop import StepLoop
 from store_rig import StoreRig, message
@@ -39,10 +39,15 @@ class Reading:
         return self.in_ram.get(msg_no)
 
     def locate(self, msg_no: int) -> Location | None:
-        return None if msg_no in self.index else self.rig.core.references.locations.get(msg_no)
+        return None if msg_no in self.index else self.place(msg_no)
 
-    def locations(self, msg_nos: Sequence[int]) -> dict[int, tuple[int, ...]]:
-        return {no: (*self.index[no], 1) for no in msg_nos if no in self.index}
+    def place(self, msg_no: int) -> Location:
+        found = self.rig.core.tables.location(msg_no)
+        assert found is not None
+        return found
+
+    def locations(self, msg_nos: Sequence[int]) -> dict[int, Location]:
+        return {no: self.index[no] for no in msg_nos if no in self.index}
 
     def waiter(self) -> None:
         self.told += 1
@@ -55,8 +60,13 @@ class Reading:
     def prefetch(self, msg_nos: list[int]) -> None:
         self.reader.prefetch([(no, len(self.rig.bodies[no])) for no in msg_nos], self.waiter)
 
+    def take(self, msg_nos: list[int]) -> list[Message | None]:
+        found = self.reader.look(msg_nos)
+        self.arrived.drop(msg_nos)
+        return found
+
     def bodies(self, msg_nos: list[int]) -> list[bytes | None]:
-        return [each and each[BODY] for each in self.reader.take(msg_nos)]
+        return [each and each[BODY] for each in self.take(msg_nos)]
 
     def read(self, msg_nos: list[int]) -> list[bytes | None]:
         self.prefetch(msg_nos)
@@ -75,10 +85,10 @@ def test_what_was_written_comes_back_as_it_was(rng: random.Random) -> None:
     wanted = rng.sample(msg_nos, 30)
 
     reading.prefetch(wanted)
-    assert reading.reader.take(wanted) == [None] * 30
+    assert reading.take(wanted) == [None] * 30
     reading.loop.run()
 
-    got = reading.reader.take(wanted)
+    got = reading.take(wanted)
     assert [each[BODY] for each in got if each] == [reading.rig.bodies[no] for no in wanted]
     assert got[0] is not None
     assert got[0][ORIGIN : HEAD + 1] == (b"\x01x\x01m", b"head")
@@ -111,7 +121,7 @@ def test_messages_of_one_publisher_share_origin_and_head(reading: Reading) -> No
     reading.prefetch(msg_nos)
     reading.loop.run()
 
-    for one, next_one in pairwise(reading.reader.take(msg_nos)):
+    for one, next_one in pairwise(reading.take(msg_nos)):
         assert one is not None
         assert next_one is not None
         assert one[ORIGIN] is next_one[ORIGIN]
@@ -127,7 +137,7 @@ def test_short_reads_and_interrupted_calls_are_gone_on_with(reading: Reading) ->
 
 def test_what_only_the_index_knows_is_looked_up_by_the_thread(reading: Reading) -> None:
     msg_nos = reading.write(20)
-    reading.index = {no: reading.rig.core.references.locations[no] for no in msg_nos[::2]}
+    reading.index = {no: reading.place(no) for no in msg_nos[::2]}
 
     assert reading.read(msg_nos) == [reading.rig.bodies[no] for no in msg_nos]
 
@@ -161,7 +171,7 @@ def test_a_removed_segment_is_let_go(reading: Reading) -> None:
     reading.read(msg_nos)
     before = len(reading.rig.disk.open_files)
 
-    reading.reader.segment_removed(reading.rig.core.references.locations[msg_nos[0]][0])
+    reading.reader.segment_removed(reading.place(msg_nos[0])[0])
     reading.loop.run()
 
     assert len(reading.rig.disk.open_files) == before - 1
@@ -219,7 +229,7 @@ PARTS = {"crc": 0, "length": 4, "number": 8, "meta": 40, "body": -1}
 @pytest.mark.parametrize("part", PARTS)
 def test_f11_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: Reading) -> None:
     msg_nos = reading.write(5)
-    file_no, offset, length, _ = reading.rig.core.references.locations[msg_nos[2]]
+    file_no, offset, length, _, _ = reading.place(msg_nos[2])
     at = offset + PARTS[part] % length
 
     def flip(image: bytearray) -> None:
@@ -229,7 +239,7 @@ def test_f11_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: 
     got = reading.read(msg_nos)
 
     assert got[2] == LOST[BODY]
-    assert reading.reader.take([msg_nos[2]]) == [LOST]
+    assert reading.take([msg_nos[2]]) == [LOST]
     assert got[:2] + got[3:] == [reading.rig.bodies[no] for no in msg_nos if no != msg_nos[2]]
     assert f"{file_no:08x}" in reading.reader.why_lost(msg_nos[2])
     reading.loop.run()
@@ -241,14 +251,13 @@ def test_f11_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: 
 def test_f26_without_its_segment_a_message_is_lost_and_others_are_not(rng: random.Random) -> None:
     reading = Reading(rng, rdq_file_bytes=100)
     msg_nos = reading.write(9)
-    locations = reading.rig.core.references.locations
-    gone = locations[msg_nos[4]][0]
+    gone = reading.place(msg_nos[4])[0]
     reading.rig.files.unlink(reading.rig.folder.rdq_path(gone))
 
     got = reading.read(msg_nos)
 
     for no, body in zip(msg_nos, got, strict=True):
-        expected = LOST[BODY] if locations[no][0] == gone else reading.rig.bodies[no]
+        expected = LOST[BODY] if reading.place(no)[0] == gone else reading.rig.bodies[no]
         assert body == expected
     assert reading.rig.files.names(reading.rig.folder.quarantine) == []
     assert reading.told >= 1
@@ -256,7 +265,7 @@ def test_f26_without_its_segment_a_message_is_lost_and_others_are_not(rng: rando
 
 def test_a_lost_message_is_not_asked_for_again(reading: Reading) -> None:
     msg_nos = reading.write(1)
-    file_no = reading.rig.core.references.locations[msg_nos[0]][0]
+    file_no = reading.place(msg_nos[0])[0]
     reading.rig.files.unlink(reading.rig.folder.rdq_path(file_no))
     reading.read(msg_nos)
     before = dict(reading.rig.disk.seen)
@@ -269,8 +278,8 @@ def test_a_lost_message_is_not_asked_for_again(reading: Reading) -> None:
 def test_a_place_that_fails_is_looked_up_anew(good_at: int, reading: Reading) -> None:
     """The collector moved it: the answer is good at the n-th look-up."""
     (msg_no,) = reading.write(1)
-    good = reading.rig.core.references.locations[msg_no]
-    places = [(99, 64, 60, 20)] * (good_at - 1) + [good] * 9
+    good = reading.place(msg_no)
+    places = [(99, 64, 60, 20, 1)] * (good_at - 1) + [good] * 9
     reading.locate = lambda msg_no: places.pop(0)  # type: ignore[method-assign]
 
     got = reading.read([msg_no])
@@ -281,7 +290,7 @@ def test_a_place_that_fails_is_looked_up_anew(good_at: int, reading: Reading) ->
 
 def test_what_is_pending_again_by_the_time_its_read_fails_is_not_lost(reading: Reading) -> None:
     (msg_no,) = reading.write(1)
-    reading.locate = lambda msg_no: (99, 64, 60, 20)  # type: ignore[method-assign]
+    reading.locate = lambda msg_no: (99, 64, 60, 20, 1)  # type: ignore[method-assign]
     reading.prefetch([msg_no])
     reading.loop.turn()
     reading.in_ram[msg_no] = message("again")
@@ -317,7 +326,7 @@ def test_a_sector_that_cannot_be_read_is_damage(reading: Reading) -> None:
 
 def test_quarantine_on_a_full_disk_is_left_out(reading: Reading, caplog: object) -> None:
     msg_nos = reading.write(1)
-    file_no, offset, _, _ = reading.rig.core.references.locations[msg_nos[0]]
+    file_no, offset, *_ = reading.place(msg_nos[0])
     path = reading.rig.folder.rdq_path(file_no)
     reading.rig.disk.damage(path, lambda image: image.__setitem__(offset, image[offset] ^ 1))
     reading.rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.tmp", times=99)

@@ -7,6 +7,7 @@ on disk stays within its bounds.
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 from patient_queue import PatientQueue
+from stored_rig import StoreBench, StoredQueue
 from variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
@@ -60,6 +62,18 @@ def priority() -> Subject:
     return subject(PriorityQueue(levels, lambda message: 0), indexes)
 
 
+def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
+    rng = random.Random(f"{limits} {target} {mode}")
+    bench = StoreBench(rng, rdq_file_bytes=500, checkpoint_rows=10, room_bytes=100_000)
+    queue = StoredQueue(bench, 1, limits, target, mode)
+    weakref.finalize(queue, bench.close)
+
+    def route(first_msg_no: int, messages: list) -> int:
+        return bench.store.write(messages, (1,))
+
+    return Subject(PatientQueue(queue.queue, queue.settle), route, [])
+
+
 KINDS: dict[str, Callable[[], Subject]] = {
     "memory": lambda: subject(MemoryQueue(), []),
     "variable": lambda: variable(Limits(), float("inf")),
@@ -70,6 +84,10 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "lazy": lambda: variable(SMALL, 2, "lazy"),
     "lazy, late": lambda: variable(SMALL, 2, "lazy", is_late=True),
     "priority": priority,
+    "stored": lambda: stored(Limits(), float("inf")),
+    "stored, paging": lambda: stored(SMALL, 2),
+    "stored, all on disk": lambda: stored(SMALL, 0),
+    "stored, lazy": lambda: stored(SMALL, 2, "lazy"),
 }
 
 

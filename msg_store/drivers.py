@@ -1,0 +1,55 @@
+"""What a store is driven by, and its constants: threads in a broker, steps in tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.msg_store import arrived, transient_store
+from leveret.msg_store.checkpoint import CheckpointLimits
+from leveret.msg_store.collector_choice import ChoiceLimits
+from leveret.msg_store.collector_thread import Pace
+from leveret.msg_store.flush_threads import MakeWriter, WriterThread
+from leveret.msg_store.index_threads import Lane, MakeLane
+from leveret.msg_store.transient_index import TransientIndex
+from leveret.msg_store.worker import MakeWorker, ThreadWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Drivers:
+    """Who does what blocks.
+
+    Attributes:
+        make_writer: of the segments' and of the journal's jobs.
+        make_worker: of what reads, and of the transient store.
+        make_lane: of what reads and writes the index, and of the collector.
+        transient_index: the transient store's; of its own by default.
+    """
+
+    make_writer: MakeWriter = WriterThread
+    make_worker: MakeWorker = ThreadWorker
+    make_lane: MakeLane = Lane
+    transient_index: TransientIndex | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """The constants of a store.
+
+    Attributes:
+        room_bytes: for contents that have been read and not taken.
+        checkpoint: when a generation goes into the index.
+        choice: when segments are merged.
+        pace: of the collector.
+        transient: of the transient store.
+    """
+
+    room_bytes: int = arrived.ROOM_BYTES
+    checkpoint: CheckpointLimits = field(default_factory=CheckpointLimits)
+    choice: ChoiceLimits = field(default_factory=ChoiceLimits)
+    pace: Pace = field(default_factory=Pace)
+    transient: transient_store.Limits = field(default_factory=transient_store.Limits)
+
+
+THREADS: Final = Drivers()
+DEFAULT_LIMITS: Final = StoreLimits()

@@ -1,0 +1,400 @@
+"""MsgStore: the message store of one vhost, all parts of it, behind one door.
+
+::
+
+    channels --write--> MsgStore <--clients-- queues (queue_backing.StoredIndex)
+                           |
+       GroupCommit + FlushThreads        what is written: segments, journal, confirms
+       Tables + Checkpointer             what was written: rows and places, RAM above the index
+       RowReader, ContentReader          reading back
+       Collector, TransientStore         room on the disk; paged-out transients
+
+``open_store`` (``opening``) does what blocks, in whatever thread: lock, recovery. ``MsgStore`` takes
+over on the loop that all else happens on. Reports of group commit are dealt out to the queues' clients.
+
+A store that has **failed** says so once and takes nothing any more: its owner ends it (``kill``) and
+opens it again. An index that is found damaged is a failure as well; the next start rebuilds it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.msg_store.arrived import Arrived
+from leveret.msg_store.checkpoint import Checkpointer
+from leveret.msg_store.collector import Collector, Neighbours
+from leveret.msg_store.collector_thread import CollectorThread
+from leveret.msg_store.content_reader import ContentReader
+from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
+from leveret.msg_store.flush_threads import FlushThreads, Loop
+from leveret.msg_store.group_commit import Due, Report
+from leveret.msg_store.index_rows import IndexDamaged
+from leveret.msg_store.index_threads import IndexThreads
+from leveret.msg_store.pins import Pins
+from leveret.msg_store.queue_client import CleanTerms, QueueClient
+from leveret.msg_store.read_thread import ReadThread
+from leveret.msg_store.row_reader import RowReader
+from leveret.msg_store.segment_reader import SegmentReader
+from leveret.msg_store.store_status import CheckpointAge, StoreStatus, status_of
+from leveret.msg_store.sync_times import SyncTimes
+from leveret.msg_store.transient_store import FOLDER as TRANSIENT_FOLDER
+from leveret.msg_store.transient_store import TransientStore
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.msg_store.errors import StoreFailed
+    from leveret.msg_store.index_rows import IndexRow, Location
+    from leveret.msg_store.opening import Opened
+    from leveret.msg_store.pending import SeqRun
+    from leveret.msg_store.record import QueueNos
+    from leveret.msg_store.views import View
+
+log = logging.getLogger(__name__)
+
+STOP_LOOK_S: Final = 0.02
+
+Failed = Callable[[Exception], None]
+
+
+class MsgStore:
+    """One vhost's store. All methods are for the loop.
+
+    Args:
+        opened: what ``open_store`` made; taken over.
+        loop: where everything is called.
+        monotonic_s: for figures.
+        failed: gets the error after which the store is of no use, once.
+        drivers: who does what blocks.
+        limits: the constants.
+
+    Attributes:
+        core: group commit.
+        contents: reads contents.
+        rows: reads rows.
+        transients: where transients are paged out to.
+        arrived: what has been read and not taken.
+        pins: segments that must stay, for snapshots.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        loop: Loop,
+        monotonic_s: Callable[[], float],
+        failed: Failed,
+        drivers: Drivers = THREADS,
+        limits: StoreLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.core = opened.core
+        self.tables = opened.core.tables
+        self.arrived = Arrived(limits.room_bytes)
+        self._syncs = SyncTimes(monotonic_s)
+        self._age = CheckpointAge(monotonic_s)
+        self._opened = opened
+        self._loop = loop
+        self._failed = failed
+        self._awaited_below = 0
+        self._clients: dict[int, QueueClient] = {}
+        self._has_failed = self._is_closed = False
+        self._reports = 0
+        index, files = opened.recovered.index, SegmentReader(opened.folder)
+        worker = drivers.make_worker(loop, "leveret-read", files.close)
+        self._reader = ReadThread(worker, self._read_failed)
+        self.contents = ContentReader(self, files, index, self._reader, loop, self.arrived)
+        self.rows = RowReader(self, index, self._reader)
+        self._flusher = FlushThreads(
+            opened.core,
+            opened.rdq_log,
+            opened.journal_log,
+            loop,
+            self._deliver,
+            self._syncs.reached,
+            drivers.make_writer,
+        )
+        self._checkpointer = Checkpointer(opened.core, opened.home, limits.checkpoint)
+        self._index_threads = IndexThreads(
+            opened.core,
+            self._checkpointer,
+            index,
+            opened.folder,
+            opened.reserve,
+            loop,
+            self._deliver,
+            self._age.reached,
+            drivers.make_lane,
+        )
+        self.pins = Pins()
+        self._collector = Collector(
+            opened.folder,
+            opened.core,
+            self.tables,
+            index,
+            self.pins,
+            opened.now_ms,
+            limits.choice,
+            Neighbours(self._segments_removed, self._checkpointer.request),
+        )
+        self._collecting = CollectorThread(
+            self._collector,
+            opened.core,
+            loop,
+            self._read_failed,
+            make_lane=drivers.make_lane,
+            pace=limits.pace,
+        )
+        self.pins.freed = self._collecting.wake
+        self.transients = self._transient_store(loop, drivers, limits)
+
+    def _transient_store(self, loop: Loop, drivers: Drivers, limits: StoreLimits) -> TransientStore:
+        opened = self._opened
+        return TransientStore(
+            opened.folder.files,
+            opened.folder.path / TRANSIENT_FOLDER,
+            opened.identity,
+            opened.reserve,
+            loop,
+            opened.now_ms,
+            self._on_credit,
+            self._on_transients_lost,
+            self._part_failed,
+            limits.transient,
+            drivers.make_worker,
+            drivers.transient_index,
+        )
+
+    # Channels.
+
+    def write(
+        self, messages: Sequence[Message], queue_nos: QueueNos, is_awaited: bool = True
+    ) -> int:
+        """Take messages that routing sends to these queues; see ``GroupCommit.write``.
+
+        Args:
+            messages: of one run.
+            queue_nos: all persistent queues of the route.
+            is_awaited: somebody waits for confirms; without it the flush may be put off.
+
+        Returns:
+            The number of the first; the others follow it.
+
+        Raises:
+            StoreFailed: the store takes nothing any more.
+        """
+        first = self.core.write(messages, queue_nos)
+        if is_awaited:
+            self._awaited_below = first + len(messages)
+        return first
+
+    def queue_down(self, queue_no: int) -> None:
+        """Give up what was written for a queue that will not accept it any more."""
+        if not self._has_failed:
+            self.core.queue_down(queue_no)
+
+    # Queues.
+
+    def client(self, queue_no: int, is_new: bool = False) -> QueueClient:
+        """Return a queue's part.
+
+        Args:
+            queue_no: the queue; never used by another.
+            is_new: it was declared just now, and begins with seq 0.
+        """
+        client = self._clients.get(queue_no)
+        if client is None:
+            client = self._clients[queue_no] = self._new_client(queue_no, is_new)
+        return client
+
+    def _new_client(self, queue_no: int, is_new: bool) -> QueueClient:
+        if is_new:
+            return QueueClient(self, queue_no, 0)
+        recovered = self._opened.recovered
+        found, now = recovered.queues.get(queue_no), self.tables.terms.get(queue_no)
+        messages, size_bytes = (now.messages, now.size_bytes) if now is not None else (0, 0)
+        if found is not None and found.is_clean:
+            terms = CleanTerms(found.next_seq, found.next_deliver)
+            return QueueClient(self, queue_no, found.next_seq, messages, size_bytes, terms)
+        next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)
+        return QueueClient(self, queue_no, next_seq, messages, size_bytes)
+
+    def queue_nos(self) -> set[int]:
+        """Return all queues that have anything in the store, known to anybody or not."""
+        return {no for no, terms in self.tables.terms.items() if terms.messages}
+
+    def delete_queue(self, queue_no: int) -> None:
+        """Remove all rows of a queue, in slices, and forget it."""
+        self._clients.pop(queue_no, None)
+        self.drop_transients(queue_no)
+        if not self._has_failed:
+            self.core.delete_queue(queue_no)
+
+    # What clients call.
+
+    def publish(self, queue_no: int, first_seq: int, rows: Sequence[tuple[int, int]]) -> None:
+        """Add rows; they are awaited if the message of the first one is."""
+        self.core.publish(queue_no, first_seq, rows, rows[0][0] < self._awaited_below)
+
+    def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
+        """Give up references that a queue was promised and does not want."""
+        msg_nos = range(first_msg_no, first_msg_no + count)
+        self.core.references.accept(queue_no, msg_nos)
+        self.core.references.release(msg_nos)
+
+    def drop_transients(self, queue_no: int) -> None:
+        """Forget what a queue has paged out."""
+        if self.transients.holds(queue_no):
+            self.transients.drop_queue(queue_no)
+
+    def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
+        """Write down which messages a queue goes on without."""
+        lost = [(seq, msg_no, self.contents.why_lost(msg_no)) for seq, msg_no in rows]
+        log.error(
+            "messages lost store=%s queue_no=%d count=%d first_seq=%d why=%s",
+            self._opened.folder.path,
+            queue_no,
+            len(lost),
+            *lost[0][::2],
+        )
+        self._reports += 1
+        name = f"lost-{self.core.boot_epoch:06x}-{self._reports:06x}"
+        report = {"queue_no": queue_no, "lost": lost}
+        self._reader.do(lambda: self._write_report(name, report), _ignore)
+
+    def _write_report(self, name: str, report: dict[str, Any]) -> None:
+        try:
+            self._opened.folder.report(name, report)
+        except OSError as error:  # it is in the log
+            log.error("report of lost messages not written name=%s error=%s", name, error)
+
+    # What readers ask (``Places``, ``Above``).
+
+    def resident(self, msg_no: int) -> Message | None:
+        """Return a message that is in RAM because the disk has not got it yet."""
+        return self.core.resident(msg_no)
+
+    def locate(self, msg_no: int) -> Location | None:
+        """Return where a message lies; None when only the index can tell."""
+        return self.tables.location(msg_no)
+
+    def view(self) -> View:
+        """Return what a read of the index must be overlaid with."""
+        return self.tables.view()
+
+    def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
+        """Return what is on its way to the disk."""
+        return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no)
+
+    # Reports and errors.
+
+    def _deliver(self, report: Report) -> None:
+        if report.error is not None:
+            self._fail(report.error)
+            return
+        for queue_no, runs in _by_queue(report.safe):
+            if (client := self._clients.get(queue_no)) is not None:
+                client.on_safe(runs)
+        for queue_no, runs in _by_queue(report.nacked):
+            if (client := self._clients.get(queue_no)) is not None:
+                client.on_nacked(runs)
+
+    def _segments_removed(self, file_nos: Iterable[int]) -> None:
+        for file_no in file_nos:
+            self.contents.segment_removed(file_no)
+
+    def _read_failed(self, error: Exception) -> None:
+        if isinstance(error, IndexDamaged):
+            self._opened.home.condemn()
+        self._part_failed(error)
+
+    def _part_failed(self, error: Exception) -> None:
+        if self.core.error is None:
+            self._deliver(self.core.fail(error))
+
+    def _on_credit(self, queue_no: int) -> None:
+        if (client := self._clients.get(queue_no)) is not None:
+            client.on_credit()
+
+    def _on_transients_lost(self, queue_no: int, seqs: list[int] | None) -> None:
+        if (client := self._clients.get(queue_no)) is not None:
+            client.on_transients_lost(seqs)
+
+    def _fail(self, error: StoreFailed) -> None:
+        if self._has_failed:
+            return
+        self._has_failed = True
+        for client in self._clients.values():
+            client.on_failed(error)
+        self._failed(error)
+
+    def status(self) -> StoreStatus:
+        """Return the store's figures."""
+        return status_of(
+            self.core,
+            self.contents,
+            self.transients,
+            self._syncs,
+            self._age,
+            self.arrived.size_bytes,
+            self._collector.collected,
+        )
+
+    # End.
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Write all that is pending and a checkpoint, end, and call ``then``.
+
+        With a full disk, or in a store that has failed, what could not be written is left to the
+        journals and the next start.
+        """
+        core = self.core
+        if core.range_acks and core.error is None and core.due() is not Due.WHEN_RESUMED:
+            self._loop.call_later(STOP_LOOK_S, self.stop, then)  # their acks are still to come
+        else:
+            self._flusher.stop(lambda: self._flushed(then))
+
+    def _flushed(self, then: Callable[[], None]) -> None:
+        self._close_readers()
+        if self.core.error is not None or not self.core.is_idle or self.core.range_acks:
+            self._index_threads.close()
+            self._written(then)
+            return
+        # Only now, for what becomes durable after a queue has ended makes its terms void.
+        for queue_no, client in self._clients.items():
+            if client.terms is not None:
+                self.core.close_queue(queue_no, *client.terms)
+        self._index_threads.stop(lambda: self._written(then))
+
+    def _written(self, then: Callable[[], None]) -> None:
+        self._close()
+        then()
+
+    def kill(self) -> None:
+        """End now, as after a crash: what is pending is lost, a flush on its way is completed."""
+        self._flusher.close()
+        self._close_readers()
+        self._index_threads.close()
+        self._close()
+
+    def _close_readers(self) -> None:
+        """End those who read the index or segments; the index is closed after them."""
+        self._collecting.close()
+        self._reader.close()
+        self.transients.close()
+
+    def _close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._clients.clear()
+            self._opened.folder.close()
+
+
+def _by_queue(runs: Iterable[SeqRun]) -> Iterable[tuple[int, list[tuple[int, int]]]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for queue_no, first_seq, count in runs:
+        found.setdefault(queue_no, []).append((first_seq, count))
+    return found.items()
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for the result."""

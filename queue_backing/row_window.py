@@ -1,0 +1,133 @@
+"""RowWindow: the stretch of a queue's rows on disk that is in RAM because delta is being loaded.
+
+A queue reads its delta range by range, each soon after the one before. So more is read than the range
+that was asked for, and the next ones are answered from the window. It is a stretch ``[low, high)`` of
+seqs of which every row is known, and it stays true while it is in RAM, for the rows of a queue change
+by the queue's own doing only: rows that are acked leave it, and new rows ``cut`` it off.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from leveret.queue_backing.status import Entry
+
+ROWS: Final = 2_048  # read at once; what Q3 takes at once as well
+
+Answer: TypeAlias = (
+    "Callable[[list[Entry], int], None]"  # rows, and the seq below which they are all
+)
+Ask: TypeAlias = Callable[[int, int, Answer], None]
+
+
+class RowWindow:
+    """The window of one queue on one kind of its rows.
+
+    Args:
+        ask: reads from a seq on so many rows, or fewer; it calls back in a later turn, and what it
+            says is true of that turn.
+        resume: called when an answer has come that ``read`` did not have.
+    """
+
+    __slots__ = ("_ask", "_entries", "_high", "_is_asking", "_low", "_resume", "_seqs", "_ticket",
+        "_wanted")  # fmt: skip
+
+    def __init__(self, ask: Ask, resume: Callable[[], None]) -> None:
+        self._ask = ask
+        self._resume = resume
+        self._low = self._high = 0
+        self._seqs: list[int] = []  # ascending; also of rows that have left
+        self._entries: dict[int, Any] = {}
+        self._wanted = (0, 0, 0)
+        self._is_asking = False
+        self._ticket = 0  # of the answer that is waited for
+
+    def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
+        """Return the first ``limit`` rows with ``low <= seq < high``; None: they are being read."""
+        if not self._low <= low <= self._high:
+            self._begin(low)
+        found = self._find(low, high, limit)
+        if found is None:
+            self._wanted = (low, high, limit)
+            if not self._is_asking:
+                self._trim(low)
+                self._ask_on()
+        return found
+
+    def _begin(self, low: int) -> None:
+        self._low = self._high = low
+        self._seqs, self._entries = [], {}
+        self._is_asking = False
+        self._ticket += 1
+
+    def _find(self, low: int, high: int, limit: int) -> list[Entry] | None:
+        found: list[Entry] = []
+        seqs, entries = self._seqs, self._entries
+        for at in range(bisect_left(seqs, low), len(seqs)):
+            seq = seqs[at]
+            if seq >= high or len(found) == limit:
+                break
+            entry = entries.get(seq)
+            if entry is not None:
+                found.append(entry)
+        return found if len(found) >= limit or self._high >= high else None
+
+    def _trim(self, low: int) -> None:
+        """Forget much that lies before a range that is asked for: it has been loaded."""
+        if len(self._seqs) < ROWS:
+            return  # a walk comes back to where it was; it must not find the window gone each time
+        cut = bisect_left(self._seqs, low)
+        for seq in self._seqs[:cut]:
+            self._entries.pop(seq, None)
+        del self._seqs[:cut]
+        self._low = low
+
+    def _ask_on(self) -> None:
+        self._is_asking = True
+        self._ticket += 1
+        self._ask(self._high, ROWS, partial(self._came, self._ticket))
+
+    def _came(self, ticket: int, entries: list[Entry], upto: int) -> None:
+        if ticket != self._ticket:
+            return  # the window began anew
+        assert upto > self._high, "an answer that leads nowhere"
+        self._is_asking = False
+        self._high = upto
+        seqs = [entry[0] for entry in entries]
+        self._seqs += seqs
+        self._entries.update(zip(seqs, entries, strict=True))
+        if self._find(*self._wanted) is None:
+            self._ask_on()
+        else:
+            self._resume()
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Rows are gone."""
+        if self._entries:
+            take = self._entries.pop
+            for seq in seqs:
+                take(seq, None)
+
+    def forget_range(self, low: int, high: int) -> None:
+        """All rows with ``low <= seq < high`` are gone."""
+        self.forget(self._seqs[bisect_left(self._seqs, low) : bisect_left(self._seqs, high)])
+
+    def cut(self, seq: int) -> None:
+        """There are new rows, from this seq on: what was known behind it is not true any more."""
+        if seq >= self._high:
+            return
+        at = bisect_left(self._seqs, seq)
+        for gone in self._seqs[at:]:
+            self._entries.pop(gone, None)
+        del self._seqs[at:]
+        self._high = max(seq, self._low)
+        if self._is_asking:
+            self._ask_on()  # from the new end
+
+    def close(self) -> None:
+        """Let go of all; what is on its way is not taken."""
+        self._begin(0)

@@ -1,0 +1,336 @@
+"""StoredIndex: the ``QueueIndex`` of a queue over a message store.
+
+It translates between the queue's entries and the store's rows, a batch at a time, and keeps nothing per
+message but the stretch of rows that is being loaded (``row_window``). Persistent messages are the
+store's (``msg_store.queue_client``), paged-out transients the transient store's (``transients``); a range
+of rows is both, merged.
+
+Who is told what: the *owner* hears when confirms can be drained and when the queue should ``resume``;
+it passes that on as mail, so the queue is never entered while it is at work.
+
+A content that is damaged is answered ``LOST``; the queue acks its row, and the store's log and
+quarantine say which messages of which queues went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import merge
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from leveret.core.message import LOST
+from leveret.msg_store.arrived import transient_key
+from leveret.msg_store.index_rows import SEQ_END
+from leveret.queue_backing.queue_index import Bounds, Terms
+from leveret.queue_backing.row_window import Answer, RowWindow
+from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of, size_of
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.msg_store.arrived import Arrived
+    from leveret.msg_store.queue_client import QueueClient
+    from leveret.msg_store.transients import Transients
+    from leveret.queue_backing.status import Entry
+
+_row_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(MSG_NO, EXPIRY_MS)
+_acked_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(SEQ, MSG_NO)
+_wanted_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(MSG_NO, SIZE)
+_msg_no_of: Final[Callable[[Entry], int]] = itemgetter(MSG_NO)
+_is_persistent: Final[Callable[[Entry], bool]] = itemgetter(PERSISTENT)
+
+
+class IndexOwner(Protocol):
+    """Who has the queue; called from the loop, never within a call to the index."""
+
+    def confirmed(self) -> None:
+        """``drain_confirmed`` has something."""
+
+    def resume(self) -> None:
+        """The queue's ``resume`` is due."""
+
+    def nacked(self, runs: list[tuple[int, int]]) -> None:
+        """These ``(first_seq, count)`` could not be written now; they may be confirmed later."""
+
+    def failed(self, error: Exception) -> None:
+        """The queue cannot go on; it is ended, and made anew when the store is there again."""
+
+
+class StoredIndex:
+    """See ``QueueIndex`` for the methods.
+
+    Args:
+        client: the queue's part in the store; this index is what it serves from now on.
+        owner: hears of what comes later.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_client",
+        "_confirmed",
+        "_first_seq",
+        "_has_paged",
+        "_lost",
+        "_owner",
+        "_queue_no",
+        "_rows",
+        "_transient_rows",
+        "_transients",
+        "_waiting",
+    )
+
+    def __init__(self, client: QueueClient, owner: IndexOwner) -> None:
+        self._client = client
+        self._owner = owner
+        self._queue_no = client.queue_no
+        self._transients: Transients = client.transients
+        self._arrived: Arrived = client.arrived
+        self._confirmed: list[tuple[int, int]] = []
+        self._rows: RowWindow | None = None  # made on first use, as the next one
+        self._transient_rows: RowWindow | None = None
+        self._has_paged = False
+        self._waiting: set[int] = set()  # seqs of transients on their way
+        self._lost: set[int] = set()  # seqs of transients
+        self._first_seq = client.attach(self)
+
+    # Issue.
+
+    def publish(self, entries: list[Entry]) -> None:
+        """Add rows of persistent messages."""
+        first_seq = entries[0][SEQ]
+        if self._rows is not None:
+            self._rows.cut(first_seq)
+        self._client.publish(first_seq, list(map(_row_of, entries)), sum(map(size_of, entries)))
+
+    def discard(self, first_msg_no: int, count: int) -> None:
+        """Give up references to contents that were never kept."""
+        self._client.discard(first_msg_no, count)
+
+    def page_out(self, entries: list[Entry], must: bool = False) -> int:
+        """Write contents of transients as far as there is credit."""
+        self._has_paged = True
+        return self._transients.page_out(self._queue_no, entries, must)
+
+    def add(self, entries: list[Entry]) -> None:
+        """Add rows of transients."""
+        if self._transient_rows is not None:
+            self._transient_rows.cut(min(map(seq_of, entries)))
+        self._transients.add(self._queue_no, entries)
+
+    def ack(self, entries: list[Entry]) -> None:
+        """Remove rows and references to contents."""
+        if self._has_paged:
+            transient = [entry for entry in entries if not entry[PERSISTENT]]
+            if transient:
+                self._ack_transients(transient)
+                if len(transient) == len(entries):
+                    return
+                entries = list(filter(_is_persistent, entries))
+        self._client.ack(list(map(_acked_of, entries)), sum(map(size_of, entries)))
+        if self._rows is not None:
+            self._rows.forget(map(seq_of, entries))
+
+    def _ack_transients(self, entries: list[Entry]) -> None:
+        self._transients.ack(self._queue_no, entries)
+        if self._transient_rows is not None:
+            self._transient_rows.forget(map(seq_of, entries))
+        self._lost.difference_update(map(seq_of, entries))
+
+    def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
+        """Remove all rows within half-open ranges of seqs."""
+        self._client.ack_ranges(ranges, messages, size_bytes)
+        for low, high in ranges:
+            if self._rows is not None:
+                self._rows.forget_range(low, high)
+            if self._has_paged:
+                self._transients.ack_range(self._queue_no, low, high)
+                if self._transient_rows is not None:
+                    self._transient_rows.forget_range(low, high)
+
+    # Rows.
+
+    def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
+        """Return the first rows of a range, None when they must be read."""
+        if self._rows is None:
+            self._rows = RowWindow(self._ask_rows, self._resume)
+        persistent = self._rows.read(low, high, limit)
+        if not self._holds_transients():
+            return persistent
+        if self._transient_rows is None:
+            self._transient_rows = RowWindow(self._ask_transient_rows, self._resume)
+        transient = self._transient_rows.read(low, high, limit)
+        if persistent is None or transient is None:
+            return None
+        if not transient or not persistent:
+            return persistent or transient
+        return list(merge(persistent, transient, key=seq_of))[:limit]
+
+    def _holds_transients(self) -> bool:
+        return self._has_paged and self._transients.holds(self._queue_no)
+
+    def _ask_rows(self, low: int, limit: int, answer: Answer) -> None:
+        self._client.rows(
+            low, limit, lambda rows, upto: answer(_entries(rows, persistent=True), upto)
+        )
+
+    def _ask_transient_rows(self, low: int, limit: int, answer: Answer) -> None:
+        def got(rows: list[Any]) -> None:
+            upto = rows[-1][0] + 1 if len(rows) == limit else SEQ_END
+            answer(_entries(rows, persistent=False), upto)
+
+        self._transients.rows(self._queue_no, low, SEQ_END, limit, got)
+
+    # Contents.
+
+    def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
+        """Return the contents in order.
+
+        What comes before the first that must be read is given away, and not kept for a second time.
+        """
+        keys: list[int]
+        if not self._has_paged or all(map(_is_persistent, entries)):
+            keys = list(map(_msg_no_of, entries))
+            found = self._client.look(keys)
+        else:
+            keys, found = self._look_at_both(entries)
+        given = found.index(None) if None in found else len(found)
+        self._arrived.drop(keys[:given])
+        if LOST in found:
+            self._report_lost(entries, found)
+        return found
+
+    def _look_at_both(self, entries: list[Entry]) -> tuple[list[int], list[Message | None]]:
+        persistent = [entry[MSG_NO] for entry in entries if entry[PERSISTENT]]
+        seqs = [entry[SEQ] for entry in entries if not entry[PERSISTENT]]
+        keys = [transient_key(self._queue_no, seq) for seq in seqs]
+        some = iter(self._client.look(persistent))
+        others = iter(self._look_at_transients(seqs, keys))
+        some_keys, other_keys = iter(persistent), iter(keys)
+        kinds = list(map(_is_persistent, entries))
+        return (
+            [next(some_keys if kind else other_keys) for kind in kinds],
+            [next(some if kind else others) for kind in kinds],
+        )
+
+    def _look_at_transients(self, seqs: list[int], keys: list[int]) -> list[Message | None]:
+        found: list[Message | None] = list(map(self._arrived.contents.get, keys))
+        missing = [at for at, message in enumerate(found) if message is None]
+        if missing:
+            in_ram = self._transients.contents(self._queue_no, [seqs[at] for at in missing])
+            for at, message in zip(missing, in_ram, strict=True):
+                found[at] = LOST if seqs[at] in self._lost else message
+        return found
+
+    def _report_lost(self, entries: list[Entry], found: Sequence[Message | None]) -> None:
+        lost = [entry for entry, each in zip(entries, found, strict=True) if each is LOST]
+        self._client.report_lost([_acked_of(entry) for entry in lost if entry[PERSISTENT]])
+
+    def prefetch(self, entries: list[Entry]) -> None:
+        """Have contents read."""
+        if self._has_paged:
+            transient = [entry for entry in entries if not entry[PERSISTENT]]
+            if transient:
+                self._prefetch_transients(transient)
+                entries = list(filter(_is_persistent, entries))
+        if entries:
+            self._client.prefetch(map(_wanted_of, entries))
+
+    def _prefetch_transients(self, entries: list[Entry]) -> None:
+        waiting, lost, arrived = self._waiting, self._lost, self._arrived.contents
+        seqs = [
+            seq
+            for seq in map(seq_of, entries)
+            if seq not in waiting
+            and seq not in lost
+            and transient_key(self._queue_no, seq) not in arrived
+        ]
+        in_ram = self._transients.contents(self._queue_no, seqs)
+        asked = [seq for seq, message in zip(seqs, in_ram, strict=True) if message is None]
+        if asked:
+            waiting.update(asked)
+            self._transients.read(self._queue_no, asked, lambda found: self._came(asked, found))
+
+    def _came(self, asked: list[int], found: dict[int, Message]) -> None:
+        self._waiting.difference_update(asked)
+        self._arrived.put({transient_key(self._queue_no, seq): m for seq, m in found.items()})
+        self._resume()
+
+    # Confirms and other news; the client calls.
+
+    def has_confirmed(self) -> bool:
+        """Whether ``drain_confirmed`` would return anything."""
+        return bool(self._confirmed)
+
+    def drain_confirmed(self) -> list[tuple[int, int]]:
+        """Return and forget what became safe."""
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
+    def safe(self, runs: list[tuple[int, int]]) -> None:
+        """Take what is safe, as far as this index has issued it."""
+        is_news = not self._confirmed
+        self._confirmed += runs
+        if is_news:
+            self._owner.confirmed()
+
+    def nacked(self, runs: list[tuple[int, int]]) -> None:
+        """Pass on."""
+        self._owner.nacked(runs)
+
+    def failed(self, error: Exception) -> None:
+        """Pass on."""
+        self._owner.failed(error)
+
+    def resume(self) -> None:
+        """Pass on."""
+        self._owner.resume()
+
+    def _resume(self) -> None:
+        self._owner.resume()
+
+    def transients_lost(self, seqs: list[int]) -> None:
+        """Remember that these need not be asked for; who waits for them is told."""
+        self._lost.update(seqs)
+
+    # Start and end.
+
+    def bounds(self) -> Bounds:
+        """Return what is there at the start."""
+        client = self._client
+        return Bounds(client.low, self._first_seq, client.messages, client.size_bytes)
+
+    def terms(self) -> Terms | None:
+        """Return what the last ``terminate`` left."""
+        client = self._client
+        found = client.take_terms()
+        if found is None:
+            return None
+        return Terms(found.next_seq, found.next_deliver, client.messages, client.size_bytes)
+
+    def terminate(self, terms: Terms) -> None:
+        """End and keep persistent rows and terms."""
+        self._close()
+        self._client.terminate(terms.next_seq, terms.next_deliver)
+
+    def forget(self) -> None:
+        """End without terms."""
+        self._close()
+        self._client.forget()
+
+    def delete(self) -> None:
+        """End and keep nothing."""
+        self._close()
+        self._client.delete()
+
+    def _close(self) -> None:
+        for window in (self._rows, self._transient_rows):
+            if window is not None:
+                window.close()
+        self._rows = self._transient_rows = None
+
+
+def _entries(rows: Iterable[Any], persistent: bool) -> list[Entry]:
+    return [
+        (seq, None, expiry_ms, persistent, msg_no, size, True, True)
+        for seq, msg_no, size, expiry_ms, _ in rows
+    ]

@@ -1,0 +1,335 @@
+"""Queues over a real store: confirms, queues that begin again, damage, figures."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.msg_store.index_rows import IndexDamaged
+from leveret.msg_store.queue_client import RESTART_GAP
+from leveret.queue_backing.queue_state import Limits
+from stored_rig import (
+    STORE,
+    StoreBench,
+    StoredQueue,
+    bodies,
+    fetch_all,
+    publish,
+    take,
+)
+from variable_rig import UNBOUNDED, message
+
+SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
+ON_DISK = 0.0  # a target that leaves no content in RAM
+
+
+@pytest.fixture
+def bench(rng: random.Random) -> Iterator[StoreBench]:
+    bench = StoreBench(rng, checkpoint_rows=4)
+    yield bench
+    bench.close()
+
+
+# Confirms.
+
+
+def test_a_batch_is_confirmed_when_it_is_on_disk_and_not_before(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 5)
+    bench.loop.turn()
+    assert not queue.queue.has_confirmed()
+
+    bench.run(jumps=0)
+
+    assert queue.news == 1
+    assert queue.queue.drain_confirmed() == [(0, 5)]
+    assert not queue.queue.has_confirmed()
+
+
+def test_what_was_acked_before_it_was_written_is_confirmed_all_the_same(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 3)
+    queue.queue.fetch(3, UNBOUNDED, ack_required=False)
+
+    bench.run(jumps=0)
+
+    assert queue.queue.drain_confirmed() == [(0, 3)]
+    assert bench.opened.folder.rdq_nos() == []
+
+
+def test_what_nobody_awaits_is_put_off(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    messages = [message(9, 1)]
+    first = bench.store.write(messages, (1,), is_awaited=False)
+    queue.queue.publish(messages, True, first_msg_no=first)
+
+    bench.run(jumps=0)
+    assert not queue.queue.has_confirmed()
+    bench.run(jumps=1)
+    assert queue.queue.drain_confirmed() == [(0, 1)]
+
+
+def test_confirms_reach_the_queue_that_published(bench: StoreBench) -> None:
+    queues = [StoredQueue(bench, number) for number in (1, 2, 3)]
+    for at, queue in enumerate(queues):
+        publish(queue, at + 1)
+
+    bench.run(jumps=0)
+
+    assert [q.queue.drain_confirmed() for q in queues] == [[(0, 1)], [(0, 2)], [(0, 3)]]
+
+
+def test_a_full_disk_nacks_and_confirms_later(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    bench.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=2)
+    publish(queue, 2)
+
+    bench.run(jumps=0)
+    assert queue.nacks == [(0, 2)]
+    assert not queue.queue.has_confirmed()
+    bench.run(jumps=2)
+
+    assert queue.queue.drain_confirmed() == [(0, 2)]
+
+
+def test_a_failed_sync_fails_the_store_once_and_recovery_trusts_the_mark(bench: StoreBench) -> None:
+    queue, other = StoredQueue(bench, 1), StoredQueue(bench, 2)
+    publish(queue, 2)
+    bench.run()
+    bench.disk.fail("fdatasync", OSError(errno.EIO, "gone"), "*.rdq")
+    publish(queue, 2, first=2)
+
+    bench.run()
+    assert len(bench.errors) == len(queue.failures) == len(other.failures) == 1
+    with pytest.raises(Exception, match="gone"):
+        publish(queue, 1)
+    mark = bench.store.core.mark
+    bench.store.kill()
+    bench.disk.heal()
+    bench.open(trusted=mark)
+
+    queue.begin()
+    assert [body for _, body in fetch_all(queue)] == bodies(range(2))
+
+
+# Queues that end while the store goes on.
+
+
+def test_f30_a_queue_that_dies_leaves_its_batch_to_the_next(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 4)
+    bench.loop.turn()
+    bench.store.write([message(9, 7)] * 2, (1,))  # on the way to the queue
+    bench.store.queue_down(1)
+
+    queue.begin()
+    assert queue.queue.len() == 4
+    assert queue.queue.next_seq == 4 + RESTART_GAP
+    publish(queue, 2, first=4)
+    bench.run()
+
+    assert queue.queue.drain_confirmed() == [(4 + RESTART_GAP, 2)]
+    got = fetch_all(queue)
+    assert [body for _, body in got] == bodies(range(6))
+    queue.queue.ack([seq for seq, _ in got])
+    bench.idle_disk()
+    assert not bench.rows(1)
+    assert not bench.store.core.references.bodies
+
+
+def test_a_queue_that_ended_in_order_goes_on_where_it_was(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 4)
+    queue.queue.fetch(2, UNBOUNDED, ack_required=True)
+    queue.queue.terminate()
+
+    queue.begin()
+
+    assert queue.queue.next_seq == 4
+    fetched = take(queue, 4)
+    assert (fetched.seqs, fetched.redelivered) == ([0, 1, 2, 3], 2)
+
+
+def test_a_store_that_stopped_in_order_keeps_what_queues_said(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 4)
+    queue.queue.fetch(3, UNBOUNDED, ack_required=True)
+    queue.queue.terminate()
+    bench.restart()
+
+    queue.begin()
+
+    assert bench.opened.recovered.is_clean
+    assert queue.queue.next_seq == 4
+    assert take(queue, 9).redelivered == 3
+
+
+def test_terms_hold_for_one_start(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 2)
+    queue.queue.terminate()
+    bench.restart()
+    bench.crash()
+
+    queue.begin()
+
+    assert take(queue, 9).redelivered == 2
+    assert queue.queue.next_seq >= bench.opened.recovered.next_no
+
+
+def test_a_deleted_queue_is_gone_and_its_messages_in_others_are_not(bench: StoreBench) -> None:
+    one, other = StoredQueue(bench, 1), StoredQueue(bench, 2)
+    messages = [message(9, n) for n in range(9)]
+    first = bench.store.write(messages, (1, 2))
+    for queue in (one, other):
+        queue.queue.publish(messages, True, first_msg_no=first)
+    bench.run()
+
+    one.queue.delete_and_terminate()
+    bench.idle_disk()
+    assert bench.store.queue_nos() == {2}
+    bench.restart()
+
+    assert 1 not in bench.opened.recovered.queues
+    other.begin()
+    got = fetch_all(other)
+    assert [body for _, body in got] == bodies(range(9))
+    other.queue.ack([seq for seq, _ in got])
+    bench.idle_disk()
+    assert not sum(state.valid_bytes for state in bench.store.tables.files.values())
+
+
+# Damage.
+
+
+def flip(bench: StoreBench, at: int) -> None:
+    (path,) = [path for path in bench.disk.paths() if path.suffix == ".rdq"]
+
+    def change(image: bytearray) -> None:
+        image[at] ^= 0x10
+
+    bench.disk.damage(path, change)
+
+
+def reports(bench: StoreBench) -> list[dict]:
+    folder = STORE / "quarantine"
+    names = [name for name in bench.files.names(folder) if name.startswith("lost-")]
+    return [json.loads(bench.files.read(folder / name)) for name in names]
+
+
+@pytest.mark.parametrize("mode", ["default", "lazy"])
+def test_f11_a_damaged_message_is_passed_over_and_reported(
+    mode: str, bench: StoreBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode=mode)
+    publish(queue, 10)
+    bench.idle_disk()
+    (_, offset, length, *_) = (
+        bench.store.tables.location(bench.rows(1)[4][1])
+        or (bench.home.index.by_msg_no[bench.rows(1)[4][1]])
+    )
+    flip(bench, offset + length - 1)
+    bench.crash()
+
+    queue.begin()
+    queue.set_target(ON_DISK)
+    got = fetch_all(queue)
+    bench.run()
+
+    assert [seq for seq, _ in got] == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    (report,) = reports(bench)
+    assert report["queue_no"] == 1
+    assert [row[0] for row in report["lost"]] == [4]
+    assert "checksum" in report["lost"][0][2]
+    assert "messages lost" in caplog.text
+    queue.queue.ack([seq for seq, _ in got])
+    bench.idle_disk()
+    assert not bench.rows(1)
+    assert bench.store.status().contents_lost == 1
+
+
+def test_f26_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
+    rng: random.Random,
+) -> None:
+    bench = StoreBench(rng, rdq_file_bytes=400, checkpoint_rows=4)
+    queues = [StoredQueue(bench, number, SMALL, ON_DISK) for number in (1, 2)]
+    for batch in range(10):
+        messages = [message(9, batch)]
+        first = bench.store.write(messages, (1, 2))
+        for queue in queues:
+            queue.queue.publish(messages, True, first_msg_no=first)
+        bench.run()
+    for queue in queues:
+        queue.settle()
+    gone = bench.opened.folder.rdq_nos()[1]
+    lost = {
+        row[0]
+        for row in bench.rows(1)
+        if (bench.store.tables.location(row[1]) or bench.home.index.by_msg_no[row[1]])[0] == gone
+    }
+    assert lost
+    bench.files.unlink(bench.opened.folder.rdq_path(gone))
+    bench.store.contents.segment_removed(gone)  # as if nobody had it open
+
+    for queue in queues:
+        seqs = [seq for seq, _ in fetch_all(queue)]
+        assert seqs == [seq for seq in range(10) if seq not in lost]
+        queue.queue.ack(seqs)
+    bench.idle_disk()
+
+    assert {report["queue_no"] for report in reports(bench)} == {1, 2}
+    found = [row[0] for report in reports(bench) for row in report["lost"]]
+    assert sorted(found) == sorted([*lost, *lost])
+    assert not bench.rows(1)
+    assert not bench.rows(2)
+    bench.close()
+
+
+def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBench) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    publish(queue, 9)
+    bench.idle_disk()
+    index = bench.home.index
+
+    def damaged(*_: object) -> list:
+        raise IndexDamaged("a page is not what it was")
+
+    index.rows = damaged  # type: ignore[method-assign]
+    queue.queue.fetch(1, UNBOUNDED, ack_required=True)
+    bench.run()
+    assert len(bench.errors) == 1
+    assert bench.home.is_damaged
+    bench.store.kill()
+    bench.open()
+
+    queue.begin()
+    assert [body for _, body in fetch_all(queue)] == bodies(range(9))
+
+
+# Figures.
+
+
+def test_status_shows_what_is_there(bench: StoreBench) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK)
+    publish(queue, 8)
+    queue.settle()
+    take(queue, 3, ack_required=False)
+    bench.idle_disk()
+
+    status = bench.store.status()
+
+    assert status.messages == 5
+    assert status.segments == 1
+    assert status.segment_bytes == len(
+        bench.disk.image(bench.opened.folder.rdq_path(bench.opened.folder.rdq_nos()[0]))
+    )
+    assert 0 < status.live_bytes < status.segment_bytes
+    assert status.garbage_bytes + status.live_bytes == status.segment_bytes
+    assert status.syncs > 0
+    assert status.checkpoint_age_s is not None
+    assert status.contents_read >= 3
+    assert status.contents_lost == status.ranges_leaving == 0
