@@ -162,21 +162,29 @@ class GroupCommit:
         return first
 
     def publish(
-        self, queue_no: int, first_seq: int, entries: Sequence[Row], is_awaited: bool = True
+        self,
+        queue_no: int,
+        first_seq: int,
+        entries: Sequence[Row],
+        is_awaited: bool = True,
+        routed_as: int | None = None,
     ) -> None:
         """Put messages at seqs in a row of a queue.
 
         Args:
-            queue_no: the queue.
+            queue_no: whose rows they are.
             first_seq: the seq of the first; new to the queue and above all before.
             entries: ``(msg_no, expiry_ms)`` of each.
             is_awaited: somebody waits for a confirm; without it the flush may be put off.
+            routed_as: the queue that they were written for, when it keeps its rows under several
+                numbers (one for each priority).
 
         Raises:
             StoreError: one of them was not written for this queue, or is in it already.
         """
         self._check()
-        self.references.accept(queue_no, [msg_no for msg_no, _ in entries])
+        accepts = queue_no if routed_as is None else routed_as
+        self.references.accept(accepts, [msg_no for msg_no, _ in entries])
         seqs = range(first_seq, first_seq + len(entries))
         self._pending(queue_no).rows.update(zip(seqs, entries, strict=True))
         self._ops += len(entries)

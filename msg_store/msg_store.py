@@ -192,18 +192,28 @@ class MsgStore:
         if not self._has_failed:
             self.core.queue_down(queue_no)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the disk does not follow, so that publishers should be held up for a while."""
+        return self.tables.is_behind
+
     # Queues.
 
-    def client(self, queue_no: int, is_new: bool = False) -> QueueClient:
+    def client(
+        self, queue_no: int, is_new: bool = False, routed_as: int | None = None
+    ) -> QueueClient:
         """Return a queue's part.
 
         Args:
-            queue_no: the queue; never used by another.
+            queue_no: the queue, or one priority of it; never used by another.
             is_new: it was declared just now, and begins with seq 0.
+            routed_as: what ``write`` is told, if that is another number.
         """
         client = self._clients.get(queue_no)
         if client is None:
             client = self._clients[queue_no] = self._new_client(queue_no, is_new)
+            if routed_as is not None:
+                client.routed_as = routed_as
         return client
 
     def _new_client(self, queue_no: int, is_new: bool) -> QueueClient:
@@ -231,9 +241,12 @@ class MsgStore:
 
     # What clients call.
 
-    def publish(self, queue_no: int, first_seq: int, rows: Sequence[tuple[int, int]]) -> None:
+    def publish(
+        self, queue_no: int, first_seq: int, rows: Sequence[tuple[int, int]], routed_as: int
+    ) -> None:
         """Add rows; they are awaited if the message of the first one is."""
-        self.core.publish(queue_no, first_seq, rows, rows[0][0] < self._awaited_below)
+        is_awaited = rows[0][0] < self._awaited_below
+        self.core.publish(queue_no, first_seq, rows, is_awaited, routed_as)
 
     def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
         """Give up references that a queue was promised and does not want."""

@@ -70,10 +70,11 @@ class QueueClient:
     Attributes:
         low: at or below the lowest seq it has.
         terms: what its last owner left, as long as nobody has taken it.
+        routed_as: the queue that its messages are written for.
     """
 
     __slots__ = ("_dying", "_first_seq", "_owner", "_reported", "_store", "_was_attached", "low",
-        "messages", "next_seq", "queue_no", "size_bytes", "terms")  # fmt: skip
+        "messages", "next_seq", "queue_no", "routed_as", "size_bytes", "terms")  # fmt: skip
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class QueueClient:
         size_bytes: int = 0,
         terms: CleanTerms | None = None,
     ) -> None:
-        self.queue_no = queue_no
+        self.queue_no = self.routed_as = queue_no
         self.low = 0
         self.next_seq = next_seq
         self.messages = messages
@@ -138,11 +139,12 @@ class QueueClient:
         """End."""
         self._owner = None
         self._store.drop_transients(self.queue_no)
-        self._store.queue_down(self.queue_no)
+        self._store.queue_down(self.routed_as)
 
     def delete(self) -> None:
         """End and keep nothing."""
         self._owner = None
+        self._store.queue_down(self.routed_as)
         self._store.delete_queue(self.queue_no)
 
     # Issue.
@@ -152,7 +154,7 @@ class QueueClient:
         self.messages += len(rows)
         self.size_bytes += size_bytes
         self.next_seq = first_seq + len(rows)
-        self._store.publish(self.queue_no, first_seq, rows)
+        self._store.publish(self.queue_no, first_seq, rows, self.routed_as)
 
     def ack(self, acked: Sequence[tuple[int, int]], size_bytes: int) -> None:
         """Remove rows ``(seq, msg_no)``."""
@@ -172,7 +174,7 @@ class QueueClient:
 
     def discard(self, first_msg_no: int, count: int) -> None:
         """Give up references to messages that were written for the queue and not published."""
-        self._store.discard(self.queue_no, first_msg_no, count)
+        self._store.discard(self.routed_as, first_msg_no, count)
 
     # Read.
 

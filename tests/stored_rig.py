@@ -152,8 +152,10 @@ class StoredQueue(VariableRig):
         limits: Limits | None = None,
         target: float = float("inf"),
         mode: Any = "default",
+        routed_as: int | None = None,
     ) -> None:
         self.bench = bench
+        self.routed_as = routed_as
         self.queue_no = queue_no
         self.clock = bench.loop.clock
         self.limits = limits or Limits()
@@ -166,7 +168,7 @@ class StoredQueue(VariableRig):
 
     def begin(self, is_new: bool = False) -> None:
         """Make the queue, with what the store has of it."""
-        client = self.bench.store.client(self.queue_no, is_new)
+        client = self.bench.store.client(self.queue_no, is_new, self.routed_as)
         self.index = StoredIndex(client, self)  # type: ignore[assignment]
         self.queue = VariableQueue(self.index, self.bench.loop.clock, self.limits)
         self.queue.init(not is_new)

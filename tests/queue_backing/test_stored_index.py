@@ -9,8 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from leveret.core.message import BODY
 from leveret.msg_store.index_rows import IndexDamaged
 from leveret.msg_store.queue_client import RESTART_GAP
+from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.queue_state import Limits
 from stored_rig import (
     STORE,
@@ -179,6 +181,31 @@ def test_terms_hold_for_one_start(bench: StoreBench) -> None:
 
     assert take(queue, 9).redelivered == 2
     assert queue.queue.next_seq >= bench.opened.recovered.next_no
+
+
+def test_the_priorities_of_a_queue_have_rows_of_their_own(bench: StoreBench) -> None:
+    """Messages are routed to the queue; which of its levels they go to is seen there."""
+    levels = [StoredQueue(bench, number, SMALL, ON_DISK, routed_as=1) for number in (1, 2, 3)]
+    queue = PriorityQueue([each.queue for each in reversed(levels)], lambda each: each[BODY][0] % 3)
+    messages = [message(9, n) for n in range(9)]
+    first = bench.store.write(messages, (1,))
+    queue.publish(messages, True, None, None, False, first)
+    bench.run()
+    assert queue.drain_confirmed()
+    more = bench.store.write(messages, (1,))
+    queue.discard(messages, True, more)
+    bench.store.write(messages, (1,))
+
+    bench.crash()
+    for level in levels:
+        level.begin()
+        level.settle()
+
+    assert [level.queue.len() for level in levels] == [3, 3, 3]
+    for level in levels:
+        level.queue.ack([seq for seq, _ in fetch_all(level)])
+    bench.idle_disk()
+    assert not sum(state.valid_bytes for state in bench.store.tables.files.values())
 
 
 def test_a_deleted_queue_is_gone_and_its_messages_in_others_are_not(bench: StoreBench) -> None:

@@ -239,4 +239,4 @@ TestStoredQueue = StoredQueueMachine.TestCase
 
 @pytest.mark.slow
 class TestStoredQueueForLong(StoredQueueMachine.TestCase):
-    settings = settings(max_examples=600, stateful_step_count=60, deadline=None)
+    settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
