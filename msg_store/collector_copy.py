@@ -2,8 +2,11 @@
 
 ::
 
-    sources  -- runs of needed records that touch each other, inside the kernel -->  %08x.rdt
-             checked there, synced piece by piece, renamed to .rdq, the name synced
+    sources  -- needed records, piece by piece -->  %08x.rdt  -- renamed -->  %08x.rdq
+                checked in the copy, synced                      the name synced
+
+A piece of few runs of records that touch each other is copied inside the kernel; one of many small runs
+is read, joined and written, which is one call for each and not one for every run.
 
 Sources are only read, so readers do not notice. The copy has a number above all, and its header says
 that it is one. Until a MOVE record is durable no row refers to it, and a crash leaves a file without
@@ -28,7 +31,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,30 +38,52 @@ from typing import Final
 
 from leveret.core.files import File
 from leveret.msg_store import record
-from leveret.msg_store.checksum import extender, seed_of
-from leveret.msg_store.collector_scan import TURN, Source
+from leveret.msg_store.checksum import Extend, extender, seed_of
+from leveret.msg_store.collector_scan import Source
+from leveret.msg_store.collector_tasks import TURN, Steps
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, MOVED, RDQ_MAGIC, FileHeader
 from leveret.msg_store.folder import StoreFolder
 from leveret.msg_store.record import header_at
+from leveret.msg_store.tables import Relocation
 
 log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 1024 * 1024
 SYNC_BYTES: Final = 4 * 1024 * 1024  # and then it is somebody else's turn
 ROOM_BYTES: Final = 16 * 1024 * 1024  # left free on the disk, for those who cannot wait
+KERNEL_RUNS_MAX: Final = 16  # more of them are read and written at once
+CRC_BYTES: Final = 4
 _DRAFT: Final = ".rdt"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
-    """Records of one source that touch each other: ``count`` from ``first``, in bytes ``length``."""
+    """Needed records of a source that lie close together.
+
+    Attributes:
+        records: which ones, as indices into the source's columns; at least one.
+        runs: ``(offset, length)`` of those that touch each other, ascending.
+    """
 
     source: Source
-    first: int
-    count: int
-    offset: int
-    length: int
+    records: list[int] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def offset(self) -> int:
+        """Where it begins in the source."""
+        return self.runs[0][0]
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the source."""
+        return sum(self.runs[-1])
+
+    @property
+    def length(self) -> int:
+        """How many bytes of it are needed."""
+        return sum(length for _, length in self.runs)
 
 
 @dataclass(slots=True)
@@ -72,6 +96,7 @@ class Copy:
         boot_epoch: for its header.
         created_ms: likewise.
         size_bytes: its length when it is done; 0 when nothing was left to copy.
+        reading: the source in hand.
         damaged: messages whose bytes were bad already.
     """
 
@@ -80,6 +105,7 @@ class Copy:
     boot_epoch: int
     created_ms: int
     size_bytes: int = 0
+    reading: int = 0
     damaged: list[int] = field(default_factory=list)
 
 
@@ -88,18 +114,16 @@ def needs_room(sources: Sequence[Source]) -> int:
     return sum(source.needed_bytes() for source in sources) + HEADER_BYTES + ROOM_BYTES
 
 
-def same_kind(sources: Sequence[Source]) -> list[Source]:
-    """Return those with the first one's kind of checksum."""
-    return [source for source in sources if source.crc_kind == sources[0].crc_kind]
-
-
-def copy(folder: StoreFolder, wanted: Copy) -> Iterator[str]:
+def copy(folder: StoreFolder, wanted: Copy) -> Steps:
     """Make the new segment; yields the name of each point that has been reached.
 
     Raises:
         OSError: it could not be made. Nothing refers to what there is of it; ``discard`` it.
     """
-    wanted.sources.sort(key=Source.first_needed)
+    wanted.sources = sorted((each for each in wanted.sources if each.needed_bytes()),
+        key=Source.first_needed)  # fmt: skip
+    if not wanted.sources:
+        return
     need = needs_room(wanted.sources)
     if folder.files.free_bytes(folder.rdq) < need:
         raise OSError(errno.ENOSPC, f"the collector needs {need} bytes free", str(folder.rdq))
@@ -120,12 +144,37 @@ def copy(folder: StoreFolder, wanted: Copy) -> Iterator[str]:
     yield "name synced"
 
 
-def discard(folder: StoreFolder, file_no: int) -> None:
-    """Remove what there is of a copy that nothing refers to, finished or not."""
-    names = folder.files.names(folder.rdq)
-    for path in (draft_path(folder, file_no), folder.rdq_path(file_no)):
-        if path.name in names:
-            folder.files.unlink(path)
+def discard(folder: StoreFolder, file_no: int) -> Steps:
+    """Remove what there is of a copy that nothing refers to, finished or not.
+
+    What the disk does not let go of is left to the next start.
+    """
+    try:
+        names = folder.files.names(folder.rdq)
+        for path in (draft_path(folder, file_no), folder.rdq_path(file_no)):
+            if path.name in names:
+                folder.files.unlink(path)
+                yield "discarded"
+    except OSError as error:
+        log.error("copy not removed segment=%08x error=%s", file_no, error)
+
+
+def unlink(folder: StoreFolder, file_nos: Sequence[int], gone: list[int]) -> Steps:
+    """Remove segments; ``gone`` gets the number of each that is.
+
+    The names need not be synced: one that comes back after a power cut belongs to nobody, and the
+    next start removes it.
+
+    Raises:
+        OSError: one could not be removed.
+    """
+    for file_no in file_nos:
+        try:
+            folder.files.unlink(folder.rdq_path(file_no))
+        except FileNotFoundError:
+            log.warning("segment was gone already segment=%08x", file_no)
+        gone.append(file_no)
+        yield "unlinked"
 
 
 def draft_path(folder: StoreFolder, file_no: int) -> Path:
@@ -133,14 +182,13 @@ def draft_path(folder: StoreFolder, file_no: int) -> Path:
     return folder.rdq_path(file_no).with_suffix(_DRAFT)
 
 
-def _copy_sources(folder: StoreFolder, wanted: Copy, target: File) -> Iterator[str]:
+def _copy_sources(folder: StoreFolder, wanted: Copy, target: File) -> Steps:
     unsynced = 0
     for source in wanted.sources:
+        wanted.reading = source.file_no
         with folder.files.open_read(folder.rdq_path(source.file_no)) as file:
             for piece in pieces(source):
-                for start in range(0, piece.length, PIECE_BYTES):  # one, unless a record is larger
-                    count = min(PIECE_BYTES, piece.length - start)
-                    target.append_from(file, piece.offset + start, count)
+                for count in _copy_piece(file, piece, target):
                     unsynced += count
                     if unsynced >= SYNC_BYTES:
                         target.fdatasync()
@@ -151,81 +199,105 @@ def _copy_sources(folder: StoreFolder, wanted: Copy, target: File) -> Iterator[s
                 yield "copied"
 
 
+def _copy_piece(file: File, piece: Piece, target: File) -> Iterator[int]:
+    """Append a piece to the target; yields how many bytes were, at least one time."""
+    if len(piece.runs) > KERNEL_RUNS_MAX:
+        start = piece.offset
+        data = file.pread(piece.end - start, start)
+        if len(data) < piece.end - start:
+            raise EOFError(f"{file.path} ends {piece.end - start - len(data)} bytes too early")
+        target.append([b"".join([data[at - start : at - start + n] for at, n in piece.runs])])
+        yield piece.length
+        return
+    for offset, length in piece.runs:
+        for begin in range(0, length, PIECE_BYTES):  # one, unless a record is larger
+            count = min(PIECE_BYTES, length - begin)
+            target.append_from(file, offset + begin, count)
+            yield count
+
+
 def pieces(source: Source) -> Iterator[Piece]:
-    """Yield what is needed of a source in the order of the file, in pieces to be copied at once."""
-    first = count = length = 0
-    offset = end = -1
+    """Yield what is needed of a source in the order of the file."""
+    piece = Piece(source)
+    end = -1
     for at, is_needed in enumerate(source.needed):
         if not is_needed:
             continue
-        is_next = source.offsets[at] == end and length + source.lengths[at] <= PIECE_BYTES
-        if count and not is_next:
-            yield Piece(source, first, count, offset, length)
-            count = length = 0
-        if not count:
-            first, offset = at, source.offsets[at]
-        count += 1
-        length += source.lengths[at]
-        end = source.offsets[at] + source.lengths[at]
-    if count:
-        yield Piece(source, first, count, offset, length)
+        offset, length = source.offsets[at], source.lengths[at]
+        if piece.records and offset + length - piece.offset > PIECE_BYTES:
+            yield piece
+            piece, end = Piece(source), -1
+        piece.records.append(at)
+        if offset == end:
+            run_offset, run_length = piece.runs[-1]
+            piece.runs[-1] = (run_offset, run_length + length)
+        else:
+            piece.runs.append((offset, length))
+        end = offset + length
+    if piece.records:
+        yield piece
 
 
-def places(wanted: Copy) -> tuple[array[int], array[int]]:
-    """Return where each record of the copy begins and how long it is, in the order of the copy."""
-    offsets, lengths = array("I"), array("I")
+def relocations(made: Copy) -> Iterator[Relocation]:
+    """Yield where each message of the copy lay and lies, in the order of the copy."""
     offset = HEADER_BYTES
-    for source in wanted.sources:
-        for length, is_needed in zip(source.lengths, source.needed, strict=True):
+    for source in made.sources:
+        columns = zip(source.msg_nos, source.lengths, source.needed, strict=True)
+        for msg_no, length, is_needed in columns:
             if is_needed:
-                offsets.append(offset)
-                lengths.append(length)
+                yield Relocation(msg_no, source.file_no, made.file_no, offset, length)
                 offset += length
-    return offsets, lengths
 
 
 def _check(folder: StoreFolder, wanted: Copy, target: File, file: File, piece: Piece) -> None:
     """Check a piece that was just copied to the end of the target."""
-    source, data = piece.source, b""
+    source, start, data = piece.source, wanted.size_bytes, b""
+    seed, extend = seed_of(folder.uuid), extender(source.crc_kind)
     if piece.length <= PIECE_BYTES:
-        data = target.pread(piece.length, wanted.size_bytes)
-    for at in range(piece.first, piece.first + piece.count):
-        length, msg_no = source.lengths[at], source.msg_nos[at]
-        start = source.offsets[at] - piece.offset
-        part = data[start : start + length]
-        if part and _is_good(part, msg_no, length, source.crc_kind, folder):
-            continue
-        if not part and _is_good_in(target, wanted.size_bytes + start, source, at, folder):
-            continue
-        if _is_good_in(file, source.offsets[at], source, at, folder):
-            raise OSError(errno.EIO, f"message {msg_no:#x} changed on the way", str(target.path))
-        _set_aside(folder, file, source, at)
-        wanted.damaged.append(msg_no)
+        data = target.pread(piece.length, start)
+    offset = 0
+    for at in piece.records:
+        msg_no, length = source.msg_nos[at], source.lengths[at]
+        is_good = (
+            _is_good(data, offset, msg_no, length, extend, seed)
+            if data
+            else _is_good_in(target, start + offset, msg_no, length, extend, seed)
+        )
+        if not is_good:
+            if _is_good_in(file, source.offsets[at], msg_no, length, extend, seed):
+                raise OSError(
+                    errno.EIO, f"message {msg_no:#x} changed on the way", str(target.path)
+                )
+            _set_aside(folder, file, source, at)
+            wanted.damaged.append(msg_no)
+        offset += length
 
 
-def _is_good(data: bytes, msg_no: int, length: int, kind: int, folder: StoreFolder) -> bool:
+def _is_good(data: bytes, offset: int, msg_no: int, length: int, extend: Extend, seed: int) -> bool:
     try:
-        found = header_at(data)
+        if header_at(data, offset) != (msg_no, length):
+            return False
     except Corrupt:
         return False
-    crc = extender(kind)(seed_of(folder.uuid), data[4:])
-    return found == (msg_no, length) and crc == int.from_bytes(data[:4], "little")
+    body_at = offset + CRC_BYTES
+    crc = int.from_bytes(data[offset:body_at], "little")
+    return extend(seed, data[body_at : offset + length]) == crc
 
 
-def _is_good_in(file: File, offset: int, source: Source, at: int, folder: StoreFolder) -> bool:
+def _is_good_in(
+    file: File, offset: int, msg_no: int, length: int, extend: Extend, seed: int
+) -> bool:
     """Check a record in a file, whatever its length, with little memory."""
-    msg_no, length = source.msg_nos[at], source.lengths[at]
-    extend, crc = extender(source.crc_kind), seed_of(folder.uuid)
     head = file.pread(record.HEADER_BYTES, offset)
     try:
         if header_at(head) != (msg_no, length):
             return False
     except Corrupt:
         return False
-    crc = extend(crc, head[4:])
-    for start in range(record.HEADER_BYTES, length, PIECE_BYTES):
-        crc = extend(crc, file.pread(min(PIECE_BYTES, length - start), offset + start))
-    return crc == int.from_bytes(head[:4], "little")
+    crc = extend(seed, head[CRC_BYTES:])
+    for begin in range(record.HEADER_BYTES, length, PIECE_BYTES):
+        crc = extend(crc, file.pread(min(PIECE_BYTES, length - begin), offset + begin))
+    return crc == int.from_bytes(head[:CRC_BYTES], "little")
 
 
 def _set_aside(folder: StoreFolder, file: File, source: Source, at: int) -> None:

@@ -12,18 +12,18 @@ was left behind keeps its old segment from being removed.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 from leveret.core.files import File
 from leveret.msg_store import record
+from leveret.msg_store.collector_tasks import TURN, Steps
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, RDQ_MAGIC, decode_header
 from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.index_rows import Index
 from leveret.msg_store.record import header_at, next_magic
-
-TURN: Final = "turn"  # what a job on the collector's thread yields when it has done enough for now
 
 TURN_RECORDS: Final = 10_000
 _BLOCK_BYTES: Final = 256 * 1024
@@ -32,15 +32,6 @@ _INDEX_ASKED_MAX: Final = 1_000  # messages per read transaction
 NOT_NEEDED: Final = 0
 NEEDED: Final = 1
 ASK: Final = 2  # not in RAM: the index on disk knows
-
-IndexedLocation: TypeAlias = tuple[int, int, int, int, int]  # file_no, offset, length, size, count
-
-
-class Index(Protocol):
-    """The checkpointed index, from any thread."""
-
-    def locations(self, msg_nos: Sequence[int]) -> dict[int, IndexedLocation]:
-        """Return where messages lie, by number; those that are not in it are left out."""
 
 
 @dataclass(slots=True)
@@ -73,7 +64,7 @@ class Source:
         return sum(n for n, is_it in zip(self.lengths, self.needed, strict=True) if is_it)
 
 
-def scan(folder: StoreFolder, source: Source) -> Iterator[str]:
+def scan(folder: StoreFolder, source: Source) -> Steps:
     """Fill a source's columns from its file.
 
     Raises:
@@ -124,7 +115,7 @@ def _behind_damage(data: bytes, at: int) -> int:
     return found if found > at else max(at + 1, len(data) - record.HEADER_BYTES + 1)
 
 
-def ask_index(index: Index, source: Source) -> Iterator[str]:
+def ask_index(index: Index, source: Source) -> Steps:
     """Decide about the records that were left to the index on disk."""
     unknown = [at for at, state in enumerate(source.needed) if state == ASK]
     for start in range(0, len(unknown), _INDEX_ASKED_MAX):

@@ -31,9 +31,11 @@ class Identity:
         """The lowest number of messages, and of seqs after a crash, of this run."""
         return self.boot_epoch << EPOCH_SHIFT
 
-    def header(self, magic: bytes, number: int, now_ms: int, first_lsn: int = 0) -> bytes:
+    def header(
+        self, magic: bytes, number: int, now_ms: int, first_lsn: int = 0, flags: int = 0
+    ) -> bytes:
         """Return the first bytes of a file."""
         header = FileHeader(
-            magic, number, self.uuid, now_ms, self.boot_epoch, self.crc_kind, first_lsn
+            magic, number, self.uuid, now_ms, self.boot_epoch, self.crc_kind, first_lsn, flags
         )
         return header.encode()

@@ -52,6 +52,15 @@ class JournalScan:
         self._findings = findings
         self._trusted = trusted
 
+    def has_first(self) -> bool:
+        """Tell whether the file is there, and can be read, with the first record that ever was."""
+        for file_no in self._folder.journal_nos():
+            with self._folder.files.open_read(self._folder.journal_path(file_no)) as opened:
+                file = JournalFile(opened.pread(HEADER_BYTES, 0), self._folder.uuid)
+            if file.header is not None and file.header.first_lsn == FIRST_LSN:
+                return True
+        return False
+
     def starts_at(self, file_no_min: int) -> int:
         """Return the LSN from which there are records in files from a number on.
 

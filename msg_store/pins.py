@@ -8,7 +8,7 @@ nobody who reads through a pin outlives it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 
 class Pins:
@@ -42,6 +42,9 @@ class Pins:
 
     def __contains__(self, file_no: object) -> bool:
         return file_no in self._counts
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._counts)
 
     def __len__(self) -> int:
         return len(self._counts)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from leveret.msg_store.errors import Corrupt
+from leveret.msg_store.file_header import MOVED
 from leveret.msg_store.folder import StoreFolder
 from leveret.msg_store.index_rows import (
     Batch,
@@ -127,9 +128,12 @@ class Rebuild:
         return {queue_no: terms.frozen() for queue_no, terms in self.queues.items()}
 
     def _messages(self, file_no: int, segment: Segment) -> Iterator[Found]:
+        # A copy of the collector's was synced before it had its name, whatever that is.
+        is_copy = segment.header is not None and segment.header.flags & MOVED
+        trusted = None if is_copy else self._trusted
         for offset, record in segment.records():
             end = offset + record.total_len
-            if self._trusted is not None and not self._trusted.covers(file_no, end):
+            if trusted is not None and not trusted.covers(file_no, end):
                 return
             self.msg_no_seen = max(self.msg_no_seen, record.msg_no)
             try:

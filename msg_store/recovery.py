@@ -172,8 +172,8 @@ class Recovery:
     def _why_rebuild(self, point: Checkpoint | None) -> str:
         """Return why index and journals do not add up; nothing if they do."""
         starts_at = self._scan.starts_at((point or _NEW).first_journal)
-        if point is None and not self._folder.journal_nos() and self._folder.rdq_nos():
-            return "neither index nor journal is there"
+        if point is None and self._folder.rdq_nos() and not self._scan.has_first():
+            return "neither the index nor the beginning of the journal is there"
         if starts_at > (point or _NEW).lsn:
             goes_to = (point or _NEW).lsn
             return f"the index goes up to record {goes_to}, the journal begins at {starts_at}"
@@ -205,6 +205,8 @@ class Recovery:
         self._findings.rebuilt = damage
         memory = JournalMemory()
         self._scan.run(memory, 0, self._scan.starts_at(0))
+        # With no journal left, the next one must not look as if nothing had been before it.
+        self._scan.next_lsn = max(self._scan.next_lsn, FIRST_LSN + 1)
         self._index.close()
         self._new_index()
         rebuild = Rebuild(self._folder, self._index, memory, self._trusted)

@@ -4,40 +4,40 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from leveret.msg_store import collector_copy
-from leveret.msg_store.collector_copy import Copy, copy, discard, pieces, places
+from leveret.msg_store.collector_copy import Copy, copy, discard, pieces, relocations
 from leveret.msg_store.collector_scan import (
     NEEDED,
     NOT_NEEDED,
-    TURN,
-    IndexedLocation,
     Source,
     ask_index,
     scan,
 )
+from leveret.msg_store.collector_tasks import TURN
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import MOVED
+from leveret.msg_store.index_rows import Location
 from leveret.msg_store.verify import Segment
+from leveret.testing.memory_index import MemoryIndex
 from store_rig import StoreRig
 
 TARGET = 100
 
 
-class FakeIndex:
+class FakeIndex(MemoryIndex):
     """All that the rig's store knows, as if it had been checkpointed."""
 
     def __init__(self, rig: StoreRig, is_needed: Iterable[int]) -> None:
-        needed = set(is_needed)
+        super().__init__()
         self.asked = 0
-        self.known: dict[int, IndexedLocation] = {
-            no: (*at, 1) for no, at in rig.core.references.locations.items() if no in needed
-        }
+        self.known = rig.places(is_needed)
 
-    def locations(self, msg_nos: Sequence[int]) -> dict[int, IndexedLocation]:
+    def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        msg_nos = list(msg_nos)
         self.asked = max(self.asked, len(msg_nos))
         return {no: self.known[no] for no in msg_nos if no in self.known}
 
@@ -92,8 +92,8 @@ def test_a_scan_finds_every_message_whatever_the_size_of_a_block(
         finish(scan(rig.folder, source))
         columns = zip(source.msg_nos, source.offsets, source.lengths, strict=True)
         found = {no: (file_no, at, length) for no, at, length in columns}
-        locations = rig.core.references.locations
-        assert found == {no: at[:3] for no, at in locations.items() if at[0] == file_no}
+        places = rig.places(rig.bodies)
+        assert found == {no: at[:3] for no, at in places.items() if at[0] == file_no}
 
 
 def test_a_scan_takes_turns(rig: StoreRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_only_what_the_index_has_at_this_place_is_needed(rig: StoreRig) -> None:
 
 def test_a_scan_goes_on_behind_damage(rig: StoreRig) -> None:
     msg_nos = filled(rig)
-    at = rig.core.references.locations[msg_nos[2]][1]
+    at = rig.places(rig.bodies)[msg_nos[2]][1]
 
     def spoil(data: bytearray) -> None:
         data[at : at + 36] = bytes(36)
@@ -137,7 +137,7 @@ def test_a_scan_goes_on_behind_damage(rig: StoreRig) -> None:
 
     source = scanned(rig, 1, msg_nos)
 
-    in_file = [no for no in msg_nos if rig.core.references.locations[no][0] == 1]
+    in_file = [no for no in msg_nos if rig.places(rig.bodies)[no][0] == 1]
     assert list(source.msg_nos) == [no for no in in_file if no != msg_nos[2]]
 
 
@@ -154,7 +154,7 @@ def test_a_copy_holds_what_is_needed_of_all_sources(rig: StoreRig, short_writes:
     msg_nos = filled(rig)
     needed = msg_nos[1:9] + msg_nos[11::2]
     sources = [scanned(rig, file_no, needed) for file_no in (2, 1)]
-    expected = [no for no in needed if rig.core.references.locations[no][0] in (1, 2)]
+    expected = [no for no in needed if rig.places(rig.bodies)[no][0] in (1, 2)]
     rig.disk.short_writes = rig.disk.interrupts = short_writes
 
     made = copied(rig, *sources)
@@ -162,13 +162,14 @@ def test_a_copy_holds_what_is_needed_of_all_sources(rig: StoreRig, short_writes:
     assert bodies(rig, TARGET) == {no: rig.bodies[no] for no in expected}
     assert [source.file_no for source in made.sources] == [1, 2]
     assert made.size_bytes == len(rig.disk.image(rig.folder.rdq_path(TARGET)))
-    offsets, lengths = places(made)
+    moves = list(relocations(made))
+    assert [(no, source_no, file_no) for no, source_no, file_no, _, _ in moves] == [
+        (no, rig.places(rig.bodies)[no][0], TARGET) for no in expected
+    ]
     with Segment(rig.folder, TARGET) as segment:
         assert segment.header is not None
         assert segment.header.flags == MOVED
-        read = [
-            segment.read(at, length).msg_no for at, length in zip(offsets, lengths, strict=True)
-        ]
+        read = [segment.read(move.offset, move.total_len).msg_no for move in moves]
     assert read == expected
     assert rig.disk.open_files == [rig.folder.path / "lock", *rig.disk.open_files[1:]]
 
@@ -176,10 +177,31 @@ def test_a_copy_holds_what_is_needed_of_all_sources(rig: StoreRig, short_writes:
 def test_neighbours_are_copied_at_once(rig: StoreRig, monkeypatch: pytest.MonkeyPatch) -> None:
     msg_nos = filled(rig)
     source = scanned(rig, 1, [*msg_nos[1:4], *msg_nos[6:8]])
+    length = source.lengths[0]
 
-    assert [(piece.first, piece.count) for piece in pieces(source)] == [(1, 3), (6, 2)]
-    monkeypatch.setattr("leveret.msg_store.collector_copy.PIECE_BYTES", 2 * source.lengths[0])
-    assert [(piece.first, piece.count) for piece in pieces(source)] == [(1, 2), (3, 1), (6, 2)]
+    (piece,) = pieces(source)
+    assert piece.records == [1, 2, 3, 6, 7]
+    assert piece.runs == [(64 + length, 3 * length), (64 + 6 * length, 2 * length)]
+    monkeypatch.setattr(collector_copy, "PIECE_BYTES", 4 * length)
+    assert [piece.records for piece in pieces(source)] == [[1, 2, 3], [6, 7]]
+    monkeypatch.setattr(collector_copy, "PIECE_BYTES", 2 * length)
+    assert [piece.records for piece in pieces(source)] == [[1, 2], [3], [6, 7]]
+
+
+@pytest.mark.parametrize("runs_max", [0, 2, 100])
+def test_small_runs_are_read_and_written_at_once(
+    rig: StoreRig, monkeypatch: pytest.MonkeyPatch, runs_max: int
+) -> None:
+    monkeypatch.setattr(collector_copy, "KERNEL_RUNS_MAX", runs_max)
+    msg_nos = filled(rig)
+    source = scanned(rig, 1, msg_nos[::2])
+    rig.disk.seen.clear()
+
+    copied(rig, source)
+
+    expected = [no for no in msg_nos[::2] if rig.places(rig.bodies)[no][0] == 1]
+    assert bodies(rig, TARGET) == {no: rig.bodies[no] for no in expected}
+    assert rig.disk.seen.get("copy_range", 0) == (len(expected) if runs_max == 100 else 0)
 
 
 def test_a_message_larger_than_a_turn_is_copied_in_pieces(
@@ -219,7 +241,7 @@ def test_f19_what_a_failed_copy_leaves_is_discarded(rig: StoreRig, point: str, c
 
     with pytest.raises(OSError, match="injected"):
         copied(rig, source)
-    discard(rig.folder, TARGET)
+    finish(discard(rig.folder, TARGET))
 
     assert rig.files.names(rig.folder.rdq) == names
     assert all("rd" not in path.suffix or path.suffix == ".rdq" for path in rig.disk.open_files)
@@ -232,7 +254,7 @@ def test_f11_a_damaged_message_is_set_aside_and_copied_as_it_is(
     if large:
         monkeypatch.setattr(collector_copy, "PIECE_BYTES", 40)
     msg_nos = filled(rig)
-    file_no, at, length, _ = rig.core.references.locations[msg_nos[3]]
+    file_no, at, length, *_ = rig.places(rig.bodies)[msg_nos[3]]
     rig.disk.damage(rig.folder.rdq_path(1), lambda data: data.__setitem__(at + 90, 255))
     source = scanned(rig, 1, msg_nos[:6])
 
@@ -265,7 +287,11 @@ def test_a_copy_that_differs_from_its_source_is_given_up(
     assert rig.files.names(rig.folder.quarantine) == []
 
 
-def test_a_source_that_has_become_shorter_ends_the_copy(rig: StoreRig) -> None:
+@pytest.mark.parametrize("runs_max", [0, 100])
+def test_a_source_that_has_become_shorter_ends_the_copy(
+    rig: StoreRig, monkeypatch: pytest.MonkeyPatch, runs_max: int
+) -> None:
+    monkeypatch.setattr(collector_copy, "KERNEL_RUNS_MAX", runs_max)
     msg_nos = filled(rig)
     source = scanned(rig, 1, msg_nos)
     rig.disk.damage(rig.folder.rdq_path(1), lambda data: data.__delitem__(slice(-10, None)))

@@ -1,0 +1,177 @@
+"""A store with all its threads on the test's loop and a real disk, for the collector."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from leveret.core.files import Files, OsCalls, SystemCalls
+from leveret.core.message import Message, origin_of
+from leveret.msg_store.arrived import Arrived
+from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
+from leveret.msg_store.collector import Collector, Neighbours
+from leveret.msg_store.collector_choice import ChoiceLimits
+from leveret.msg_store.collector_thread import CollectorThread, Pace
+from leveret.msg_store.content_reader import ContentReader
+from leveret.msg_store.flush_threads import FlushThreads
+from leveret.msg_store.group_commit import Report
+from leveret.msg_store.index_rows import Location
+from leveret.msg_store.index_threads import IndexThreads
+from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.pins import Pins
+from leveret.msg_store.read_thread import ReadThread
+from leveret.msg_store.segment_reader import SegmentReader
+from leveret.msg_store.worker import ThreadWorker
+
+QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
+
+
+class Running:
+    """One queue's messages, published, read and acked as fast as the disk takes them."""
+
+    def __init__(
+        self,
+        path: Path,
+        boot_epoch: int = 1,
+        *,
+        file_bytes: int = 1 << 16,
+        checkpoint: CheckpointLimits | None = None,
+        pace: Pace = QUICK,
+        calls: SystemCalls | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        files = Files(calls or OsCalls())
+        ballast = Ballast(files, path, 1000)
+        where = StoreFiles(files, path / "store", ballast, lambda: 7, file_bytes)
+        self.opened = open_store(where, boot_epoch)
+        self.core, index = self.opened.core, self.opened.recovered.index
+        self.tables = self.core.tables
+        self.safe = 0
+        self.rows: dict[int, int] = {}  # seq -> msg_no
+        self.bodies: dict[int, bytes] = {}
+        self.next_seq = self.opened.recovered.next_no
+        self.error: Exception | None = None
+        self.turned = asyncio.Event()
+        self.flusher = FlushThreads(
+            self.core, self.opened.rdq_log, self.opened.journal_log, self.loop, self._deliver
+        )
+        self.checkpointer = Checkpointer(self.core, self.opened.home, checkpoint)
+        folder = self.opened.folder
+        self.index_threads = IndexThreads(
+            self.core, self.checkpointer, index, folder, ballast, self.loop, self._deliver
+        )
+        self.segments = SegmentReader(folder)
+        worker = ThreadWorker(self.loop, "leveret-read", self.segments.close)
+        self.reader = ReadThread(worker, self._failed)
+        self.arrived = Arrived(1 << 26)
+        self.contents = ContentReader(
+            self, self.segments, index, self.reader, self.loop, self.arrived
+        )
+        self.pins = Pins()
+        self.removed: list[int] = []
+        neighbours = Neighbours(self._removed, self.checkpointer.request)
+        limits = ChoiceLimits(file_bytes=file_bytes)
+        self.collector = Collector(
+            folder, self.core, self.tables, index, self.pins, lambda: 7, limits, neighbours
+        )
+        self.collecting = CollectorThread(
+            self.collector, self.core, self.loop, self._failed, reached, pace=pace
+        )
+        self.pins.freed = self.collecting.wake
+
+    # What the parts ask and tell.
+
+    def resident(self, msg_no: int) -> Message | None:
+        return self.core.resident(msg_no)
+
+    def locate(self, msg_no: int) -> Location | None:
+        return self.tables.location(msg_no)
+
+    def _deliver(self, report: Report) -> None:
+        self.error = self.error or report.error
+        self.safe += sum(count for _, _, count in report.safe)
+        self.turned.set()
+
+    def _failed(self, error: Exception) -> None:
+        self.error = error
+        self.turned.set()
+
+    def _removed(self, file_nos: list[int]) -> None:
+        self.removed += file_nos
+        for file_no in file_nos:
+            self.contents.segment_removed(file_no)
+        self.turned.set()
+
+    # What a test does.
+
+    def publish(self, count: int, size: int) -> None:
+        bodies = [b"%d." % (self.next_seq + index) + b"x" * size for index in range(count)]
+        origin = origin_of(b"", b"queue")
+        first = self.core.write([(origin, b"head", body) for body in bodies], (1,))
+        self.core.publish(1, self.next_seq, [(first + index, 0) for index in range(count)])
+        self.rows.update((self.next_seq + index, first + index) for index in range(count))
+        self.bodies.update((first + index, body) for index, body in enumerate(bodies))
+        self.next_seq += count
+
+    def ack(self, seqs: list[int]) -> None:
+        self.core.ack(1, [(seq, self.rows.pop(seq)) for seq in seqs])
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something is so, looked at whenever anything happens."""
+        async with asyncio.timeout(60):
+            while not is_so():
+                assert self.error is None, self.error
+                self.turned.clear()
+                self.loop.call_later(0.01, self.turned.set)
+                await self.turned.wait()
+
+    async def all_safe(self) -> None:
+        """Wait until all that was published is on disk or acked."""
+        self.core.hurry()
+        await self.until(lambda: self.core.is_idle)
+
+    async def read(self, msg_nos: list[int]) -> list[Message | None]:
+        """Read contents as a queue does, and let them go again."""
+        found = self.contents.look(msg_nos)
+        while None in found:
+            came = asyncio.Event()
+            self.contents.prefetch([(no, len(self.bodies[no])) for no in msg_nos], came.set)
+            await asyncio.wait_for(came.wait(), 60)
+            found = self.contents.look(msg_nos)
+        self.arrived.drop(msg_nos)
+        return found
+
+    async def stop(self) -> None:
+        """Stop cleanly."""
+        self.collecting.close()
+        for part in (self.flusher, self.index_threads):
+            stopped = asyncio.Event()
+            part.stop(stopped.set)
+            await asyncio.wait_for(stopped.wait(), 60)
+        self.reader.close()
+        self.opened.folder.close()
+
+    def kill(self) -> None:
+        """End at once."""
+        self.collecting.close()
+        self.flusher.close()
+        self.index_threads.close()
+        self.reader.close()
+        self.opened.folder.close()
+
+    def size_bytes(self) -> int:
+        """Return what lies on the disk."""
+        return sum(
+            path.stat().st_blocks * 512
+            for path in self.opened.folder.path.rglob("*")
+            if path.is_file()
+        )
+
+
+def drawn(rng: random.Random, rows: dict[int, int], share: float) -> list[int]:
+    """Draw some of the seqs."""
+    return [seq for seq in rows if rng.random() < share]
