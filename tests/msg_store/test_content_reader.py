@@ -274,6 +274,15 @@ def test_a_lost_message_is_not_asked_for_again(reading: Reading) -> None:
     assert reading.rig.disk.seen == before
 
 
+def test_another_message_at_the_place_is_damage(reading: Reading) -> None:
+    one, other = reading.write(2)
+    place = reading.place(other)
+    reading.locate = lambda msg_no: place  # type: ignore[method-assign]
+
+    assert reading.read([one]) == [LOST[BODY]]
+    assert f"message {other:#x} lies where {one:#x} should" in reading.reader.why_lost(one)
+
+
 @pytest.mark.parametrize("good_at", range(1, TRIES_MAX + 2))
 def test_a_place_that_fails_is_looked_up_anew(good_at: int, reading: Reading) -> None:
     """The collector moved it: the answer is good at the n-th look-up."""

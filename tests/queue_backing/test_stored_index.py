@@ -118,6 +118,78 @@ def test_a_failed_sync_fails_the_store_once_and_recovery_trusts_the_mark(bench: 
     assert [body for _, body in fetch_all(queue)] == bodies(range(2))
 
 
+# Reading back.
+
+
+@pytest.mark.parametrize("mode", ["default", "lazy"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_what_was_handed_out_does_not_stay_in_ram(
+    persistent: bool, mode: str, bench: StoreBench
+) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode=mode)
+    publish(queue, 40, persistent)
+    queue.settle()
+    bench.idle_disk()
+
+    got = fetch_all(queue)
+
+    assert [body for _, body in got] == bodies(range(40))
+    assert bench.store.arrived.size_bytes == 0
+    assert not bench.store.arrived.contents
+
+
+def test_what_a_flush_is_writing_can_be_fetched(bench: StoreBench) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    publish(queue, 5)
+    bench.loop.turn()
+    assert bench.loop.step()
+
+    seqs: list[int] = []
+    reader = bench.loop.lines[0]
+    for _ in range(20):
+        seqs += queue.queue.fetch(5, UNBOUNDED, ack_required=True).seqs
+        if reader:
+            reader.step()  # rows are read; nothing is written any further
+        bench.loop.turn()
+
+    assert seqs == [0, 1, 2, 3, 4]
+    assert not queue.queue.has_confirmed()
+    assert not bench.store.status().contents_read
+
+
+def read_now(bench: StoreBench) -> list[int]:
+    """Return the seqs of queue 1 that a read finds before anything else is done."""
+    found: list[int] = []
+    bench.store.client(1).rows(0, 100, lambda rows, _: found.extend(row[0] for row in rows))
+    bench.loop.lines[0].finish()
+    callback, args = bench.loop.soon.pop()
+    callback(*args)
+    return found
+
+
+def test_an_ack_holds_for_readers_before_it_is_on_disk(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 6)
+    bench.idle_disk()
+    queue.queue.ack(take(queue, 3).seqs)
+
+    assert read_now(bench) == [3, 4, 5]
+    bench.loop.turn()
+    queue.queue.ack(take(queue, 1).seqs)
+    assert read_now(bench) == [4, 5]
+
+
+def test_a_purge_holds_for_readers_before_a_row_has_gone(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 6)
+    bench.idle_disk()
+    take(queue, 2)
+
+    queue.queue.purge()
+
+    assert read_now(bench) == [0, 1]
+
+
 # Queues that end while the store goes on.
 
 

@@ -1,0 +1,139 @@
+"""Faults to plant in reading back, in the index of a queue over a store, and in a queue's part in it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("msg_store", "queue_backing")
+
+
+class Mutant(NamedTuple):
+    """``old`` in a file of one of the two folders becomes ``new``."""
+
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = {
+    "any message will do": Mutant(
+        "msg_store/segment_reader.py", "if record.msg_no != msg_no:", "if False:"
+    ),
+    "what is far is not read": Mutant(
+        "msg_store/segment_reader.py", "            yield run\n            run = []", "            run = []"
+    ),
+    "descriptors are kept for ever": Mutant(
+        "msg_store/segment_reader.py", "len(self._open) > self._descriptors_max", "False"
+    ),
+    "no descriptor left is damage": Mutant(
+        "msg_store/segment_reader.py", "if error.errno in PASSING:", "if False:"
+    ),
+    "what moved is lost": Mutant("msg_store/content_reader.py", "if tries < TRIES_MAX:", "if False:"),
+    "what is lost is asked for again": Mutant(
+        "msg_store/content_reader.py", "self._lost[msg_no] = why", "pass"
+    ),
+    "what is pending again is lost": Mutant(
+        "msg_store/content_reader.py",
+        "if self._places.resident(msg_no) is not None:",
+        "if False:",
+    ),
+    "only the first who waits is told": Mutant(
+        "msg_store/content_reader.py", "self._wait_too(msg_no, waiter)", "pass"
+    ),
+    "the cache has no bound": Mutant(
+        "msg_store/arrived.py", "while self.size_bytes > self.room_bytes and left > 0:", "while False:"
+    ),
+    "rows that are not durable are left out": Mutant(
+        "msg_store/row_reader.py", "if upto == SEQ_END and new:", "if False:"
+    ),
+    "acks that are not durable are left out": Mutant(
+        "msg_store/row_reader.py", "        if acked:\n", "        if False:\n"
+    ),
+    "what the flush holds is not in RAM": Mutant(
+        "msg_store/group_commit.py", "item = self._flying.get(msg_no)", "pass"
+    ),
+    "purged rows are shown until they are gone": Mutant(
+        "msg_store/queue_client.py", "if self._dying:", "if False:"
+    ),
+    "a queue that begins again uses seqs twice": Mutant(
+        "msg_store/queue_client.py", "self.next_seq += RESTART_GAP", "pass"
+    ),
+    "a queue hears of what the one before did": Mutant(
+        "msg_store/queue_client.py", "if min(runs)[0] >= first:", "if True:"
+    ),
+    "acks are not counted": Mutant(
+        "msg_store/queue_client.py",
+        "self.messages -= len(acked)\n        self.size_bytes -= size_bytes",
+        "pass",
+    ),
+    "terms are written before what they speak of": Mutant(
+        "msg_store/queue_client.py",
+        "self.terms = CleanTerms(next_seq, next_deliver)\n",
+        "self._store.core.close_queue(self.queue_no, next_seq, next_deliver)\n",
+    ),
+    "a purge is forgotten by a stop": Mutant(
+        "msg_store/msg_store.py", "if core.range_acks and core.error is None", "if False"
+    ),
+    "after a crash seqs go on where the index was": Mutant(
+        "msg_store/msg_store.py",
+        "next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)",
+        "next_seq = found.next_seq if found is not None else 0",
+    ),
+    "a deleted queue keeps its rows": Mutant(
+        "msg_store/msg_store.py", "self.core.delete_queue(queue_no)", "pass"
+    ),
+    "what nobody keeps is kept": Mutant(
+        "msg_store/msg_store.py", "self.core.references.release(msg_nos)", "pass"
+    ),
+    "acked rows stay in the window": Mutant(
+        "queue_backing/stored_index.py",
+        "self._rows.forget(map(seq_of, entries))",
+        "pass",
+    ),
+    "new rows do not cut the window": Mutant(
+        "queue_backing/stored_index.py", "self._rows.cut(first_seq)", "pass"
+    ),
+    "new transients do not cut the window": Mutant(
+        "queue_backing/stored_index.py",
+        "self._transient_rows.cut(min(map(seq_of, entries)))",
+        "pass",
+    ),
+    "what was handed out stays in RAM": Mutant(
+        "queue_backing/stored_index.py", "self._arrived.drop(keys[:given])", "pass"
+    ),
+    "transients are acked as persistent ones": Mutant(
+        "queue_backing/stored_index.py", "        if self._has_paged:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack", "        if False:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack",
+    ),
+    "a late answer is taken for another": Mutant(
+        "queue_backing/row_window.py", "if ticket != self._ticket:", "if False:"
+    ),
+    "a window that was cut knows more than it should": Mutant(
+        "queue_backing/row_window.py", "self._high = max(seq, self._low)", "pass"
+    ),
+    "loaded rows stay in RAM": Mutant(
+        "queue_backing/row_window.py", "if len(self._seqs) < ROWS:", "if True:"
+    ),
+    "a damaged content is handed out": Mutant(
+        "queue_backing/taking.py", "if LOST in messages:", "if False:"
+    ),
+    "a damaged content is put back as it is": Mutant(
+        "queue_backing/requeue.py", "if LOST in found:", "if False:"
+    ),
+}  # fmt: skip
+
+
+def plant(mutant: Mutant, folder: Path) -> None:
+    """Make ``folder/leveret``, which is the package with the fault in it."""
+    package = folder / "leveret"
+    package.mkdir(parents=True)
+    for path in (ROOT / "leveret").iterdir():
+        if path.name not in COPIED:
+            (package / path.name).symlink_to(path.resolve())
+    for name in COPIED:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, package / name, ignore=ignore)
+    file = package / mutant.file
+    file.write_text(file.read_text().replace(mutant.old, mutant.new))
