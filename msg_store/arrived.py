@@ -40,11 +40,12 @@ class Arrived:
 
     def put(self, contents: dict[int, Message]) -> None:
         """Take what was read; what came before it makes room."""
-        own = self.contents
+        own, size_bytes = self.contents, 0
         for key, message in contents.items():
             if key not in own:
                 own[key] = message
-                self.size_bytes += _size_of(message)
+                size_bytes += len(message[BODY]) + len(message[HEAD]) + _OVERHEAD_BYTES
+        self.size_bytes += size_bytes
         left = len(own) - len(contents)
         while self.size_bytes > self.room_bytes and left > 0:
             self.drop((next(iter(own)),))
@@ -52,12 +53,9 @@ class Arrived:
 
     def drop(self, keys: Iterable[int]) -> None:
         """Forget contents; unknown keys are passed over."""
-        take = self.contents.pop
+        take, size_bytes = self.contents.pop, 0
         for key in keys:
             message = take(key, None)
             if message is not None:
-                self.size_bytes -= _size_of(message)
-
-
-def _size_of(message: Message) -> int:
-    return len(message[BODY]) + len(message[HEAD]) + _OVERHEAD_BYTES
+                size_bytes += len(message[BODY]) + len(message[HEAD]) + _OVERHEAD_BYTES
+        self.size_bytes -= size_bytes

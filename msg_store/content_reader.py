@@ -141,15 +141,18 @@ class ContentReader:
             waiter: called once for every batch that brings some of them, or their loss.
         """
         arrived, waiting, lost = self._arrived.contents, self._waiting, self._lost
+        resident, ask = self._places.resident, self._asked.append
         for want in wanted:
             msg_no = want[0]
             if msg_no in arrived or msg_no in lost:
                 continue
-            if msg_no in waiting:
+            known = waiting.get(msg_no)
+            if known is None:
+                if resident(msg_no) is None:
+                    waiting[msg_no] = waiter
+                    ask(want)
+            elif known != waiter:
                 self._wait_too(msg_no, waiter)
-            elif self._places.resident(msg_no) is None:
-                waiting[msg_no] = waiter
-                self._asked.append(want)
         if self._asked:
             self._schedule()
 
@@ -234,9 +237,7 @@ class ContentReader:
 
     # Failures.
 
-    def _failed(
-        self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]
-    ) -> None:
+    def _failed(self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]) -> None:
         if self._places.resident(msg_no) is not None:
             self._tell(msg_no, waiters)  # its flush failed, it is pending again
             return

@@ -22,6 +22,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.errors import StoreError
 from leveret.msg_store.arrived import Arrived
 from leveret.msg_store.checkpoint import Checkpointer
 from leveret.msg_store.collector import Collector, Neighbours
@@ -45,11 +46,10 @@ from leveret.msg_store.transient_store import TransientStore
 if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.msg_store.errors import StoreFailed
-    from leveret.msg_store.index_rows import IndexRow, Location
+    from leveret.msg_store.index_rows import IndexRow
     from leveret.msg_store.opening import Opened
     from leveret.msg_store.pending import SeqRun
     from leveret.msg_store.record import QueueNos
-    from leveret.msg_store.views import View
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,9 @@ class MsgStore:
     ) -> None:
         self.core = opened.core
         self.tables = opened.core.tables
+        self.resident = opened.core.resident  # for readers, as the two that follow
+        self.locate = opened.core.tables.location
+        self.view = opened.core.tables.view
         self.arrived = Arrived(limits.room_bytes)
         self._syncs = SyncTimes(monotonic_s)
         self._age = CheckpointAge(monotonic_s)
@@ -189,7 +192,7 @@ class MsgStore:
 
     def queue_down(self, queue_no: int) -> None:
         """Give up what was written for a queue that will not accept it any more."""
-        if not self._has_failed:
+        if self.core.error is None:
             self.core.queue_down(queue_no)
 
     @property
@@ -236,7 +239,7 @@ class MsgStore:
         """Remove all rows of a queue, in slices, and forget it."""
         self._clients.pop(queue_no, None)
         self.drop_transients(queue_no)
-        if not self._has_failed:
+        if self.core.error is None:
             self.core.delete_queue(queue_no)
 
     # What clients call.
@@ -280,22 +283,8 @@ class MsgStore:
         except OSError as error:  # it is in the log
             log.error("report of lost messages not written name=%s error=%s", name, error)
 
-    # What readers ask (``Places``, ``Above``).
-
-    def resident(self, msg_no: int) -> Message | None:
-        """Return a message that is in RAM because the disk has not got it yet."""
-        return self.core.resident(msg_no)
-
-    def locate(self, msg_no: int) -> Location | None:
-        """Return where a message lies; None when only the index can tell."""
-        return self.tables.location(msg_no)
-
-    def view(self) -> View:
-        """Return what a read of the index must be overlaid with."""
-        return self.tables.view()
-
     def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
-        """Return what is on its way to the disk."""
+        """Return what is on its way to the disk; for ``RowReader``."""
         return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no)
 
     # Reports and errors.
@@ -398,7 +387,10 @@ class MsgStore:
     def _close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
+            if self.core.error is None:
+                self.core.fail(StoreError("it was closed"))  # and lets go of what is pending
             self._clients.clear()
+            self.arrived.drop(list(self.arrived.contents))
             self._opened.folder.close()
 
 

@@ -65,15 +65,13 @@ class RowWindow:
         self._ticket += 1
 
     def _find(self, low: int, high: int, limit: int) -> list[Entry] | None:
-        found: list[Entry] = []
         seqs, entries = self._seqs, self._entries
-        for at in range(bisect_left(seqs, low), len(seqs)):
-            seq = seqs[at]
-            if seq >= high or len(found) == limit:
-                break
-            entry = entries.get(seq)
-            if entry is not None:
-                found.append(entry)
+        some = seqs[bisect_left(seqs, low) : bisect_left(seqs, high)]
+        found: list[Any]
+        if len(seqs) == len(entries):
+            found = [entries[seq] for seq in some[:limit]]
+        else:  # some have left
+            found = [entry for entry in map(entries.get, some) if entry is not None][:limit]
         return found if len(found) >= limit or self._high >= high else None
 
     def _trim(self, low: int) -> None:

@@ -41,7 +41,7 @@ MUTANTS = {
         "if False:",
     ),
     "only the first who waits is told": Mutant(
-        "msg_store/content_reader.py", "self._wait_too(msg_no, waiter)", "pass"
+        "msg_store/content_reader.py", "self._wait_too(msg_no, waiter)\n", "pass\n"
     ),
     "the cache has no bound": Mutant(
         "msg_store/arrived.py", "while self.size_bytes > self.room_bytes and left > 0:", "while False:"

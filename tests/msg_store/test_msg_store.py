@@ -15,7 +15,7 @@ from leveret.core.message import BODY
 from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.errors import StoreLocked
+from leveret.msg_store.errors import StoreFailed, StoreLocked
 from leveret.msg_store.msg_store import MsgStore
 from leveret.msg_store.opening import StoreFiles, open_store
 from leveret.queue_backing.queue_state import Limits
@@ -200,3 +200,14 @@ async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: Runni
     running.store.queue_down(1)
     running.store.delete_queue(1)
     await running.stop()
+
+
+async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: Running) -> None:
+    queue = Owned(running, 1)
+    queue.publish(5)
+    running.store.kill()
+
+    assert not running.store.core.references.bodies
+    with pytest.raises(StoreFailed, match="closed"):
+        queue.publish(1)
+    queue.queue.terminate()
