@@ -18,6 +18,7 @@ class CollectorSteps:
         self.waits: dict[Task, Job | Moving | Wait] = {}
         self.moved: set[Moving] = set()
         self.points: list[str] = []
+        self.endless: set[Wait] = set()  # what does not come
 
     def look(self) -> None:
         """Let the collector begin what there is to do."""
@@ -27,8 +28,12 @@ class CollectorSteps:
     @property
     def ready(self) -> list[Task]:
         """The tasks that can go on."""
-        waits = self.waits.items()
-        return [task for task, wait in waits if not isinstance(wait, Moving) or wait in self.moved]
+        return [task for task, wait in self.waits.items() if self._has_come(wait)]
+
+    def _has_come(self, wait: Job | Moving | Wait) -> bool:
+        if isinstance(wait, Moving):
+            return wait in self.moved
+        return not (isinstance(wait, Wait) and wait in self.endless)
 
     def step(self) -> bool:
         """Let one task, if any can, do one step; return whether one could."""
