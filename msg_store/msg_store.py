@@ -100,8 +100,14 @@ class MsgStore:
         self._failed = failed
         self._awaited_below = 0
         self._clients: dict[int, QueueClient] = {}
+        self._unopened = {  # clean, and nobody has asked for them in this start
+            no: CleanTerms(terms.next_seq, terms.next_deliver)
+            for no, terms in opened.recovered.queues.items()
+            if terms.is_clean
+        }
         self._has_failed = self._is_closed = False
         self._reports = 0
+        self.transients = self._transient_store(loop, drivers, limits)  # it alone may refuse
         index, files = opened.recovered.index, SegmentReader(opened.folder)
         worker = drivers.make_worker(loop, "leveret-read", files.close)
         self._reader = ReadThread(worker, self._read_failed)
@@ -148,7 +154,6 @@ class MsgStore:
             pace=limits.pace,
         )
         self.pins.freed = self._collecting.wake
-        self.transients = self._transient_store(loop, drivers, limits)
 
     def _transient_store(self, loop: Loop, drivers: Drivers, limits: StoreLimits) -> TransientStore:
         opened = self._opened
@@ -225,9 +230,8 @@ class MsgStore:
         recovered = self._opened.recovered
         found, now = recovered.queues.get(queue_no), self.tables.terms.get(queue_no)
         messages, size_bytes = (now.messages, now.size_bytes) if now is not None else (0, 0)
-        if found is not None and found.is_clean:
-            terms = CleanTerms(found.next_seq, found.next_deliver)
-            return QueueClient(self, queue_no, found.next_seq, messages, size_bytes, terms)
+        if (terms := self._unopened.pop(queue_no, None)) is not None:
+            return QueueClient(self, queue_no, terms.next_seq, messages, size_bytes, terms)
         next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)
         return QueueClient(self, queue_no, next_seq, messages, size_bytes)
 
@@ -238,6 +242,7 @@ class MsgStore:
     def delete_queue(self, queue_no: int) -> None:
         """Remove all rows of a queue, in slices, and forget it."""
         self._clients.pop(queue_no, None)
+        self._unopened.pop(queue_no, None)
         self.drop_transients(queue_no)
         if self.core.error is None:
             self.core.delete_queue(queue_no)
@@ -353,6 +358,7 @@ class MsgStore:
         if core.range_acks and core.error is None and core.due() is not Due.WHEN_RESUMED:
             self._loop.call_later(STOP_LOOK_S, self.stop, then)  # their acks are still to come
         else:
+            self._collecting.close()  # or it may move something behind the last flush
             self._flusher.stop(lambda: self._flushed(then))
 
     def _flushed(self, then: Callable[[], None]) -> None:
@@ -362,9 +368,10 @@ class MsgStore:
             self._written(then)
             return
         # Only now, for what becomes durable after a queue has ended makes its terms void.
-        for queue_no, client in self._clients.items():
-            if client.terms is not None:
-                self.core.close_queue(queue_no, *client.terms)
+        clients = self._clients.items()
+        closed = {no: client.terms for no, client in clients if client.terms is not None}
+        for queue_no, terms in (closed | self._unopened).items():
+            self.core.close_queue(queue_no, *terms)
         self._index_threads.stop(lambda: self._written(then))
 
     def _written(self, then: Callable[[], None]) -> None:

@@ -40,10 +40,15 @@ class StepLoop:
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> VirtualTimer:
         return self.clock.call_later(delay_s, callback, *args)
 
-    def line(self) -> Line:
+    def line(self, name: str = "") -> Line:
         """Return a thread of its own."""
-        self.lines.append(Line(self))
+        self.lines.append(Line(self, name))
         return self.lines[-1]
+
+    def named(self, name: str) -> Line:
+        """Return the thread with this name."""
+        (line,) = [line for line in self.lines if line.name == name]
+        return line
 
     def turn(self) -> None:
         """Make the calls that are due, and those that they bring about."""
@@ -83,7 +88,8 @@ class StepLoop:
 class Line:
     """One thread: generators, done point by point, one behind the other."""
 
-    def __init__(self, loop: StepLoop) -> None:
+    def __init__(self, loop: StepLoop, name: str) -> None:
+        self.name = name
         self._loop = loop
         self._work: deque[Piece] = deque()
         self._current: Generator[str, None, None] | None = None
@@ -129,7 +135,7 @@ class StepWorker:
 
     def __init__(self, loop: Any, name: str, at_end: Callable[[], None]) -> None:
         self._loop: StepLoop = loop
-        self._line = self._loop.line()
+        self._line = self._loop.line(name)
         self._at_end = at_end
 
     def do(self, job: Callable[[], Steps[Any]], then: Then[Any]) -> None:

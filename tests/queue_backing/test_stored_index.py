@@ -29,6 +29,9 @@ SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
 ON_DISK = 0.0  # a target that leaves no content in RAM
 
 
+READER = "leveret-read"
+
+
 @pytest.fixture
 def bench(rng: random.Random) -> Iterator[StoreBench]:
     bench = StoreBench(rng, checkpoint_rows=4)
@@ -145,7 +148,7 @@ def test_what_a_flush_is_writing_can_be_fetched(bench: StoreBench) -> None:
     assert bench.loop.step()
 
     seqs: list[int] = []
-    reader = bench.loop.lines[0]
+    reader = bench.loop.named(READER)
     for _ in range(20):
         seqs += queue.queue.fetch(5, UNBOUNDED, ack_required=True).seqs
         if reader:
@@ -161,7 +164,7 @@ def read_now(bench: StoreBench) -> list[int]:
     """Return the seqs of queue 1 that a read finds before anything else is done."""
     found: list[int] = []
     bench.store.client(1).rows(0, 100, lambda rows, _: found.extend(row[0] for row in rows))
-    bench.loop.lines[0].finish()
+    bench.loop.named(READER).finish()
     callback, args = bench.loop.soon.pop()
     callback(*args)
     return found
@@ -238,6 +241,23 @@ def test_a_store_that_stopped_in_order_keeps_what_queues_said(bench: StoreBench)
     queue.begin()
 
     assert bench.opened.recovered.is_clean
+    assert queue.queue.next_seq == 4
+    assert take(queue, 9).redelivered == 3
+
+
+def test_a_queue_that_nobody_opened_keeps_its_terms(bench: StoreBench) -> None:
+    queue, other = StoredQueue(bench, 1), StoredQueue(bench, 2)
+    for each in (queue, other):
+        publish(each, 4)
+        each.queue.fetch(3, UNBOUNDED, ack_required=True)
+        each.queue.terminate()
+    bench.restart()
+    bench.store.delete_queue(2)
+    bench.restart()
+
+    assert 2 not in bench.opened.recovered.queues
+    queue.begin()
+
     assert queue.queue.next_seq == 4
     assert take(queue, 9).redelivered == 3
 
