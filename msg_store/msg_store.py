@@ -19,34 +19,21 @@ opens it again. An index that is found damaged is a failure as well; the next st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.arrived import Arrived
-from leveret.msg_store.checkpoint import Checkpointer
-from leveret.msg_store.collector import Collector, Neighbours
-from leveret.msg_store.collector_thread import CollectorThread
-from leveret.msg_store.content_reader import ContentReader
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
-from leveret.msg_store.flush_threads import FlushThreads, Loop
+from leveret.msg_store.flush_threads import Loop
 from leveret.msg_store.group_commit import Due, Report
 from leveret.msg_store.index_rows import IndexDamaged
-from leveret.msg_store.index_threads import IndexThreads
-from leveret.msg_store.pins import Pins
 from leveret.msg_store.queue_client import CleanTerms, QueueClient
-from leveret.msg_store.read_thread import ReadThread
-from leveret.msg_store.row_reader import RowReader
-from leveret.msg_store.segment_reader import SegmentReader
-from leveret.msg_store.store_status import CheckpointAge, StoreStatus, status_of
-from leveret.msg_store.sync_times import SyncTimes
-from leveret.msg_store.transient_store import FOLDER as TRANSIENT_FOLDER
-from leveret.msg_store.transient_store import TransientStore
+from leveret.msg_store.store_parts import Listeners, StoreParts
+from leveret.msg_store.store_status import StoreStatus
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.msg_store.errors import StoreFailed
-    from leveret.msg_store.index_rows import IndexRow
     from leveret.msg_store.opening import Opened
     from leveret.msg_store.pending import SeqRun
     from leveret.msg_store.record import QueueNos
@@ -89,12 +76,6 @@ class MsgStore:
     ) -> None:
         self.core = opened.core
         self.tables = opened.core.tables
-        self.resident = opened.core.resident  # for readers, as the two that follow
-        self.locate = opened.core.tables.location
-        self.view = opened.core.tables.view
-        self.arrived = Arrived(limits.room_bytes)
-        self._syncs = SyncTimes(monotonic_s)
-        self._age = CheckpointAge(monotonic_s)
         self._opened = opened
         self._loop = loop
         self._failed = failed
@@ -107,70 +88,15 @@ class MsgStore:
         }
         self._has_failed = self._is_closed = False
         self._reports = 0
-        self.transients = self._transient_store(loop, drivers, limits)  # it alone may refuse
-        index, files = opened.recovered.index, SegmentReader(opened.folder)
-        worker = drivers.make_worker(loop, "leveret-read", files.close)
-        self._reader = ReadThread(worker, self._read_failed)
-        self.contents = ContentReader(self, files, index, self._reader, loop, self.arrived)
-        self.rows = RowReader(self, index, self._reader)
-        self._flusher = FlushThreads(
-            opened.core,
-            opened.rdq_log,
-            opened.journal_log,
-            loop,
-            self._deliver,
-            self._syncs.reached,
-            drivers.make_writer,
+        listeners = Listeners(
+            self._deliver, self._part_failed, self._on_credit, self._on_transients_lost
         )
-        self._checkpointer = Checkpointer(opened.core, opened.home, limits.checkpoint)
-        self._index_threads = IndexThreads(
-            opened.core,
-            self._checkpointer,
-            index,
-            opened.folder,
-            opened.reserve,
-            loop,
-            self._deliver,
-            self._age.reached,
-            drivers.make_lane,
-        )
-        self.pins = Pins()
-        self._collector = Collector(
-            opened.folder,
-            opened.core,
-            self.tables,
-            index,
-            self.pins,
-            opened.now_ms,
-            limits.choice,
-            Neighbours(self._segments_removed, self._checkpointer.request),
-        )
-        self._collecting = CollectorThread(
-            self._collector,
-            opened.core,
-            loop,
-            self._read_failed,
-            make_lane=drivers.make_lane,
-            pace=limits.pace,
-        )
-        self.pins.freed = self._collecting.wake
-
-    def _transient_store(self, loop: Loop, drivers: Drivers, limits: StoreLimits) -> TransientStore:
-        opened = self._opened
-        return TransientStore(
-            opened.folder.files,
-            opened.folder.path / TRANSIENT_FOLDER,
-            opened.identity,
-            opened.reserve,
-            loop,
-            opened.now_ms,
-            self._on_credit,
-            self._on_transients_lost,
-            self._part_failed,
-            limits.transient,
-            drivers.make_worker,
-            drivers.transient_index,
-        )
+        self._parts = parts = StoreParts(opened, loop, monotonic_s, listeners, drivers, limits)
+        self.arrived = parts.arrived
+        self.contents = parts.contents
+        self.pins = parts.pins
+        self.rows = parts.rows
+        self.transients = parts.transients
 
     # Channels.
 
@@ -280,17 +206,13 @@ class MsgStore:
         self._reports += 1
         name = f"lost-{self.core.boot_epoch:06x}-{self._reports:06x}"
         report = {"queue_no": queue_no, "lost": lost}
-        self._reader.do(lambda: self._write_report(name, report), _ignore)
+        self._parts.reader.do(lambda: self._write_report(name, report), _ignore)
 
     def _write_report(self, name: str, report: dict[str, Any]) -> None:
         try:
             self._opened.folder.report(name, report)
         except OSError as error:  # it is in the log
             log.error("report of lost messages not written name=%s error=%s", name, error)
-
-    def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
-        """Return what is on its way to the disk; for ``RowReader``."""
-        return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no)
 
     # Reports and errors.
 
@@ -305,16 +227,9 @@ class MsgStore:
             if (client := self._clients.get(queue_no)) is not None:
                 client.on_nacked(runs)
 
-    def _segments_removed(self, file_nos: Iterable[int]) -> None:
-        for file_no in file_nos:
-            self.contents.segment_removed(file_no)
-
-    def _read_failed(self, error: Exception) -> None:
+    def _part_failed(self, error: Exception) -> None:
         if isinstance(error, IndexDamaged):
             self._opened.home.condemn()
-        self._part_failed(error)
-
-    def _part_failed(self, error: Exception) -> None:
         if self.core.error is None:
             self._deliver(self.core.fail(error))
 
@@ -336,15 +251,7 @@ class MsgStore:
 
     def status(self) -> StoreStatus:
         """Return the store's figures."""
-        return status_of(
-            self.core,
-            self.contents,
-            self.transients,
-            self._syncs,
-            self._age,
-            self.arrived.size_bytes,
-            self._collector.collected,
-        )
+        return self._parts.status()
 
     # End.
 
@@ -358,21 +265,20 @@ class MsgStore:
         if core.range_acks and core.error is None and core.due() is not Due.WHEN_RESUMED:
             self._loop.call_later(STOP_LOOK_S, self.stop, then)  # their acks are still to come
         else:
-            self._collecting.close()  # or it may move something behind the last flush
-            self._flusher.stop(lambda: self._flushed(then))
+            self._parts.flush(lambda: self._flushed(then))
 
     def _flushed(self, then: Callable[[], None]) -> None:
-        self._close_readers()
-        if self.core.error is not None or not self.core.is_idle or self.core.range_acks:
-            self._index_threads.close()
-            self._written(then)
+        core = self.core
+        if core.error is not None or not core.is_idle or core.range_acks:
+            self.kill()
+            then()
             return
         # Only now, for what becomes durable after a queue has ended makes its terms void.
         clients = self._clients.items()
         closed = {no: client.terms for no, client in clients if client.terms is not None}
         for queue_no, terms in (closed | self._unopened).items():
-            self.core.close_queue(queue_no, *terms)
-        self._index_threads.stop(lambda: self._written(then))
+            core.close_queue(queue_no, *terms)
+        self._parts.write_index(lambda: self._written(then))
 
     def _written(self, then: Callable[[], None]) -> None:
         self._close()
@@ -380,25 +286,15 @@ class MsgStore:
 
     def kill(self) -> None:
         """End now, as after a crash: what is pending is lost, a flush on its way is completed."""
-        self._flusher.close()
-        self._close_readers()
-        self._index_threads.close()
-        self._close()
-
-    def _close_readers(self) -> None:
-        """End those who read the index or segments; the index is closed after them."""
-        self._collecting.close()
-        self._reader.close()
-        self.transients.close()
+        if not self._is_closed:
+            self._parts.kill()
+            self._close()
 
     def _close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            if self.core.error is None:
-                self.core.fail(StoreError("it was closed"))  # and lets go of what is pending
-            self._clients.clear()
-            self.arrived.drop(list(self.arrived.contents))
-            self._opened.folder.close()
+        self._is_closed = True
+        self._clients.clear()
+        if self.core.error is None:
+            self.core.fail(StoreError("it was closed"))  # and lets go of what is pending
 
 
 def _by_queue(runs: Iterable[SeqRun]) -> Iterable[tuple[int, list[tuple[int, int]]]]:

@@ -193,8 +193,8 @@ async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: Runni
     queue = Owned(running, 1)
     queue.failed = failures.append  # type: ignore[method-assign]
 
-    running.store._read_failed(ZeroDivisionError("a bug"))
-    running.store._read_failed(ZeroDivisionError("another"))
+    running.store._part_failed(ZeroDivisionError("a bug"))
+    running.store._part_failed(ZeroDivisionError("another"))
 
     assert len(failures) == len(running.errors) == 1
     running.store.queue_down(1)

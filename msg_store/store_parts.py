@@ -1,0 +1,211 @@
+"""The parts of a store put together: who is made of what, and in which order they end.
+
+What is read must be closed before what it reads: readers and the collector, then the threads of the
+index, which close it, then the folder with its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.msg_store.arrived import Arrived
+from leveret.msg_store.checkpoint import Checkpointer
+from leveret.msg_store.collector import Collector, Neighbours
+from leveret.msg_store.collector_thread import CollectorThread
+from leveret.msg_store.content_reader import ContentReader
+from leveret.msg_store.flush_threads import Deliver, FlushThreads, Loop
+from leveret.msg_store.index_threads import IndexThreads
+from leveret.msg_store.pins import Pins
+from leveret.msg_store.read_thread import ReadThread
+from leveret.msg_store.row_reader import RowReader
+from leveret.msg_store.segment_reader import SegmentReader
+from leveret.msg_store.store_status import CheckpointAge, StoreStatus, status_of
+from leveret.msg_store.sync_times import SyncTimes
+from leveret.msg_store.transient_store import FOLDER as TRANSIENT_FOLDER
+from leveret.msg_store.transient_store import TransientStore
+
+if TYPE_CHECKING:
+    from leveret.msg_store.drivers import Drivers, StoreLimits
+    from leveret.msg_store.index_rows import IndexRow
+    from leveret.msg_store.opening import Opened
+    from leveret.msg_store.transients import OnCredit, OnLost
+
+
+class Listeners(NamedTuple):
+    """Who hears of what.
+
+    Attributes:
+        deliver: reports of group commit.
+        failed: an error after which the store cannot go on.
+        on_credit: of the transient store.
+        on_lost: of the transient store.
+    """
+
+    deliver: Deliver
+    failed: Callable[[Exception], None]
+    on_credit: OnCredit
+    on_lost: OnLost
+
+
+class StoreParts:
+    """All parts, made and running. Ended with ``flush`` and ``write_index``, or with ``kill``.
+
+    Args:
+        opened: what they work on; taken over.
+        loop: where everything is called.
+        monotonic_s: for figures.
+        listeners: who hears.
+        drivers: who does what blocks.
+        limits: the constants.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        loop: Loop,
+        monotonic_s: Callable[[], float],
+        listeners: Listeners,
+        drivers: Drivers,
+        limits: StoreLimits,
+    ) -> None:
+        self.core = core = opened.core
+        self.resident = core.resident  # for readers, as the two that follow
+        self.locate = core.tables.location
+        self.view = core.tables.view
+        self.arrived = Arrived(limits.room_bytes)
+        self.pins = Pins()
+        self._opened = opened
+        self._syncs = SyncTimes(monotonic_s)
+        self._age = CheckpointAge(monotonic_s)
+        self.transients = _transient_store(opened, loop, listeners, drivers, limits)  # may refuse
+        self._make_readers(loop, listeners, drivers)
+        self._flusher = FlushThreads(
+            core,
+            opened.rdq_log,
+            opened.journal_log,
+            loop,
+            listeners.deliver,
+            self._syncs.reached,
+            drivers.make_writer,
+        )
+        self._checkpointer = Checkpointer(core, opened.home, limits.checkpoint)
+        self._index_threads = IndexThreads(
+            core,
+            self._checkpointer,
+            opened.recovered.index,
+            opened.folder,
+            opened.reserve,
+            loop,
+            listeners.deliver,
+            self._age.reached,
+            drivers.make_lane,
+        )
+        self._make_collector(loop, listeners, drivers, limits)
+
+    def _make_readers(self, loop: Loop, listeners: Listeners, drivers: Drivers) -> None:
+        index, files = self._opened.recovered.index, SegmentReader(self._opened.folder)
+        worker = drivers.make_worker(loop, "leveret-read", files.close)
+        self.reader = ReadThread(worker, listeners.failed)
+        self.contents = ContentReader(self, files, index, self.reader, loop, self.arrived)
+        self.rows = RowReader(self, index, self.reader)
+
+    def _make_collector(
+        self, loop: Loop, listeners: Listeners, drivers: Drivers, limits: StoreLimits
+    ) -> None:
+        opened = self._opened
+        self._collector = Collector(
+            opened.folder,
+            self.core,
+            self.core.tables,
+            opened.recovered.index,
+            self.pins,
+            opened.now_ms,
+            limits.choice,
+            Neighbours(self._segments_removed, self._checkpointer.request),
+        )
+        self._collecting = CollectorThread(
+            self._collector,
+            self.core,
+            loop,
+            listeners.failed,
+            make_lane=drivers.make_lane,
+            pace=limits.pace,
+        )
+        self.pins.freed = self._collecting.wake
+
+    def _segments_removed(self, file_nos: Iterable[int]) -> None:
+        for file_no in file_nos:
+            self.contents.segment_removed(file_no)
+
+    def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
+        """Return what is on its way to the disk; for ``RowReader``."""
+        return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no)
+
+    def status(self) -> StoreStatus:
+        """Return the figures of all parts."""
+        return status_of(
+            self.core,
+            self.contents,
+            self.transients,
+            self._syncs,
+            self._age,
+            self.arrived.size_bytes,
+            self._collector.collected,
+        )
+
+    # End.
+
+    def flush(self, then: Callable[[], None]) -> None:
+        """Write all that is pending, end all but the index's threads, and call ``then``."""
+        self._collecting.close()  # or it may move something behind the last flush
+
+        def flushed() -> None:
+            self._close_readers()
+            then()
+
+        self._flusher.stop(flushed)
+
+    def write_index(self, then: Callable[[], None]) -> None:
+        """After ``flush``: make a checkpoint, end, and call ``then``."""
+
+        def written() -> None:
+            self._close()
+            then()
+
+        self._index_threads.stop(written)
+
+    def kill(self) -> None:
+        """End now; what was begun with the disk is completed."""
+        self._flusher.close()
+        self._close_readers()
+        self._index_threads.close()
+        self._close()
+
+    def _close_readers(self) -> None:
+        self._collecting.close()
+        self.reader.close()
+        self.transients.close()
+
+    def _close(self) -> None:
+        self.arrived.drop(list(self.arrived.contents))
+        self._opened.folder.close()
+
+
+def _transient_store(
+    opened: Opened, loop: Loop, listeners: Listeners, drivers: Drivers, limits: StoreLimits
+) -> TransientStore:
+    return TransientStore(
+        opened.folder.files,
+        opened.folder.path / TRANSIENT_FOLDER,
+        opened.identity,
+        opened.reserve,
+        loop,
+        opened.now_ms,
+        listeners.on_credit,
+        listeners.on_lost,
+        listeners.failed,
+        limits.transient,
+        drivers.make_worker,
+        drivers.transient_index,
+    )
