@@ -2,8 +2,11 @@
 
 Every message in a segment comes back to the queues that its record names, unless a journal that is
 still there says that it was acked: at least once, and never refused. What cannot be known is given up:
-seqs become the messages' numbers, so that order is that of routing, and expiries are known only of what
-the journals speak of. Queues that do not exist any more are for the caller to delete.
+seqs are made of the messages' numbers, so that order is that of routing, and expiries are known only of
+what the journals speak of. Queues that do not exist any more are for the caller to delete.
+
+Seqs that were made (``seq_of``) are none that a queue ever gives: journals from before and after a
+rebuild may meet in the next one, where an ack must not be taken for another message's.
 
 The new index is written in pieces, and its checkpoint with the last one; a crash before that leaves an
 index without a checkpoint, and everything is done again.
@@ -37,9 +40,16 @@ from leveret.msg_store.queue_terms import Terms
 from leveret.msg_store.record import unpack_meta
 from leveret.msg_store.verify import Segment
 
+MADE = 1 << 39  # in a seq: not given by a queue; queues count from ``epoch << 40``
+
 _PIECE = 10_000  # messages per transaction
 
 Found = tuple[int, Location, tuple[int, ...]]  # msg_no, place, queue_nos
+
+
+def seq_of(msg_no: int) -> int:
+    """Return the seq that a message gets in every queue."""
+    return msg_no | MADE
 
 
 class JournalMemory:
@@ -60,6 +70,8 @@ class JournalMemory:
                     self._acked(queue_no, seqs)
                 case AckRange(queue_no, first, last):
                     rows = self._rows.get(queue_no, {})
+                    if first & last & MADE:
+                        self._acked(queue_no, range(first, last + 1))
                     self._acked(queue_no, [seq for seq in rows if first <= seq <= last])
 
     def _publishes(self, run: Publishes) -> None:
@@ -71,7 +83,7 @@ class JournalMemory:
     def _acked(self, queue_no: int, seqs: Iterable[int]) -> None:
         rows = self._rows.get(queue_no, {})
         for seq in seqs:
-            msg_no = rows.pop(seq, None)
+            msg_no = seq & ~MADE if seq & MADE else rows.pop(seq, None)
             if msg_no is not None:
                 self.gone.add((queue_no, msg_no))
 
@@ -159,10 +171,11 @@ class Rebuild:
             self._valid_bytes[place[0]] += place[2]
             for queue_no in queue_nos:
                 expiry_ms = self._memory.expiries_ms.get((queue_no, msg_no), 0)
-                row = (msg_no, msg_no, place[3], expiry_ms, PERSISTENT)
-                rows.setdefault(queue_no, {})[msg_no] = row
+                seq = seq_of(msg_no)
+                row = (seq, msg_no, place[3], expiry_ms, PERSISTENT)
+                rows.setdefault(queue_no, {})[seq] = row
                 if earlier is None:
-                    self._count(queue_no, msg_no, place[3])
+                    self._count(queue_no, seq, place[3])
         self._index.write(Batch(rows=rows, locations=[(found[0], found[1]) for found in piece]))
 
     def _count(self, queue_no: int, seq: int, size_bytes: int) -> None:

@@ -135,11 +135,13 @@ class Tables:
         """
         born = self.active.born
         for msg_no, count in Counter(msg_nos).items():
-            location = new.get(msg_no)
-            if location is not None:
-                born[msg_no] = (*location[:4], count)
-            else:
+            location = born.get(msg_no)
+            if location is None:
                 self._change(msg_no, self._adder(msg_no, late[msg_no], count))
+            elif msg_no not in new:
+                born[msg_no] = (*location[:4], location[4] + count)
+            elif count > 1:
+                born[msg_no] = (*location[:4], count)
 
     def acked(self, queue_no: int, acked: Acked) -> None:
         """Remove rows, each of which is there."""

@@ -6,6 +6,7 @@ not at all before. ``fail`` lets transactions fail.
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
@@ -41,6 +42,16 @@ class MemoryIndex:
     def heal(self) -> None:
         """Raise no errors any more."""
         self._errors.clear()
+
+    def image(self) -> Any:
+        """Return all that is in it, for ``restore``."""
+        parts = (self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint)
+        return copy.deepcopy(parts)
+
+    def restore(self, image: Any) -> None:
+        """Be as it was."""
+        self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint = image
+        self._sorted.clear()
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
         """Return the first rows of a range."""
@@ -102,7 +113,7 @@ class MemoryHome:
 
     def __init__(self) -> None:
         self.index = MemoryIndex()
-        self.is_damaged = False
+        self.is_damaged = self.was_lost = False
 
     def open(self) -> MemoryIndex:
         """Return the index."""
@@ -112,7 +123,7 @@ class MemoryHome:
 
     def set_aside(self, quarantine: Any, name: str) -> None:
         """Forget it."""
-        self.index, self.is_damaged = MemoryIndex(), False
+        self.index, self.is_damaged, self.was_lost = MemoryIndex(), False, True
 
     def condemn(self) -> None:
         """Have it damaged at the next start."""

@@ -404,10 +404,9 @@ class StoreRig:
         return view.rows(queue_no, 0, SEQ_END, 1 << 40, base)
 
     def places(self, msg_nos: Iterable[int]) -> dict[int, Location]:
-        """Return where messages lie."""
-        known = self.core.tables.location
+        """Return where messages with durable rows lie."""
         base = self.home.index.locations(msg_nos)
-        return {no: known(no) or base[no] for no in msg_nos if known(no) or no in base}
+        return self.core.tables.view().locations(msg_nos, base)
 
     @property
     def locations(self) -> dict[int, Location]:
