@@ -408,6 +408,42 @@ def test_f26_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
     bench.close()
 
 
+def test_a_paged_out_transient_that_is_damaged_is_passed_over(bench: StoreBench) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    publish(queue, 6, persistent=False)
+    publish(queue, 3, first=6)
+    queue.settle()
+    (path,) = [path for path in bench.disk.paths() if path.parent.name == "transient"]
+
+    def change(image: bytearray) -> None:
+        image[image.index(message(9, 2)[BODY])] ^= 1
+
+    bench.disk.damage(path, change)
+    got = fetch_all(queue)
+
+    assert [body for _, body in got] == bodies([0, 1, 3, 4, 5, 6, 7, 8])
+    queue.queue.ack([seq for seq, _ in got])
+    bench.idle_disk()
+    assert bench.store.status().transients.live == 0
+    assert not reports(bench), "nobody was promised a transient"
+
+
+def test_a_queue_whose_paged_out_rows_are_gone_begins_again_with_what_is_left(
+    bench: StoreBench,
+) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    publish(queue, 5, persistent=False)
+    publish(queue, 2, first=5)
+    bench.run()
+
+    bench.store._on_transients_lost(1, None)
+    assert [type(each).__name__ for each in queue.failures] == ["RowsLost"]
+    queue.begin()
+
+    assert [body for _, body in fetch_all(queue)] == bodies([5, 6])
+    assert bench.store.status().transients.live == 0
+
+
 def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBench) -> None:
     queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
     publish(queue, 9)
