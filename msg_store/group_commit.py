@@ -33,6 +33,7 @@ segment (two waits instead of one), confirming after the write without the sync.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -330,11 +331,27 @@ class GroupCommit:
         return self._flush is None and not self._ops
 
     def settled(self) -> list[SeqRun]:
-        """Return, once, what became safe without a flush."""
+        """Return, once, what became safe without a flush, and has nothing older of its queue waiting.
+
+        So a queue's rows become safe in their order, unless the disk is full. (RabbitMQ confirms an
+        acked message at once; few frames that say "all up to here" are worth more than the
+        milliseconds.)
+        """
+        if self._flush is not None:
+            return []  # its report has them
         settled, self._settled = self._settled, {}
-        return [
-            run for queue_no, seqs in settled.items() for run in seq_runs(queue_no, sorted(seqs))
-        ]
+        runs: list[SeqRun] = []
+        for queue_no, seqs in settled.items():
+            seqs.sort()
+            pending = self._dirty.get(queue_no)
+            if pending is not None and pending.rows and not self._is_full:
+                count = bisect_left(seqs, next(iter(pending.rows)))
+                if count < len(seqs):
+                    self._settled[queue_no] = seqs[count:]
+                    self._is_urgent = True
+                    del seqs[count:]
+            runs += seq_runs(queue_no, seqs)
+        return runs
 
     def start(self) -> Flush:
         """Take pending work, as much as is good for one flush, and make jobs of it.

@@ -52,6 +52,22 @@ def test_rows_that_follow_each_other_are_reported_as_one_run(rig: StoreRig) -> N
     assert sorted(report.safe) == [(1, first, 100), (2, first, 50)]
 
 
+def test_what_was_acked_early_is_safe_when_the_older_ones_of_its_queue_are(rig: StoreRig) -> None:
+    core, first = rig.core, rig.recovered.next_no
+    rig.publish((1,), 3)
+    rig.start()
+    rig.publish((1,), 3)
+    rig.ack((1, first + 3), (1, first + 5))
+    assert core.settled() == []  # three older ones are on their way
+
+    while rig.jobs:
+        rig.step(next(iter(rig.jobs)))
+    assert rig.reports[-1].safe == [(1, first, 3), (1, first + 3, 1)]
+    assert core.settled() == []  # one older waits
+    assert core.due() is Due.NOW
+    assert rig.run_flush().safe == [(1, first + 4, 1), (1, first + 5, 1)]
+
+
 def test_a_message_acked_everywhere_before_the_flush_costs_no_byte(rig: StoreRig) -> None:
     before = journal_bytes(rig)
     rig.publish((1, 2), 10, size=500)
