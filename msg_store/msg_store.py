@@ -262,7 +262,9 @@ class MsgStore:
         journals and the next start.
         """
         core = self.core
-        if core.range_acks and core.error is None and core.due() is not Due.WHEN_RESUMED:
+        if self._is_closed:
+            then()
+        elif core.range_acks and core.error is None and core.due() is not Due.WHEN_RESUMED:
             self._loop.call_later(STOP_LOOK_S, self.stop, then)  # their acks are still to come
         else:
             self._parts.flush(lambda: self._flushed(then))

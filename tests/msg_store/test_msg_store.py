@@ -211,3 +211,5 @@ async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: R
     with pytest.raises(StoreFailed, match="closed"):
         queue.publish(1)
     queue.queue.terminate()
+    await running.stop()
+    running.store.kill()
