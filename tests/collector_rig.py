@@ -13,7 +13,7 @@ from leveret.msg_store.findings import Recovered
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.pins import Pins
 from leveret.msg_store.verify import Segment
-from store_rig import StoreRig
+from store_rig import Key, StoreRig
 
 FILE_BYTES = 1000
 LIMITS = ChoiceLimits(file_bytes=FILE_BYTES, sources_max=4, small_files_max=3, small_sources_max=6)
@@ -125,6 +125,10 @@ class CollectorRig(StoreRig):
         self.run()
 
     # Looking.
+
+    def check_tables(self, found: dict[Key, int]) -> None:
+        self.steps.finish_removals()
+        super().check_tables(found)
 
     def check(self) -> None:
         """Check that every message is readable, and the accounts of the segments."""

@@ -38,21 +38,28 @@ class CollectorSteps:
     def step(self) -> bool:
         """Let one task, if any can, do one step; return whether one could."""
         ready = self.ready
-        if not ready:
-            return False
-        task = self.rng.choice(ready)
+        if ready:
+            self._step(self.rng.choice(ready))
+        return bool(ready)
+
+    def finish_removals(self) -> None:
+        """Unlink what is being unlinked; in between, files and tables differ."""
+        for task in list(self.waits):
+            while isinstance(wait := self.waits.get(task), Job) and wait.steps.__name__ == "unlink":
+                self._step(task)
+
+    def _step(self, task: Task) -> None:
         wait = self.waits[task]
         if not isinstance(wait, Job):
             self._point(wait)
             self._advance(task)
-            return True
+            return
         try:
             self._point(next(wait.steps))
         except StopIteration:
             self._advance(task)
         except (OSError, EOFError, StoreError) as error:
             self._advance(task, error)
-        return True
 
     def _point(self, what: str | Moving | Wait) -> None:
         if isinstance(what, Wait):
