@@ -35,6 +35,13 @@ TIMEOUT: Final = "timeout"
 _CHAIN_MAX: Final = 8
 
 
+def is_orderly(reason: object) -> bool:
+    """Whether an actor that ended for this reason was done, or was told to stop."""
+    if isinstance(reason, tuple) and reason:
+        return bool(reason[0] == SHUTDOWN)
+    return reason in (NORMAL, SHUTDOWN)
+
+
 @dataclass(slots=True)
 class Exit:
     """An exit signal, as mail for an actor that traps exits. ``sender`` is None from outside."""

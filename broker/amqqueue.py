@@ -231,8 +231,11 @@ class AmqQueue(Dispatch):
         if self._putting_back or (self._has_expiries and not self._drop_expired()):
             return NOREPLY
         fetched: Fetched = self._run("fetch", 1, 1, not get.no_ack)
-        if not fetched.messages:
-            return NOREPLY if fetched.pending else None
+        while not fetched.messages:
+            self._ready = self._run("len")
+            if fetched.pending or not self._ready:
+                return NOREPLY if fetched.pending else None
+            fetched = self._run("fetch", 1, 1, not get.no_ack)  # the one before was damaged
         self._ready -= 1
         seq = None
         if not get.no_ack:

@@ -29,7 +29,7 @@ from leveret.broker.senders import Ranges, Senders
 from leveret.broker.shares import Share, in_order
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.core.message import BODY, Message
-from leveret.queue_backing.backing_queue import Confirmed, Resident
+from leveret.queue_backing.backing_queue import Confirmed, Refused, Resident
 from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Dispatch(GenServer):
         if nothing_waits and consumers is not None and consumers.active:
             budget = _batch_messages(consumers.active)
             limit = count if expiries else _within_budget(messages, size_bytes, budget)
-            taken, base, safe = self._deliver_straight(messages, limit, persistent, expiries)
+            taken, base, safe = self._deliver_straight(publish, limit, persistent, expiries)
         unsafe_from = count if safe else 0
         if taken < count:
             first, safe = self._run(
@@ -130,6 +130,8 @@ class Dispatch(GenServer):
                 persistent,
                 expiries[taken:] if expiries else None,
                 None if taken else size_bytes,
+                False,
+                publish.first_msg_no + taken,
             )
             self._ready += count - taken
             base = first - taken
@@ -169,10 +171,12 @@ class Dispatch(GenServer):
         persistent = publish.persistent and self._entry.durable
         spec = consumer.spec
         if consumer.no_ack:
-            self._run("discard", messages, persistent)
+            self._run("discard", messages, persistent, publish.first_msg_no)
             base, safe, seqs = -1, True, None
         else:
-            base, safe = self._run("publish_delivered", messages, persistent, None, size_bytes)
+            base, safe = self._run(
+                "publish_delivered", messages, persistent, None, size_bytes, publish.first_msg_no
+            )
             seqs = list(range(base, base + count))
             consumer.dealt(count)
             consumer.owe(seqs)
@@ -181,14 +185,14 @@ class Dispatch(GenServer):
         return True
 
     def _deliver_straight(
-        self, messages: list[Message], limit: int, persistent: bool, expiries: list[int] | None
+        self, publish: mail.Publish, limit: int, persistent: bool, expiries: list[int] | None
     ) -> tuple[int, int, bool]:
         """Hand the first messages to waiting consumers.
 
         Returns:
             How many, the seq of the first (-1 when none was given), and whether they are safe.
         """
-        consumers = self._consumers
+        consumers, messages = self._consumers, publish.messages
         assert consumers is not None
         room = consumers.room_for(limit)
         if not room:
@@ -199,11 +203,12 @@ class Dispatch(GenServer):
             consumers.block_all()
         batch = messages if room == len(messages) else messages[:room]
         if consumers.no_ack_count and all(share.consumer.no_ack for share in shares):
-            self._run("discard", batch, persistent)
+            self._run("discard", batch, persistent, publish.first_msg_no)
             self._send(shares, batch, None, 0)
             return room, -1, True
+        own = expiries[:room] if expiries else None
         first, safe = self._run(
-            "publish_delivered", batch, persistent, expiries[:room] if expiries else None
+            "publish_delivered", batch, persistent, own, None, publish.first_msg_no
         )
         self._send(shares, batch, list(range(first, first + room)), 0)
         return room, first, safe
@@ -226,13 +231,17 @@ class Dispatch(GenServer):
         else:
             self._confirm(senders.take_confirms(publish.senders, unsafe_from, base))
 
-    def _confirm(self, ranges: Ranges) -> None:
+    def _confirm(self, ranges: Ranges, ok: bool = True) -> None:
         for channel, own in ranges.items():
-            self.runtime.send_now(channel, mail.Confirm(self.ref, own))
+            self.runtime.send_now(channel, mail.Confirm(self.ref, own, ok))
 
     def _drain_confirmed(self, _: Confirmed | None = None) -> None:
         if self._senders is not None and self._senders.owed:
             self._confirm(self._senders.settle(self._run("drain_confirmed")))
+
+    def _refused(self, refused: Refused) -> None:
+        if self._senders is not None and self._senders.owed:
+            self._confirm(self._senders.settle(refused.runs), ok=False)
 
     # Delivering.
 
@@ -302,8 +311,9 @@ class Dispatch(GenServer):
         else:
             fetched = self._run("fetch", room, DELIVERY_BATCH_BYTES, ack_required)
         count = len(fetched.messages)
+        # Where fewer came there may be fewer: what is damaged on the disk is dropped.
+        self._ready = self._ready - count if count == room else self._run("len")
         if count:
-            self._ready -= count
             seqs = fetched.seqs if ack_required else None
             self._send(consumers.deal(count), fetched.messages, seqs, fetched.redelivered)
         return count, fetched.pending
@@ -417,6 +427,7 @@ class Dispatch(GenServer):
         Continue: _continued,
         Resident: _resident,
         Confirmed: _drain_confirmed,
+        Refused: _refused,
     }
 
 

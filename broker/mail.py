@@ -48,9 +48,11 @@ class Publish:
         senders: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
             the messages; ``size_bytes`` are those of the bodies, ``first_seqno`` is its confirm
             number of the first one, 0 = no confirm.
+        first_msg_no: the number of the first one's content in the message store, where the others
+            follow it; 0 = they are not in the store.
     """
 
-    __slots__ = ("expirations", "messages", "own", "persistent", "senders")
+    __slots__ = ("expirations", "first_msg_no", "messages", "own", "persistent", "senders")
 
     def __init__(
         self,
@@ -60,10 +62,12 @@ class Publish:
         size_bytes: int,
         first_seqno: int = 0,
         expirations: list[int | None] | None = None,
+        first_msg_no: int = 0,
     ) -> None:
         self.messages = messages
         self.persistent = persistent
         self.expirations = expirations
+        self.first_msg_no = first_msg_no
         self.senders = [(channel, len(messages), size_bytes, first_seqno)]
         self.own = False
 
@@ -71,14 +75,15 @@ class Publish:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
-            Whether ``later`` is now part of this mail. Both must agree in persistence and have no
-            expirations.
+            Whether ``later`` is now part of this mail. Both must agree in persistence, have no
+            expirations, and have numbers in the store that follow each other, or none.
         """
         if (
             type(later) is not Publish
             or later.persistent is not self.persistent
             or later.expirations is not None
             or self.expirations is not None
+            or later.first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
         ):
             return False
         if not self.own:

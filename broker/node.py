@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.ref import Ref
@@ -32,6 +33,8 @@ from leveret.broker.session import ReadingTurns
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.unwritten import Unwritten
 from leveret.broker.vhosts import VHost
+from leveret.core.files import Files
+from leveret.msg_store.ballast import Ballast
 from leveret.routing.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -76,7 +79,10 @@ class Node:
         runtime: where its actors run.
         settings: what it was told.
         store: the metadata store; who made it closes it.
-        boot_epoch: how often a broker was started on this store.
+        data_dir: where messages are kept; None = nowhere.
+        files: the way to them.
+        ballast: room on the disk that is given up when it is full.
+        boot_epoch: how often a broker was started on this store, or a vhost's messages recovered.
         access: users and permissions.
         vhosts: by name.
         kept: rows without effect yet.
@@ -90,11 +96,21 @@ class Node:
         protocols: what asyncio holds of open sockets; empty when all are closed.
     """
 
-    def __init__(self, runtime: Runtime, settings: BrokerSettings, store: Metadata) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: BrokerSettings,
+        store: Metadata,
+        data_dir: Path | None = None,
+    ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.store = store
+        self.data_dir = data_dir
+        self.files = Files()
+        self.ballast = Ballast(self.files, data_dir or Path())
         self.boot_epoch = 0
+        self._store_epochs: dict[str, int] = {}  # by vhost
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.kept = Kept()
@@ -237,6 +253,13 @@ class Node:
                 f" ({limit}) is reached"
             )
 
+    def epoch_for(self, vhost_name: str) -> int:
+        """Return a boot epoch that the vhost's message store has not been opened with."""
+        if self._store_epochs.get(vhost_name) == self.boot_epoch:
+            self.boot_epoch = self.store.next_boot_epoch()
+        self._store_epochs[vhost_name] = self.boot_epoch
+        return self.boot_epoch
+
     # -- metadata ------------------------------------------------------------------------------
 
     def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
@@ -322,6 +345,7 @@ class Node:
                         auto_delete=queue.auto_delete,
                         arguments=queue.arguments,
                         on_deleted=vhost.queue_deleted,
+                        queue_no=queue.queue_no,
                     )
                 )
         for each in contents.bindings:

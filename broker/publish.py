@@ -30,10 +30,12 @@ from leveret.broker.message_rules import checked_keys, checked_properties, witho
 from leveret.broker.routes import Route
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.message import Message
+from leveret.msg_store.errors import StoreFailed
 
 if TYPE_CHECKING:
     from leveret.broker.channel import Channel
     from leveret.broker.queue_registry import QueueEntry
+    from leveret.msg_store.msg_store import MsgStore
 
 # basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
 _ANSWER = struct.Struct(">BHIHHQBB")
@@ -178,6 +180,10 @@ class Publisher:
         expirations: list[int | None] | None = (
             None if expiration_ms is None else [expiration_ms] * count
         )
+        store = self._session.vhost.msg_store if persistent else None
+        first_msg_no = 0
+        if store is not None:
+            first_msg_no = _stored(store, queues, messages, confirms is not None)
         channel = self._channel
         runtime = channel.runtime
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
@@ -195,7 +201,11 @@ class Publisher:
                 credit = credits_[ref] = CreditSender()
             if credit.spend(count, size_bytes):
                 self._session.inlet.block()
-            send(ref, Publish(messages, persistent, self._ref, size_bytes, first, expirations))
+            msg_no = first_msg_no if entry.queue_no else 0
+            send(
+                ref,
+                Publish(messages, persistent, self._ref, size_bytes, first, expirations, msg_no),
+            )
         if len(reached) < len(queues):
             self._missed(route, queues, reached, messages, first)
         elif confirms is not None:
@@ -293,3 +303,20 @@ class Publisher:
                 self._session.inlet.unblock()
         self._credits.clear()
         self.confirms = None
+
+
+def _stored(
+    store: MsgStore, queues: list[QueueEntry], messages: list[Message], is_awaited: bool
+) -> int:
+    """Give messages to the store for those durable queues that run; return the first's number.
+
+    0 is returned when there is none, and when the store has failed: then the vhost's queues are about
+    to go down, and what they do not accept is refused like everything else they owe.
+    """
+    queue_nos = [each.queue_no for each in queues if each.queue_no and each.is_running]
+    if not queue_nos:
+        return 0
+    try:
+        return store.write(messages, tuple(queue_nos), is_awaited)
+    except StoreFailed:
+        return 0

@@ -84,6 +84,7 @@ class QueueEntry:
         exclusive: the reader of the connection that owns it, None = shared.
         arguments: as declared.
         view: those that take effect.
+        queue_no: its number in the message store; 0 when it is not durable.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
         supervisor: the queue's supervisor.
@@ -101,6 +102,7 @@ class QueueEntry:
         "exclusive",
         "name",
         "on_deleted",
+        "queue_no",
         "ref",
         "supervisor",
         "vhost_name",
@@ -116,6 +118,7 @@ class QueueEntry:
         exclusive: Ref | None = None,
         arguments: Arguments | None = None,
         on_deleted: Callable[[QueueEntry], None] = _nothing,
+        queue_no: int = 0,
     ) -> None:
         self.vhost_name = vhost_name
         self.name = name
@@ -125,6 +128,7 @@ class QueueEntry:
         self.arguments = arguments or _NO_TABLE
         self.view = view_of(self.arguments)
         self.on_deleted = on_deleted
+        self.queue_no = queue_no
         self.ref: Ref | None = None
         self.backing: Ref | None = None
         self.supervisor: Ref | None = None

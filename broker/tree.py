@@ -10,6 +10,7 @@
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
+    │   │ ├ msg_store          permanent                what is durable of the vhost's messages
     │   │ └ queues           simple_one_for_one 10/10 transient
     │   │   └ queue:NAME     one_for_all 5/10         temporary; see broker/queue_sup.py
     │   └ recovery           permanent                starts the vhost's queues
@@ -39,6 +40,7 @@ from leveret.broker.node import CONNECTIONS, LISTENER, READERS, VHOSTS
 from leveret.broker.queue_sup import QueueSup
 from leveret.broker.reader import Reader
 from leveret.broker.recovery import Recovery
+from leveret.broker.store_server import STOP_S, StoreServer
 from leveret.broker.sweeper import Sweeper
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
@@ -117,7 +119,9 @@ class VhostSup(Supervisor):
             2,
             300.0,
             (
-                ChildSpec("queues_and_stores", QueuesAndStoresSup, (vhost,), type="supervisor"),
+                ChildSpec(
+                    "queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"
+                ),
                 ChildSpec("recovery", Recovery, (vhost,)),
             ),
         )
@@ -131,10 +135,17 @@ class VhostSup(Supervisor):
 class QueuesAndStoresSup(Supervisor):
     """What must go together: the queues and the stores they write to."""
 
-    def init(self, vhost: VHost) -> SupervisorSpec:
-        """Start the queues' supervisor."""
-        child = ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor")
-        return SupervisorSpec("one_for_all", 0, 1.0, (child,))
+    def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
+        """Start the store, then the queues' supervisor; they stop in the opposite order."""
+        return SupervisorSpec(
+            "one_for_all",
+            0,
+            1.0,
+            (
+                ChildSpec("msg_store", StoreServer, (node, vhost), shutdown=STOP_S),
+                ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor"),
+            ),
+        )
 
 
 class QueuesSup(Supervisor):
@@ -196,7 +207,7 @@ _QUEUE: Final = ChildSpec(
     QueueSup,
     restart="temporary",
     type="supervisor",
-    label=lambda entry: f"queue:{entry.name}",
+    label=lambda entry, make_backing: f"queue:{entry.name}",
 )
 _READER: Final = ChildSpec("reader", Reader, restart="temporary")
 _CONNECTION: Final = ChildSpec(

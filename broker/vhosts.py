@@ -24,6 +24,7 @@ from leveret.amqp.errors import (
 from leveret.broker import exchange_rules, queue_arguments
 from leveret.broker.mail import Delete
 from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.queue_sup import in_memory, stored
 from leveret.broker.script import Ask, Steps, Until
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE, Binding
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from leveret.broker.access import User
     from leveret.broker.node import Node
     from leveret.broker.session import Session
+    from leveret.msg_store.journal_frames import Mark
+    from leveret.msg_store.msg_store import MsgStore
+    from leveret.queue_backing.backing_actor import MakeQueue
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +81,9 @@ class VHost:
         name: its name.
         topology: exchanges, bindings and queue entries.
         queues_sup: the supervisor its queues are started under; None before the first start.
+        msg_store: where its persistent messages are; None as long as it is not open, and on a node
+            without a data directory.
+        trusted_mark: how far the disk can be trusted after the store has failed; None = as it is.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         is_closing: an operator deletes it: nothing of it is written any more.
     """
@@ -86,9 +93,11 @@ class VHost:
         "_node",
         "is_closing",
         "limits",
+        "msg_store",
         "name",
         "queues_sup",
         "topology",
+        "trusted_mark",
     )
 
     def __init__(self, node: Node, name: str) -> None:
@@ -96,6 +105,8 @@ class VHost:
         self.name = name
         self.topology = Topology(name)
         self.queues_sup: Ref | None = None
+        self.msg_store: MsgStore | None = None
+        self.trusted_mark: Mark | None = None
         self.limits: dict[str, int] = {}
         self.is_closing = False
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
@@ -289,6 +300,7 @@ class VHost:
             exclusive=owner,
             arguments=method.arguments,
             on_deleted=self.queue_deleted,
+            queue_no=self._node.store.next_queue_no() if durable else 0,
         )
         yield from self.add_queue(entry, user.name)
         return entry
@@ -326,7 +338,7 @@ class VHost:
                 True,
                 entry.auto_delete,
                 entry.arguments,
-                self._node.store.next_queue_no(),
+                entry.queue_no,
                 user_name,
             )
             try:
@@ -360,12 +372,17 @@ class VHost:
             yield Until(lambda resume: self._node.runtime.watch(old, resume))
         if entry.state == "deleted":
             return
-        answer = yield Ask(self.queues_sup, StartChild((entry,)))
+        answer = yield Ask(self.queues_sup, StartChild((entry, self._make_backing(entry))))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
             log.error(
                 "queue not started queue=%s vhost=%s reason=%s", entry.name, self.name, answer
             )
             raise InternalError()
+
+    def _make_backing(self, entry: QueueEntry) -> MakeQueue:
+        if not entry.queue_no or self.msg_store is None:
+            return in_memory
+        return stored(self.msg_store, entry.queue_no, self._node.runtime.clock)
 
     def delete_queue(self, session: Session, name: str, if_unused: bool, if_empty: bool) -> Steps:
         """Delete a queue; return the number of ready messages it had (0 when there is none)."""

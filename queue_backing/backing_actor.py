@@ -7,19 +7,32 @@ of it, and takes its housekeeping as mail. The amqqueue reaches it by the runtim
 
 After every operation the queue is asked whether it ``needs_timeout``: *timed* work is done in the
 actor's next turns, one slice each; *idle* work 200 ms later.
+
+A queue on disk has this actor as its index's owner (``stored_index.IndexOwner``): what the store tells
+comes in between the actor's turns and is turned into mail.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from leveret.actors.gen_server import GenServer
-from leveret.queue_backing.backing_queue import BackingQueue, Confirmed, Urgency
+from leveret.actors.signals import is_orderly
+from leveret.queue_backing.backing_queue import (
+    BackingQueue,
+    Confirmed,
+    Refused,
+    Resident,
+    Urgency,
+)
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.core.clock import Clock
+    from leveret.queue_backing.stored_index import IndexOwner
+
+MakeQueue: TypeAlias = "Callable[[IndexOwner], BackingQueue]"
 
 IDLE_S: Final = 0.2
 
@@ -46,26 +59,28 @@ class SetRamDurationTarget:
 
 
 class StoreResumes:
-    """The store takes more."""
+    """The store takes more, or has read what was asked for."""
 
     __slots__ = ()
 
 
 _HOUSEKEEPING: Final = HouseKeeping()
+_STORE_RESUMES: Final = StoreResumes()
 _CONFIRMED: Final = Confirmed()
+_RESIDENT: Final = Resident()
 
 
 class BackingActor(GenServer):
-    """Owns one backing queue; its ``init`` takes what makes it, the queue's entry, and ``recover``."""
+    """Owns one backing queue; its ``init`` takes what makes it, and the queue's entry."""
 
-    __slots__ = ("_amqqueue", "_has_work", "_queue")
+    __slots__ = ("_amqqueue", "_has_work", "_queue", "_resumes")
 
-    def init(self, make: Callable[[], BackingQueue], home: Home, recover: bool = False) -> None:
-        """Make the queue, start it, and leave the address in ``home``."""
-        self._queue = make()
+    def init(self, make: MakeQueue, home: Home) -> None:
+        """Make the queue, start it with what it finds, and leave the address in ``home``."""
         self._amqqueue: Ref | None = None
-        self._has_work = False
-        self._queue.init(recover)
+        self._has_work = self._resumes = False
+        self._queue = make(self)
+        self._queue.init(recover=True)
         home.backing = self.ref
 
     # Inline calls of the amqqueue.
@@ -103,7 +118,9 @@ class BackingActor(GenServer):
         elif isinstance(message, SetRamDurationTarget):
             self.run("set_ram_duration_target", message.duration_s)
         elif isinstance(message, StoreResumes):
+            self._resumes = False
             self.run("resume")
+            self._tell_resident()
         else:
             super().handle_cast(message)
 
@@ -117,16 +134,40 @@ class BackingActor(GenServer):
     def _keep_house(self) -> None:
         self._has_work = False
         self.run("timeout")
-        self.tell_confirmed()
+        self._tell_resident()
 
-    def tell_confirmed(self) -> None:
-        """Announce confirms that have become due."""
-        if self._amqqueue is not None and self._queue.has_confirmed():
-            self.post(self._amqqueue, _CONFIRMED)
+    def _tell_resident(self) -> None:
+        if self._queue.take_resident() and self._amqqueue is not None:
+            self.post(self._amqqueue, _RESIDENT)
+
+    # What the store tells: not in a turn of this actor.
+
+    def confirmed(self) -> None:
+        """Have confirms drained."""
+        if self._amqqueue is not None:
+            self.runtime.send(self._amqqueue, _CONFIRMED)
+
+    def resume(self) -> None:
+        """Let the queue go on in a turn of this actor."""
+        if not self._resumes:
+            self._resumes = True
+            self.runtime.send(self.ref, _STORE_RESUMES)
+
+    def nacked(self, runs: list[tuple[int, int]]) -> None:
+        """Say what could not be written now."""
+        if self._amqqueue is not None:
+            self.runtime.send(self._amqqueue, Refused(runs))
+
+    def failed(self, error: Exception) -> None:
+        """End: the queue cannot go on with what it knows."""
+        self.runtime.exit(self.ref, error)
 
     def terminate(self, reason: object) -> None:
         """End the queue; what is large is freed in slices after the actor's end."""
-        self._queue.terminate()
+        if is_orderly(reason):
+            self._queue.terminate()
+        else:
+            self._queue.abandon()
         if self._queue.needs_timeout() is not None:
             _release(self.runtime.clock, self._queue)
 

@@ -88,6 +88,18 @@ class Resident:
     __slots__ = ()
 
 
+class Refused:
+    """Mail of a backing actor: ``(first_seq, count)`` that could not be written.
+
+    They stay in the queue, and may be confirmed later, to nobody then.
+    """
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[tuple[int, int]]) -> None:
+        self.runs = runs
+
+
 class BackingQueue(Protocol):
     """A queue of messages without actors, consumers or time."""
 
@@ -96,6 +108,9 @@ class BackingQueue(Protocol):
 
     def terminate(self) -> None:
         """End and keep what is durable; unacked messages count as ready again."""
+
+    def abandon(self) -> None:
+        """End after a crash: free the RAM and leave the disk as it is, without a word to it."""
 
     def delete_and_terminate(self) -> None:
         """End and keep nothing."""

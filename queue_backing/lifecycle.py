@@ -55,6 +55,14 @@ def terminate(queue: QueueState) -> None:
     _leave(queue)
 
 
+def abandon(queue: QueueState) -> None:
+    """End after a crash, of the queue or of its store: its figures are not to be trusted."""
+    if queue.releasing:
+        queue.releasing.abandon()
+    queue.index.forget()
+    _leave(queue)
+
+
 def delete(queue: QueueState) -> None:
     """End and keep nothing."""
     if queue.releasing:

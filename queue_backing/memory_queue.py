@@ -79,6 +79,10 @@ class MemoryQueue:
         """End; memory keeps nothing."""
         self.delete_and_terminate()
 
+    def abandon(self) -> None:
+        """End."""
+        self.delete_and_terminate()
+
     def delete_and_terminate(self) -> None:
         """End; large containers are freed by the timeouts that follow."""
         self.purge()

@@ -56,6 +56,12 @@ class PriorityQueue:
         for level in self._levels:
             level.terminate()
 
+    def abandon(self) -> None:
+        """End all levels and leave the disk as it is."""
+        self._level_of = {}
+        for level in self._levels:
+            level.abandon()
+
     def delete_and_terminate(self) -> None:
         """End all levels and keep nothing."""
         self._level_of = {}

@@ -71,6 +71,10 @@ class VariableQueue(Housekeeping):
         """End and keep what is persistent."""
         lifecycle.terminate(self)
 
+    def abandon(self) -> None:
+        """End and leave the disk as it is."""
+        lifecycle.abandon(self)
+
     def delete_and_terminate(self) -> None:
         """End and keep nothing."""
         lifecycle.delete(self)

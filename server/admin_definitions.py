@@ -152,6 +152,7 @@ class Definitions:
             auto_delete=row.auto_delete,
             arguments=row.arguments,
             on_deleted=vhost.queue_deleted,
+            queue_no=row.queue_no,
         )
         vhost.register(entry)
         if starts:

@@ -9,6 +9,7 @@ from leveret.actors.signals import CallExit
 from leveret.broker import bootstrap, metadata_server
 from leveret.broker.metadata_server import Write
 from leveret.broker.node import VHOSTS
+from leveret.broker.store_server import remove_store
 from leveret.broker.vhosts import VHost
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.server.admin import RefusedError, Row
@@ -62,6 +63,7 @@ class VhostAdmin(AdminPart):
             node.kept.remove([VhostRow(name), *settings])
             self._close_where(lambda each: vhost_of(each) == name, f"vhost '{name}' is deleted")
             await self._stop_vhost(name)
+            await remove_store(node, name)
 
     async def _hand_over_writes(self) -> None:
         """Wait until what clients have declared so far is on its way: deletions come behind it."""

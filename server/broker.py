@@ -113,7 +113,8 @@ class Broker:
         self.addresses = [address_of(each) for each in self._sockets]
         self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
-        self.node = Node(self.runtime, self._settings(), self._store)
+        data_dir = self._directory.path if self._directory is not None else None
+        self.node = Node(self.runtime, self._settings(), self._store, data_dir)
         self.node.sockets = self._sockets
         await self._load(definitions)
         await self._start_tree(loop)

@@ -133,6 +133,15 @@ def stop_leveret(broker: BrokerUnderTest) -> None:
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
 
 
+def kill_leveret(broker: BrokerUnderTest) -> None:
+    """End it with kill -9."""
+    process = broker.process
+    assert process is not None
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
 def rabbitmq(address: str) -> BrokerUnderTest:
     host, _, port = address.rpartition(":")
 

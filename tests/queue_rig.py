@@ -12,7 +12,7 @@ from leveret.actors.runtime import Runtime
 from leveret.broker import mail
 from leveret.broker.outlet import ChannelLimiter, Outlet
 from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_sup import QueueSup
+from leveret.broker.queue_sup import QueueSup, in_memory
 from leveret.queue_backing.backing_queue import BackingQueue
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.testing.virtual_clock import VirtualClock
@@ -138,7 +138,8 @@ class Rig:
             on_deleted=self.deleted.append,
             **entry,
         )
-        self.sup = self.runtime.spawn(QueueSup, self.entry, make_backing, label="queue:q")
+        make = in_memory if make_backing is MemoryQueue else lambda _: make_backing()
+        self.sup = self.runtime.spawn(QueueSup, self.entry, make, label="queue:q")
         self.settle()
 
     @property

@@ -26,7 +26,7 @@ def test_two_that_free_many_messages_do_it_in_turns() -> None:
             super().timeout()
 
     runtime = Runtime(clock=VirtualClock())
-    refs = [runtime.spawn(BackingActor, Noting, Home()) for _ in range(2)]
+    refs = [runtime.spawn(BackingActor, lambda _: Noting(), Home()) for _ in range(2)]
     messages = [(b"", b"", b"x")] * (4 * RELEASE_SLICE)
     for ref in refs:
         runtime.invoke_inline(ref, "run", "publish", messages, False)

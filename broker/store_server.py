@@ -1,0 +1,160 @@
+"""The message store of one vhost as an actor: opened when the vhost starts, closed when it ends.
+
+Opening reads the disk, so a thread does it; the start is acknowledged when the store is open, and the
+vhost's queues are started after it. When the store fails this actor crashes, which takes the queues
+along (SETTLED 12): the vhost starts anew and recovers from the disk.
+
+The store itself is held by the vhost, so a successor of an actor that was killed finds what it has to
+close. Without a data directory there is no store, and durable queues live as long as the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import threading
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.actor import LATER
+from leveret.actors.gen_server import GenServer
+from leveret.actors.signals import Exit
+from leveret.msg_store.errors import StoreLocked
+from leveret.msg_store.msg_store import MsgStore
+from leveret.msg_store.opening import Opened, StoreFiles, open_store
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.broker.node import Node
+    from leveret.broker.vhosts import VHost
+    from leveret.msg_store.journal_frames import Mark
+
+log = logging.getLogger(__name__)
+
+STOP_S: Final = 600.0
+_LOCKED_RETRY_S: Final = 0.05
+_OPEN: Final = "open"
+
+
+class StoreServer(GenServer):
+    """Owns a vhost's ``MsgStore``."""
+
+    trap_exits = True
+
+    def init(self, node: Node, vhost: VHost) -> object:
+        """Begin to open the store."""
+        self._node = node
+        self._vhost = vhost
+        self._is_stopping = False
+        loop = self.runtime.loop
+        if node.data_dir is None or loop is None:
+            return None
+        self._loop = loop
+        self._let_go()  # of what one that was killed has left
+        folder = store_folder(node.data_dir, vhost.name)
+        self._where = StoreFiles(node.files, folder, node.ballast, self._now_ms)
+        self._open()
+        return LATER
+
+    def _now_ms(self) -> int:
+        return int(self.runtime.clock.wall_s() * 1000)
+
+    def _open(self) -> None:
+        epoch, trusted = self._node.epoch_for(self._vhost.name), self._vhost.trusted_mark
+        threading.Thread(target=self._opened_by, args=(epoch, trusted), name="leveret-open").start()
+
+    def _opened_by(self, epoch: int, trusted: Mark | None) -> None:
+        """Open the store; in a thread."""
+        opened: Opened | Exception
+        try:
+            opened = open_store(self._where, epoch, trusted)
+        except Exception as error:  # noqa: BLE001  the top of a thread; the actor deals with it
+            opened = error
+        self._loop.call_soon_threadsafe(self._came, opened)
+
+    def _came(self, opened: Opened | Exception) -> None:
+        """Hand the store over, unless nobody waits for it any more."""
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, lambda: self._take(opened))
+        elif isinstance(opened, Opened):
+            opened.close()
+
+    def _take(self, opened: Opened | Exception) -> None:
+        if isinstance(opened, StoreLocked):  # one that was killed has not let go yet
+            self.start_timer(_LOCKED_RETRY_S, _OPEN)
+        elif isinstance(opened, Exception):
+            raise opened
+        else:
+            self._vhost.trusted_mark = None
+            self._vhost.msg_store = MsgStore(
+                opened, self._loop, self.runtime.clock.monotonic_s, self._failed
+            )
+            self.started()
+
+    def _failed(self, error: Exception) -> None:
+        log.error("message store failed vhost=%s error=%s", self._vhost.name, error)
+        self.runtime.run_as(self.ref, lambda: self._crash(error))
+
+    def _crash(self, error: Exception) -> None:
+        raise error
+
+    def handle_info(self, message: Any) -> None:
+        """Try again to open; or end, when all has been written."""
+        if message == _OPEN:
+            self._open()
+        elif isinstance(message, Exit):
+            self.stop(message.reason)
+        else:
+            super().handle_info(message)
+
+    def _handle_special(self, message: Any, sender: Ref | None) -> object:
+        store = self._vhost.msg_store
+        if not isinstance(message, Exit) or sender is not self.parent or store is None:
+            return super()._handle_special(message, sender)
+        if not self._is_stopping:
+            self._is_stopping = True
+            reason = message.reason
+            store.stop(lambda: self.runtime.run_as(self.ref, lambda: self._stopped(reason)))
+        return None
+
+    def _stopped(self, reason: object) -> None:
+        self._vhost.msg_store = None
+        self.stop(reason)
+
+    def terminate(self, reason: object) -> None:
+        """Let go of a store that was not stopped in order."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        store, self._vhost.msg_store = self._vhost.msg_store, None
+        if store is not None:
+            store.kill()
+            if store.core.error is not None:  # what was written since may not be on the disk
+                self._vhost.trusted_mark = store.core.mark
+
+
+async def remove_store(node: Node, vhost_name: str) -> None:
+    """Remove the messages of a vhost that is deleted and stopped, beside the loop."""
+    if node.data_dir is None:
+        return
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    folder = store_folder(node.data_dir, vhost_name)
+
+    def remove() -> None:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            log.error("messages not removed folder=%s error=%s", folder, error)
+        loop.call_soon_threadsafe(done.set_result, None)
+
+    threading.Thread(target=remove, name="leveret-remove").start()
+    await asyncio.shield(done)
+
+
+def store_folder(data_dir: Path, vhost_name: str) -> Path:
+    """Return where the messages of a vhost are; a name made of the vhost's, never the name itself."""
+    name = blake2b(vhost_name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return data_dir / "vhosts" / name

@@ -1,0 +1,46 @@
+"""Actors of a running node die under load: nothing confirmed is lost, the clients stay (F-30, F-31)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from chaos.rig import Chaos
+from durable.history import History, Load, contents
+
+QUEUES = ("kept", "consumed")
+PATHS = {
+    "backing": ("queue:kept", "backing"),
+    "amqqueue": ("queue:consumed", "amqqueue"),
+    "the store": ("queues_and_stores", "msg_store"),
+    "all queues": ("queues_and_stores", "queues"),
+}
+
+
+@pytest.mark.parametrize("how", ["kill", "crash"])
+@pytest.mark.parametrize("victim", PATHS)
+async def test_nothing_confirmed_is_lost(chaos: Chaos, victim: str, how: str) -> None:
+    channel = await chaos.channel()
+
+    def declare() -> None:
+        for queue in QUEUES:
+            channel.ok("queue.declare", queue=queue, durable=True)
+            channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
+
+    await asyncio.to_thread(declare)
+    history = History()
+    host, port = chaos.broker.addresses[0]
+    load = await asyncio.to_thread(Load, (host, port), history)
+    for _ in range(5):
+        await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
+        victims = [node.ref for node in chaos.nodes() if node.labels[-2:] == PATHS[victim]]
+        getattr(chaos, how)(victims[0])
+        chaos.clock.skip(400.0)
+    await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
+    await asyncio.to_thread(load.stop)
+
+    def check() -> None:
+        history.check(contents(channel, "kept"), contents(channel, "consumed"))
+
+    await asyncio.to_thread(check)
