@@ -16,6 +16,7 @@ from leveret.core.files import OsCalls
 from leveret.core.message import BODY
 from leveret.msg_store import collector_copy
 from leveret.msg_store.checkpoint import CheckpointLimits
+from leveret.msg_store.collector_thread import Pace
 from leveret.testing.faulty_files import FaultyCalls
 
 OFTEN = CheckpointLimits(rows=500)
@@ -142,3 +143,38 @@ async def test_a_store_at_rest_has_no_timer_and_no_thread_of_the_collector(store
     await store.until(lambda: store.collecting.is_idle)
 
     assert "leveret-collector" not in [each.name for each in threading.enumerate()]
+
+
+async def through(store: Running, messages: int) -> int:
+    """Send messages of 1 KiB through a queue of 5,000; return the most that lay on the disk."""
+    most = 0
+    for _ in range(0, messages, 1_000):
+        store.publish(1_000, 1_000)
+        if len(store.rows) > 5_000:
+            store.ack(list(store.rows)[:1_000])
+        await store.until(lambda: len(store.core.references.bodies) < 2_000)
+        store.bodies.clear()
+        most = max(most, store.size_bytes())
+    return most
+
+
+async def test_what_passes_through_a_shallow_queue_leaves_the_disk_again(tmp_path: Path) -> None:
+    store = Running(tmp_path, file_bytes=1 << 23)
+
+    most = await through(store, 60_000)
+
+    assert most < 5 * (1 << 23)
+    assert store.collector.collected.merges == 0
+    assert store.collector.collected.removed > 3
+    store.kill()
+
+
+@pytest.mark.slow
+async def test_a_million_messages_through_a_shallow_queue_take_320_mb_at_most(
+    tmp_path: Path,
+) -> None:
+    store = Running(tmp_path, file_bytes=1 << 26, pace=Pace())
+
+    assert await through(store, 1_000_000) < 320_000_000
+
+    store.kill()
