@@ -83,7 +83,7 @@ def choose(
     """Return the segments that should be merged next, ascending; none if all is well."""
     eligible = [
         (file_no, state.valid_bytes, state.size_bytes - HEADER_BYTES)
-        for file_no, state in sorted(files.items())
+        for file_no, state in files.items()
         if state.is_sealed and state.valid_bytes > 0 and file_no not in taken
     ]
     return _most_wasteful(eligible, limits) or _small_ones(eligible, limits)
@@ -91,11 +91,11 @@ def choose(
 
 def dead(files: Mapping[int, FileState], taken: Container[int]) -> list[int]:
     """Return the segments in which nothing is needed, ascending."""
-    return [
+    return sorted(
         file_no
-        for file_no, state in sorted(files.items())
+        for file_no, state in files.items()
         if state.is_sealed and state.valid_bytes == 0 and file_no not in taken
-    ]
+    )
 
 
 def _most_wasteful(eligible: list[_Candidate], limits: ChoiceLimits) -> list[int]:
@@ -103,7 +103,7 @@ def _most_wasteful(eligible: list[_Candidate], limits: ChoiceLimits) -> list[int
     valid = sum(each[1] for each in eligible)
     if payload <= _FILES_BEFORE_GARBAGE_COUNTS * limits.file_bytes or 2 * valid >= payload:
         return []
-    wasteful = [each for each in eligible if 2 * each[1] < each[2]]
+    wasteful = sorted(each for each in eligible if 2 * each[1] < each[2])
     best = min(range(len(wasteful)), key=lambda at: wasteful[at][1] / wasteful[at][2])
     return _with_neighbours(wasteful, best, limits)
 
@@ -126,7 +126,7 @@ def _small_ones(eligible: list[_Candidate], limits: ChoiceLimits) -> list[int]:
     if len(small) <= limits.small_files_max:
         return []
     chosen, room = [], limits.file_bytes
-    for file_no, valid, _ in small[: limits.small_sources_max]:
+    for file_no, valid, _ in sorted(small)[: limits.small_sources_max]:
         room -= valid
         if room < 0:
             break

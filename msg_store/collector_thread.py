@@ -25,7 +25,7 @@ class Pace:
     """How long the collector waits.
 
     Attributes:
-        look_s: from a ``wake`` until it looks.
+        look_s: from a ``wake`` until it looks; a little more when there are very many segments.
         pause_s: between two turns of a job.
         grace_s: before the sources of a merge are unlinked.
         retry_s: after the disk was full.
@@ -40,6 +40,8 @@ class Pace:
         """Return how long a task waits."""
         return {Wait.TURN: 0.0, Wait.GRACE: self.grace_s, Wait.RETRY: self.retry_s}[wait]
 
+
+LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds
 
 _PACE: Final = Pace()
 
@@ -75,6 +77,7 @@ class CollectorThread:
         self._reached = reached
         self._make_lane = make_lane
         self._pace = pace
+        self._tables = commit.tables
         self._lane: Lane | None = None
         self._tasks: set[Task] = set()
         self._jobs: dict[Task, Steps] = {}
@@ -92,7 +95,8 @@ class CollectorThread:
     def wake(self) -> None:
         """Look soon whether there is anything to do: whenever messages, rows or pins have gone."""
         if self._timer is None and not self._is_closed:
-            self._timer = self._loop.call_later(self._pace.look_s, self._look)
+            look_s = self._pace.look_s + len(self._tables.files) * LOOK_PER_FILE_S
+            self._timer = self._loop.call_later(look_s, self._look)
 
     @property
     def is_idle(self) -> bool:
