@@ -133,6 +133,7 @@ class GroupCommit:
         self._dirty: dict[int, PendingQueue] = {}
         self._settled: dict[int, list[int]] = {}  # acked before a flush: safe
         self._moves: list[Moves] = []
+        self._closed: set[int] = set()
         self._ops = 0
         self._is_urgent = False
         self._is_full = False
@@ -184,6 +185,8 @@ class GroupCommit:
             StoreError: one of them was not written for this queue, or is in it already.
         """
         self._check()
+        if self._closed:
+            self._reopen(queue_no)
         accepts = queue_no if routed_as is None else routed_as
         self.references.accept(accepts, [msg_no for msg_no, _ in entries])
         seqs = range(first_seq, first_seq + len(entries))
@@ -195,6 +198,8 @@ class GroupCommit:
     def ack(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
         """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
         self._check()
+        if self._closed:
+            self._reopen(queue_no)
         pending = self._pending(queue_no)
         settled = pending.ack(acked)
         self._ops += len(acked) - 2 * len(settled)
@@ -275,9 +280,16 @@ class GroupCommit:
         return len(message[BODY]) if message else self.references.locations[msg_no][3]
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
-        """Keep with what a queue wants to go on at a start after a clean stop."""
+        """Keep with what a queue wants to go on at a start after a clean stop.
+
+        Args:
+            queue_no: the queue; if it publishes or acks once more, this is void.
+            next_seq: the seq of its next message.
+            next_deliver: every message below it was handed out.
+        """
         self.queue_down(queue_no)
         self.tables.close_queue(queue_no, next_seq, next_deliver)
+        self._closed.add(queue_no)
 
     def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
         """Take everything out of a queue, and forget it when that is durable."""
@@ -440,6 +452,11 @@ class GroupCommit:
         if pending is None:
             pending = self._dirty[queue_no] = PendingQueue()
         return pending
+
+    def _reopen(self, queue_no: int) -> None:
+        if queue_no in self._closed:
+            self._closed.discard(queue_no)
+            self.tables.reopen_queue(queue_no)
 
     def _settle(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
         if acked:

@@ -27,6 +27,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -85,7 +86,7 @@ class LmdbIndex:
                 tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
                 opened = [self._env.open_db(name) for name in tables]
                 self._qidx, self._loc, self._files, self._queues, self._meta = opened
-                self._env.reader_check()  # slots of processes that were killed
+                self._env.reader_check()
                 self._check(uuid)
         except BaseException:
             self._env.close()
@@ -201,6 +202,7 @@ class LmdbIndex:
 
     def write(self, batch: Batch) -> None:
         """Write and sync a transaction, in a larger map if need be; one thread at a time."""
+        self._env.reader_check()  # a reader that was killed would keep all pages from being used again
         while True:
             try:
                 with _damage(), self._env.begin(write=True) as transaction:
@@ -280,9 +282,11 @@ class LmdbHome:
         return LmdbIndex(self._path, self._uuid, self._map_bytes)
 
     def set_aside(self, quarantine: Path, name: str) -> None:
-        """Move the folder to the quarantine."""
+        """Move the folder to the quarantine, under a name that is free."""
         if self._path.exists():
-            os.replace(self._path, quarantine / name)
+            names = chain([name], (f"{name}-{number}" for number in count(2)))
+            free = next(each for each in names if not (quarantine / each).exists())
+            os.replace(self._path, quarantine / free)
 
     def condemn(self) -> None:
         """Have the next ``open`` say that it is damaged."""

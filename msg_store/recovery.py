@@ -98,6 +98,7 @@ class Recovery:
         self._file_bytes = (rdq_file_bytes, journal_file_bytes)
         self._references = References()
         self._index: Index
+        self._is_new = False
         self._begin()
 
     def _begin(self) -> None:
@@ -124,6 +125,7 @@ class Recovery:
         except IndexDamaged as error:
             # Found while it was used, which reading it as a whole at each start would cost too much.
             self._index.close()
+            self._is_new = False
             self._begin()
             return self._run(str(error))
 
@@ -168,6 +170,7 @@ class Recovery:
         name = f"index-{self._identity.boot_epoch:06x}"
         self.home.set_aside(self._folder.quarantine, name)
         self._index = self.home.open()
+        self._is_new = True
 
     def _why_rebuild(self, point: Checkpoint | None) -> str:
         """Return why index and journals do not add up; nothing if they do."""
@@ -207,8 +210,9 @@ class Recovery:
         self._scan.run(memory, 0, self._scan.starts_at(0))
         # With no journal left, the next one must not look as if nothing had been before it.
         self._scan.next_lsn = max(self._scan.next_lsn, FIRST_LSN + 1)
-        self._index.close()
-        self._new_index()
+        if not self._is_new:
+            self._index.close()
+            self._new_index()
         rebuild = Rebuild(self._folder, self._index, memory, self._trusted)
         rebuild.run()
         self._msg_no_seen = rebuild.msg_no_seen

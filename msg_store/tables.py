@@ -308,9 +308,13 @@ class Tables:
     # Queues.
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
-        """Note with what a queue wants to go on; until anything else happens to it."""
+        """Note with what a queue wants to go on, whatever is still on its way of it."""
         terms = self._touched(queue_no)
         terms.next_seq, terms.next_deliver, terms.is_clean = next_seq, next_deliver, True
+
+    def reopen_queue(self, queue_no: int) -> None:
+        """Note that a queue that was closed has gone on."""
+        self._touched(queue_no).is_clean = False
 
     def forget_queue(self, queue_no: int) -> None:
         """Forget a queue, as soon as it has no rows."""
@@ -324,7 +328,6 @@ class Tables:
         terms = self.terms.get(queue_no)
         if terms is None:
             terms = self.terms[queue_no] = Terms()
-        terms.is_clean = False
         return terms
 
     def _orphan_files(self) -> set[int]:

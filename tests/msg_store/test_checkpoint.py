@@ -388,6 +388,17 @@ def test_a_clean_stop_keeps_what_the_queues_said(rig: StoreRig) -> None:
     assert not recovered.queues[1].is_clean
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_queue_that_goes_on_is_not_closed(rig: StoreRig, goes_on: bool) -> None:
+    rig.publish((1,), 5)  # on its way when the queue closes
+    first = rig.held[0][1]
+    rig.core.close_queue(1, first + 70, first + 3)
+    if goes_on:
+        rig.ack(rig.held[0])
+
+    assert rig.stop().queues[1].is_clean != goes_on
+
+
 def test_a_clean_start_reads_no_journal(rig: StoreRig) -> None:
     rig.publish((1,), 50)
     rig.run()

@@ -284,7 +284,10 @@ def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
     again = Tables({}, rig.index.by_file, rig.index.terms)
     assert not again.terms[1].is_clean
     assert again.active.dirty_queues == {1}
-    rig.ack(1, (0, 100))
+    rig.ack(1, (0, 100))  # was on its way
+    rig.checkpoint()
+    assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, True)
+    rig.tables.reopen_queue(1)
     rig.checkpoint()
     assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, False)
     rig.tables.forget_queue(1)

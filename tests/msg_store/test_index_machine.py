@@ -1,0 +1,191 @@
+"""Tables, views and the index against a dict: any interleaving of flushes, rotations and commits.
+
+What Hypothesis chooses: rows of one queue or several, late rows, acks, ranges of rows that are read with
+generations beginning, being committed and dropped between question and answer, and a start from the
+index and a replayed generation, with everything applied once or twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from leveret.msg_store.index_rows import SEQ_END, Checkpoint, IndexRow, Location
+from leveret.msg_store.journal_frames import Frame, Mark
+from leveret.msg_store.journal_records import PERSISTENT, Acks, JournalRecord, Publishes
+from leveret.msg_store.replay import Replay
+from leveret.msg_store.tables import Tables
+from leveret.msg_store.views import View, next_low
+from leveret.testing.memory_index import MemoryIndex
+
+QUEUES = (1, 2, 3)
+SIZE = 10
+LENGTH = 100
+
+
+class IndexMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = MemoryIndex()
+        self.held: dict[int, Location] = {}
+        self.tables = Tables(self.held)
+        self.rows: dict[tuple[int, int], int] = {}
+        self.log: list[JournalRecord] = []  # LSN 1 is the first
+        self.next_seq = dict.fromkeys(QUEUES, 0)
+        self.next_msg_no, self.offset = 1, 64
+        self.late: dict[int, tuple[int, ...]] = {}  # msg_no -> queues that will take it
+        self.views: list[tuple[View, int, int, int, int, list[IndexRow]]] = []
+
+    def flush(self, rows: dict[int, list[int]], new: dict[int, Location]) -> None:
+        """Make rows durable, as a flush does."""
+        self.tables.placed(new)
+        if new:
+            self.tables.filled(1, LENGTH * len(new), self.offset)
+        late = {no: self.held[no] for nos in rows.values() for no in nos if no not in new}
+        for queue_no, msg_nos in rows.items():
+            for msg_no in msg_nos:
+                seq = self.next_seq[queue_no]
+                self.next_seq[queue_no] += 1
+                self.rows[queue_no, seq] = msg_no
+                place = new.get(msg_no) or late[msg_no]
+                self.tables.published(queue_no, [(seq, msg_no, SIZE, 0, PERSISTENT)])
+                offsets, lengths = (place[1],), (LENGTH,)
+                run = (queue_no, seq, PERSISTENT, 1, (msg_no,), offsets, lengths, (SIZE,), None)
+                self.log.append(Publishes(*run))
+        self.tables.count_rows([no for nos in rows.values() for no in nos], new, late)
+
+    @rule(queue_nos=st.sets(st.sampled_from(QUEUES), min_size=1), count=st.integers(1, 5))
+    def publish(self, queue_nos: set[int], count: int) -> None:
+        msg_nos = list(self.place(count))
+        self.flush(dict.fromkeys(sorted(queue_nos), msg_nos), self.placed)
+
+    def place(self, count: int) -> dict[int, Location]:
+        self.placed: dict[int, Location] = {}
+        for _ in range(count):
+            self.placed[self.next_msg_no] = (1, self.offset, LENGTH, SIZE, 1)
+            self.next_msg_no += 1
+            self.offset += LENGTH
+        return self.placed
+
+    @rule(first=st.sampled_from(QUEUES), others=st.sets(st.sampled_from(QUEUES), min_size=1))
+    def publish_in_one_queue_first(self, first: int, others: set[int]) -> None:
+        (msg_no,) = self.place(1)
+        self.flush({first: [msg_no]}, self.placed)
+        self.late[msg_no] = tuple(others - {first})
+        if self.late[msg_no]:
+            self.held[msg_no] = self.placed[msg_no]
+
+    @rule(which=st.integers(0, 9), is_down=st.booleans())
+    def take_late(self, which: int, is_down: bool) -> None:
+        waiting = [no for no in self.late if self.late[no]]
+        if not waiting:
+            return
+        msg_no = waiting[which % len(waiting)]
+        queue_no, *self_left = self.late[msg_no]
+        if not is_down:
+            self.flush({queue_no: [msg_no]}, {})
+        self.late[msg_no] = tuple(self_left)
+        if not self_left:
+            self.tables.unheld(msg_no, self.held.pop(msg_no))
+
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def ack(self, data: st.DataObject, count: int) -> None:
+        if not self.rows:
+            return
+        keys = sorted(self.rows)
+        first = data.draw(st.integers(0, len(keys) - 1))
+        for queue_no, seq in keys[first : first + count]:
+            self.tables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq)))])
+            self.log.append(Acks(queue_no, (seq,)))
+
+    @rule()
+    def resolve(self) -> None:
+        wanted = self.tables.unresolved()
+        self.tables.resolve(wanted, self.index.locations(wanted))
+
+    @rule()
+    def rotate(self) -> None:
+        self.resolve()
+        self.tables.rotate(Checkpoint(len(self.log) + 1, 1, 1, 2))
+
+    @rule()
+    def commit(self) -> None:
+        if self.tables.frozen:
+            generation = self.tables.frozen[0]
+            self.index.write(generation.batch())
+            self.index.write(generation.batch())  # twice is once
+            self.tables.commit(generation)
+
+    @rule(
+        queue_no=st.sampled_from(QUEUES),
+        low=st.integers(0, 20),
+        count=st.integers(1, 30),
+        limit=st.integers(1, 6),
+    )
+    def ask(self, queue_no: int, low: int, count: int, limit: int) -> None:
+        view = self.tables.view()
+        base = self.index.rows(queue_no, low, low + count, limit)
+        self.views.append((view, queue_no, low, low + count, limit, base))
+
+    @rule()
+    def answer(self) -> None:
+        for view, queue_no, low, high, limit, base in self.views:
+            found = view.rows(queue_no, low, high, limit, base)
+            reached = next_low(found, base, limit, high)
+            assert [row[0] for row in found] == [
+                seq for no, seq in sorted(self.rows) if no == queue_no and low <= seq < reached
+            ]
+            assert reached > low
+            assert all(self.rows[queue_no, row[0]] == row[1] for row in found)
+        self.views.clear()
+
+    @rule()
+    def start_again(self) -> None:
+        """What was committed and the log since are all there is; nobody holds anything."""
+        self.held.clear()
+        self.late.clear()
+        self.views.clear()
+        point = self.index.checkpoint() or Checkpoint(1, 1, 1, 2)
+        self.tables = Tables(self.held, self.index.files(), self.index.queues())
+        replay = Replay(self.tables, self.index, point.lsn)
+        for lsn, record in enumerate(self.log, 1):
+            replay.add(Frame(lsn, 1, 0, 0, Mark(0, 0, 0), b"", 0), [record])
+        replay.finish()
+        self.check()
+
+    @rule()
+    def check(self) -> None:
+        """Rows, counts, terms and bytes are those of the model."""
+        self.resolve()
+        counts = Counter(self.rows.values())
+        wanted = range(1, self.next_msg_no)
+        view = self.tables.view()
+        places = view.locations(wanted, self.index.locations(wanted))
+        assert {msg_no: place[4] for msg_no, place in places.items()} == counts
+        alive = counts.keys() | self.held.keys()
+        if 1 in self.tables.files:
+            assert self.tables.files[1].valid_bytes == LENGTH * len(alive)
+        for queue_no, terms in self.tables.terms.items():
+            seqs = [seq for no, seq in sorted(self.rows) if no == queue_no]
+            base = self.index.rows(queue_no, 0, SEQ_END, 1 << 30)
+            found = view.rows(queue_no, 0, SEQ_END, 1 << 31, base)
+            assert [row[0] for row in found] == seqs
+            assert (terms.messages, terms.size_bytes) == (len(seqs), SIZE * len(seqs))
+
+    @invariant()
+    def weight_is_counted(self) -> None:
+        active = self.tables.active
+        rows = sum(map(len, active.rows.values())) + sum(map(len, active.acked.values()))
+        assert active.row_count == rows
+
+    def teardown(self) -> None:
+        self.answer()
+        self.check()
+        self.start_again()
+
+
+TestIndex = IndexMachine.TestCase
+TestIndex.settings = settings(max_examples=150, stateful_step_count=40)

@@ -1,0 +1,108 @@
+"""Faults to plant in store, journal, checkpoints and recovery (``transient_mutants.plant``)."""
+
+from __future__ import annotations
+
+from transient_mutants import Mutant
+
+MUTANTS = {
+    "confirmed before the segment is synced": Mutant(
+        "append_log.py",
+        "        self._opened().fdatasync()\n        self._place",
+        '        if ".jnl" in self._pattern:\n            self._opened().fdatasync()\n        self._place',
+    ),
+    "confirmed before the journal is synced": Mutant(
+        "append_log.py",
+        "        self._opened().fdatasync()\n        self._place",
+        '        if ".rdq" in self._pattern:\n            self._opened().fdatasync()\n        self._place',
+    ),
+    "the name of a new file is not synced": Mutant(
+        "append_log.py", "        self._files.fsync_dir(self._folder)\n", ""
+    ),
+    "a full segment is left un-synced": Mutant(
+        "append_log.py", "            self._file.fdatasync()\n            self.close()", "            self.close()"
+    ),
+    "a failed flush keeps its places": Mutant(
+        "group_commit.py", "self._rdq.rewind(flush.rdq_before)", "self._rdq.rewind(self._rdq.place)"
+    ),
+    "what is in flight counts as durable": Mutant(
+        "group_commit.py",
+        "return self._flush is None and self.error is None and not self.tables.has_unresolved",
+        "return self.error is None and not self.tables.has_unresolved",
+    ),
+    "a checkpoint goes too far": Mutant(
+        "group_commit.py", "                self._journal.end.next_lsn,\n", "                self._journal.end.next_lsn + 1,\n"
+    ),
+    "no new journal with a new generation": Mutant(
+        "group_commit.py", "        self._journal.switch()\n", ""
+    ),
+    "journals go with their own checkpoint": Mutant(
+        "checkpoint.py",
+        "before = index.checkpoint()",
+        "before = self.generation.checkpoint",
+    ),
+    "journals go before the commit": Mutant(
+        "checkpoint.py",
+        '        yield "before commit"\n',
+        '        for no in folder.journal_nos()[:-1]:\n            folder.files.unlink(folder.journal_path(no))\n        yield "before commit"\n',
+    ),
+    "a generation that found no room is dropped": Mutant(
+        "checkpoint.py",
+        "            self.is_full = True\n            return None",
+        "            self._core.tables.commit(job.generation)\n            return None",
+    ),
+    "counts that are owed are forgotten": Mutant(
+        "tables.py",
+        "            for change in self._owed.pop(msg_no, ()):",
+        "            for change in self._owed.pop(msg_no, ())[:1]:",
+    ),
+    "a message is gone with its first ack": Mutant(
+        "tables.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
+    ),
+    "late rows do not count": Mutant(
+        "tables.py", "return (*location[:4], location[4] + count)", "return location"
+    ),
+    "a held message is garbage": Mutant(
+        "tables.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
+    ),
+    "orphans are in the index": Mutant(
+        "tables.py",
+        "row._replace(valid_bytes=row.valid_bytes - length)",
+        "row",
+    ),
+    "acks of frozen rows leave no trace": Mutant(
+        "tables.py", "        acked.add(seq)\n", ""
+    ),
+    "a view forgets what begins while it is read": Mutant(
+        "tables.py", "            view.generations.append(self.active)\n", "            pass\n"
+    ),
+    "a page ends too early": Mutant("views.py", "limit, later)", "limit, ())"),
+    "replay begins with what the index has": Mutant(
+        "replay.py", "if lsn < self._from_lsn:", "if lsn <= self._from_lsn:"
+    ),
+    "replay passes over acks of rows in the index": Mutant(
+        "replay.py",
+        "return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]",
+        "return present",
+    ),
+    "rows of the journal are believed": Mutant(
+        "row_check.py", "if wrong := check(self._folder, places):", "if wrong := {}:"
+    ),
+    "what cannot be read is not acked": Mutant(
+        "recovery.py",
+        "frames.job(self._acks_of_dropped(), mark, self._now_ms())",
+        "frames.job([], mark, self._now_ms())",
+    ),
+    "a lost index is an empty one": Mutant("recovery.py", "            if damage:\n", "            if False:\n"),
+    "a rebuild believes in acks of other rows": Mutant(
+        "rebuild.py", "MADE = 1 << 39", "MADE = 0"
+    ),
+    "a rebuild forgets one queue of each message": Mutant(
+        "rebuild.py", "for no in queue_nos if", "for no in queue_nos[:2] if"
+    ),
+    "boots share their numbers": Mutant(
+        "group_commit.py", "self._next_msg_no = boot_epoch << EPOCH_SHIFT", "self._next_msg_no = EPOCH_SHIFT << 40"
+    ),
+    "a clean stop is believed after a crash": Mutant(
+        "recovery.py", "self._numbers[1] < point.first_journal", "True"
+    ),
+}  # fmt: skip
