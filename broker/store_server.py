@@ -131,8 +131,8 @@ class StoreServer(GenServer):
         store, self._vhost.msg_store = self._vhost.msg_store, None
         if store is not None:
             store.kill()
-            if store.core.error is not None:  # what was written since may not be on the disk
-                self._vhost.trusted_mark = store.core.mark
+            if store.failed_mark is not None:  # what was written since may not be on the disk
+                self._vhost.trusted_mark = store.failed_mark
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:

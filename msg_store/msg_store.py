@@ -34,6 +34,7 @@ from leveret.msg_store.store_status import StoreStatus
 if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.msg_store.errors import StoreFailed
+    from leveret.msg_store.journal_frames import Mark
     from leveret.msg_store.opening import Opened
     from leveret.msg_store.pending import SeqRun
     from leveret.msg_store.record import QueueNos
@@ -248,6 +249,11 @@ class MsgStore:
         for client in self._clients.values():
             client.on_failed(error)
         self._failed(error)
+
+    @property
+    def failed_mark(self) -> Mark | None:
+        """After a failure: how far the disk can be trusted. None if nothing has failed."""
+        return self.core.mark if self._has_failed else None
 
     def status(self) -> StoreStatus:
         """Return the store's figures."""

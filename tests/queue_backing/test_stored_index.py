@@ -112,10 +112,12 @@ def test_a_failed_sync_fails_the_store_once_and_recovery_trusts_the_mark(bench: 
     assert len(bench.errors) == len(queue.failures) == len(other.failures) == 1
     with pytest.raises(Exception, match="gone"):
         publish(queue, 1)
-    mark = bench.store.core.mark
+    mark = bench.store.failed_mark
+    assert mark is not None
     bench.store.kill()
     bench.disk.heal()
     bench.open(trusted=mark)
+    assert bench.store.failed_mark is None
 
     queue.begin()
     assert [body for _, body in fetch_all(queue)] == bodies(range(2))

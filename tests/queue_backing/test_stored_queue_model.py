@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -166,11 +167,31 @@ class StoredQueueMachine(VariableQueueMachine):
             else:
                 disk.power_cut(lambda path: fates.get(path.suffix, rdq))
 
+        self._recover(lambda: self.bench.crash(cut))
+
+    @rule(pattern=st.sampled_from(["*.rdq", "*.jnl"]))
+    def f21_a_sync_fails(self, pattern: str) -> None:
+        """The store fails, if it was about to sync anything, and is opened anew."""
+        self.bench.disk.fail("fdatasync", OSError(errno.EIO, "gone"), pattern)
+        self.bench.store.core.hurry()
+        self.bench.run(jumps=0)
+        self.bench.disk.heal()
+        if self.bench.errors:
+            assert len(self.rig.failures) == 1
+            self.rig.failures.clear()
+            self._recover(self._open_anew)
+
+    def _open_anew(self) -> None:
+        mark = self.bench.store.core.mark
+        self.bench.store.kill()
+        self.bench.open(trusted=mark)
+
+    def _recover(self, end: Callable[[], None]) -> None:
         self._drain()
         held = self._held()
         self._note_stored()
         used = self.next_seq
-        self.bench.crash(cut)
+        end()
         assert not self.bench.opened.recovered.findings.is_damage
         found = {row[0] for row in self.bench.rows(QUEUE_NO)}
         assert held - self.owed - self.unsafe <= found, "a confirmed message is lost"
