@@ -59,6 +59,7 @@ class MsgStore:
 
     Attributes:
         core: group commit.
+        awaited_below: confirms are awaited of messages with lower numbers, if of any.
         contents: reads contents.
         rows: reads rows.
         transients: where transients are paged out to.
@@ -80,7 +81,7 @@ class MsgStore:
         self._opened = opened
         self._loop = loop
         self._failed = failed
-        self._awaited_below = 0
+        self.awaited_below = 0
         self._clients: dict[int, QueueClient] = {}
         self._unopened = {  # clean, and nobody has asked for them in this start
             no: CleanTerms(terms.next_seq, terms.next_deliver)
@@ -119,7 +120,7 @@ class MsgStore:
         """
         first = self.core.write(messages, queue_nos)
         if is_awaited:
-            self._awaited_below = first + len(messages)
+            self.awaited_below = first + len(messages)
         return first
 
     def queue_down(self, queue_no: int) -> None:
@@ -175,13 +176,6 @@ class MsgStore:
             self.core.delete_queue(queue_no)
 
     # What clients call.
-
-    def publish(
-        self, queue_no: int, first_seq: int, rows: Sequence[tuple[int, int]], routed_as: int
-    ) -> None:
-        """Add rows; they are awaited if the message of the first one is."""
-        is_awaited = rows[0][0] < self._awaited_below
-        self.core.publish(queue_no, first_seq, rows, is_awaited, routed_as)
 
     def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
         """Give up references that a queue was promised and does not want."""

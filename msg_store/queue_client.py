@@ -154,7 +154,9 @@ class QueueClient:
         self.messages += len(rows)
         self.size_bytes += size_bytes
         self.next_seq = first_seq + len(rows)
-        self._store.publish(self.queue_no, first_seq, rows, self.routed_as)
+        store = self._store
+        is_awaited = rows[0][0] < store.awaited_below
+        store.core.publish(self.queue_no, first_seq, rows, is_awaited, self.routed_as)
 
     def ack(self, acked: Sequence[tuple[int, int]], size_bytes: int) -> None:
         """Remove rows ``(seq, msg_no)``."""
