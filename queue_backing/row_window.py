@@ -109,6 +109,8 @@ class RowWindow:
             take = self._entries.pop
             for seq in seqs:
                 take(seq, None)
+            if not self._entries:
+                self._seqs = []
 
     def forget_range(self, low: int, high: int) -> None:
         """All rows with ``low <= seq < high`` are gone."""

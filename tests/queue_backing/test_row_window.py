@@ -114,6 +114,18 @@ def test_what_has_been_loaded_does_not_stay_in_ram(monkeypatch: pytest.MonkeyPat
     assert rows.reads <= 201
 
 
+def test_a_window_whose_rows_have_all_gone_takes_no_ram_and_is_still_known() -> None:
+    rows = Rows(range(100))
+    rows.read(0, 100)
+
+    rows.window.forget(range(100))
+    rows.rows.clear()
+
+    assert not rows.window._seqs
+    assert rows.read(0, 100) == []
+    assert rows.reads == 1
+
+
 def test_whatever_happens_a_range_is_what_it_is(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
