@@ -120,7 +120,7 @@ class Checkpointer:
         self._is_requested = False
         self._read: ReadJob | None = None
         self._write: WriteJob | None = None
-        self._is_clean = False
+        self._is_last = False
 
     def request(self) -> None:
         """End the generation as soon as may be."""
@@ -128,7 +128,10 @@ class Checkpointer:
         self._core.wake_index()
 
     def stop(self) -> None:
-        """Put everything into the index, then say that the store was stopped cleanly."""
+        """Put what is durable into the index, as a clean end if nothing else is left to do.
+
+        To be called when no flush will be started any more.
+        """
         self.is_stopping = True
         self._core.wake_index()
 
@@ -136,11 +139,11 @@ class Checkpointer:
     def is_stopped(self) -> bool:
         """All is in the index, or never will be."""
         failed = self._core.error is not None or self.is_full
-        return self._is_idle and self.is_stopping and (self._is_clean or failed)
+        is_idle = self._read is None and self._write is None
+        return is_idle and self.is_stopping and (failed or self._is_over())
 
-    @property
-    def _is_idle(self) -> bool:
-        return self._read is None and self._write is None
+    def _is_over(self) -> bool:
+        return self._is_last and not self._core.tables.frozen
 
     # Rotation.
 
@@ -151,7 +154,7 @@ class Checkpointer:
             is_quiet: nothing has happened for ``IDLE_S``.
         """
         core = self._core
-        if core.error is not None or self._is_clean:
+        if core.error is not None or self._is_last:
             return
         if self._is_due(is_quiet):
             core.is_rotating = True
@@ -159,15 +162,15 @@ class Checkpointer:
             return
         self._is_requested = False
         if self.is_stopping:
-            self._is_clean = True
-            core.rotate(is_clean=True)
+            self._is_last = True
+            core.rotate(is_clean=core.is_idle)
         else:
             core.rotate()
 
     def _is_due(self, is_quiet: bool) -> bool:
         core, limits = self._core, self._limits
         if self.is_stopping:
-            return core.is_idle and not core.range_acks
+            return True
         tables = core.tables
         if tables.active.is_empty or len(tables.frozen) >= BEHIND_GENERATIONS:
             return False
@@ -192,7 +195,7 @@ class Checkpointer:
         if self._read is not None or core.error is not None:
             return None
         asked: RangeAck | None = None
-        if core.range_acks and core.pending_ops < SLICE_OPS:
+        if core.range_acks and core.pending_ops < SLICE_OPS and not self.is_stopping:
             asked = core.range_acks[0]
             asked.view = core.tables.view()
         msg_nos = core.tables.unresolved()
@@ -221,6 +224,7 @@ class Checkpointer:
         acked = [(row[0], row[1]) for row in rows if row[0] not in meanwhile]
         if asked.is_done:
             core.range_acks.remove(asked)
+            core.wake()
         if acked:
             core.ack(asked.queue_no, acked)
         if asked.is_done and asked.then is not None:

@@ -203,7 +203,7 @@ class FlushThreads:
 
     def _finished(self, errors: list[Exception | None], is_last: bool) -> None:
         report = self._core.finish(*errors)
-        is_over = self._on_stopped is not None and (is_last or bool(report.nacked))
+        is_over = self._on_stopped is not None and (is_last or self._core.is_full)
         try:
             if report.safe or report.nacked or report.error is not None:
                 self._deliver(report)

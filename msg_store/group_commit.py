@@ -339,8 +339,13 @@ class GroupCommit:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is pending and nothing on its way."""
-        return self._flush is None and not self._ops
+        """Nothing is pending, nothing on its way, and no range is left to be acked."""
+        return self._flush is None and not self._ops and not self.range_acks
+
+    @property
+    def is_full(self) -> bool:
+        """The last flush found no room, and waits for ``resume``."""
+        return self._is_full
 
     def settled(self) -> list[SeqRun]:
         """Return, once, what became safe without a flush, and has nothing older of its queue waiting.
@@ -432,6 +437,7 @@ class GroupCommit:
         self._dirty.clear()
         self._settled.clear()
         self._moves.clear()
+        self.range_acks.clear()
         self.references.bodies.clear()
         self._ops = 0
         return Report(error=self.error)

@@ -24,8 +24,11 @@ def rig(rng: random.Random) -> StoreRig:
 
 def steps(rig: StoreRig, point: str) -> None:
     """Go on with a write to the index until a point is reached."""
-    while f"index: {point}" not in rig.points:
+    for _ in range(50):
+        if f"index: {point}" in rig.points:
+            return
         rig.step("write")
+    raise AssertionError(f"a write never comes to {point}")
 
 
 def ram_rows(rig: StoreRig) -> int:
@@ -132,6 +135,20 @@ def test_a_generation_is_what_was_durable_also_while_more_is_pending(rig: StoreR
 
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == SLICE_OPS
+
+
+def test_a_flush_on_its_way_is_of_the_next_generation(rig: StoreRig) -> None:
+    rig.publish((1,), 5)
+    rig.run()
+    rig.publish((1,), 5)
+    rig.start()
+    rig.checkpointer.request()
+    for _ in range(5):
+        rig.step("write")
+    rig.finish_flush()
+
+    rig.crash(lambda disk: disk.power_cut())
+    assert len(rig.held) == 10
 
 
 def test_several_generations_wait_when_the_disk_is_slow(rig: StoreRig) -> None:
@@ -426,6 +443,23 @@ def test_a_stop_with_a_full_disk_ends_and_loses_nothing(rig: StoreRig) -> None:
 
     rig.home.index.heal()
     rig.crash(lambda disk: disk.kill())
+    assert len(rig.held) == 5
+
+
+@pytest.mark.parametrize("is_range", [True, False])
+def test_a_stop_with_work_left_is_not_a_clean_one(rig: StoreRig, is_range: bool) -> None:
+    rig.publish((1,), 5)
+    rig.run()
+    if is_range:
+        rig.ack_range(1, 0, rig.next_seq[1])
+    else:
+        rig.ack(*rig.held)
+    rig.checkpointer.stop()
+    rig.settle()
+    assert rig.checkpointer.is_stopped
+    rig.crash(lambda disk: disk.kill())
+
+    assert not rig.recovered.is_clean
     assert len(rig.held) == 5
 
 

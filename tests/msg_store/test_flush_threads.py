@@ -170,6 +170,17 @@ async def test_stopping_while_the_disk_is_known_to_be_full_ends(store: Running) 
     await store.stop()
 
 
+async def test_stopping_on_a_full_disk_with_acks_alone_ends(store: Running) -> None:
+    msg_no = store.publish(1)
+    await store.report()
+    store.calls.fail("writev", OSError(errno.ENOSPC, "full"), "*.jnl", times=100)
+    store.core.ack(1, [(1, msg_no)])
+
+    await store.stop()
+
+    assert not store.core.is_idle
+
+
 def test_the_core_is_let_go_when_it_ends(tmp_path: Path) -> None:
     async def run() -> GroupCommit:
         running = Running(tmp_path / "store")
