@@ -15,6 +15,7 @@ SUITE = [
     HERE / "test_row_window.py",
     HERE / "test_damaged_contents.py",
     HERE / "test_stored_index.py",
+    HERE / "test_stored_damage.py",
     HERE / "test_stored_crashes.py",
     HERE / "test_stored_queue_model.py",
     HERE / "test_backing_contract.py",
