@@ -10,14 +10,14 @@ Ranges that were acked are *dying* until the store has found their rows and acke
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from leveret.core.message import Message
 from leveret.msg_store.errors import RowsLost
-from leveret.msg_store.index_rows import SEQ_END, IndexRow
+from leveret.msg_store.index_rows import IndexRow
 from leveret.msg_store.row_reader import GotRows
 
 if TYPE_CHECKING:
@@ -184,15 +184,9 @@ class QueueClient:
         """Find the first rows from ``low`` on; see ``RowReader.read``."""
 
         def came(rows: list[IndexRow], upto: int) -> None:
-            if self._dying:
-                rows = [row for row in rows if not self._is_dying(row[0])]
-            then(rows, upto)
+            then(_without(rows, self._dying) if self._dying else rows, upto)
 
         self._store.rows.read(self.queue_no, low, limit, came)
-
-    def _is_dying(self, seq: int) -> bool:
-        at = bisect_right(self._dying, (seq, SEQ_END)) - 1
-        return at >= 0 and seq < self._dying[at][1]
 
     def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
         """Return contents; see ``ContentReader.look``."""
@@ -252,3 +246,17 @@ class QueueClient:
             self._owner.failed(RowsLost(self.queue_no))
         else:
             self._owner.transients_lost(seqs)
+
+
+def _without(rows: list[IndexRow], ranges: list[tuple[int, int]]) -> list[IndexRow]:
+    """Return the rows outside of half-open ranges, which may overlap; both ascending."""
+    left: list[IndexRow] = []
+    reach, at = 0, 0  # what is below ``reach`` lies in one of the ranges before ``at``
+    for row in rows:
+        seq = row[0]
+        while at < len(ranges) and ranges[at][0] <= seq:
+            reach = max(reach, ranges[at][1])
+            at += 1
+        if seq >= reach:
+            left.append(row)
+    return left

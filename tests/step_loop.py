@@ -174,8 +174,8 @@ class StepLane:
 class StepWriter:
     """``flush_threads.Writer`` on a line."""
 
-    def __init__(self, loop: StepLoop, log: AppendLog, reached: Reached) -> None:
-        self._line = loop.line()
+    def __init__(self, loop: StepLoop, log: AppendLog, name: str, reached: Reached) -> None:
+        self._line = loop.line(name)
         self._log = log
         self._reached = reached
 
@@ -200,7 +200,7 @@ class StepWriter:
 def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
     """Return what drives a store on a loop, step by step."""
     return Drivers(
-        lambda log, name, reached: StepWriter(loop, log, reached),
+        lambda log, name, reached: StepWriter(loop, log, name, reached),
         StepWorker,
         lambda name: StepLane(loop),  # type: ignore[arg-type,return-value]
         **others,

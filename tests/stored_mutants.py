@@ -56,7 +56,10 @@ MUTANTS = {
         "msg_store/group_commit.py", "item = self._flying.get(msg_no)", "pass"
     ),
     "purged rows are shown until they are gone": Mutant(
-        "msg_store/queue_client.py", "if self._dying:", "if False:"
+        "msg_store/queue_client.py", "if self._dying else rows", "if False else rows"
+    ),
+    "of purges that overlap only the last counts": Mutant(
+        "msg_store/queue_client.py", "reach = max(reach, ranges[at][1])", "reach = ranges[at][1]"
     ),
     "a queue that begins again uses seqs twice": Mutant(
         "msg_store/queue_client.py", "self.next_seq += RESTART_GAP", "pass"

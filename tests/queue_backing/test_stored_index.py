@@ -192,6 +192,29 @@ def test_a_purge_holds_for_readers_before_a_row_has_gone(bench: StoreBench) -> N
     assert read_now(bench) == [0, 1]
 
 
+def test_a_purge_over_a_purge_holds_for_readers_as_well(bench: StoreBench) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 30)
+    bench.idle_disk()
+    queue.queue.drain_confirmed()
+    unacked = take(queue, 3).seqs
+    queue.queue.requeue([0])
+    assert queue.queue.purge() == 28
+    publish(queue, 30, first=30)
+    writers = [bench.loop.named(name) for name in ("leveret-rdq", "leveret-journal")]
+    while not queue.queue.has_confirmed():  # nothing else is done
+        bench.loop.turn()
+        for writer in writers:
+            writer.finish()
+    queue.queue.requeue(unacked[1:])
+
+    assert queue.queue.purge() == 32
+
+    assert read_now(bench) == []
+    bench.idle_disk()
+    assert not bench.rows(1)
+
+
 # Queues that end while the store goes on.
 
 
