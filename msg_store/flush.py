@@ -7,7 +7,8 @@ is for the message wherever the rows before say that it lies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from leveret.msg_store import journal_records as records
@@ -69,8 +70,12 @@ class Flush:
     rdq_before: Place
     journal_before: JournalEnd
 
-    def add_to(self, tables: Tables) -> None:
-        """Let the tables know what it published: it is durable."""
+    def add_to(self, tables: Tables) -> Mapping[int, int] | None:
+        """Let the tables know what it published: it is durable.
+
+        Returns:
+            How many rows each message has in it; None if each has one and is new.
+        """
         tables.placed(self.new)
         size_bytes = self.rdq.start.offset
         for part in self.rdq.parts:
@@ -81,8 +86,11 @@ class Flush:
             tables.filled(part.file_no, record_bytes, size_bytes)
         for queue_no, rows in self.rows:
             tables.published(queue_no, rows)
-        if sum(len(rows) for _, rows in self.rows) != len(self.new):
-            tables.count_rows(self.taken.msg_nos(), self.new, self.late)
+        if sum(len(rows) for _, rows in self.rows) == len(self.new):
+            return None
+        counts = Counter(self.taken.msg_nos())
+        tables.count_rows(counts, self.new, self.late)
+        return counts
 
 
 def index_rows(rows: list[TakenRow], places: dict[int, Location]) -> list[IndexRow]:

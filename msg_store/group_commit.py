@@ -514,9 +514,9 @@ class GroupCommit:
     def _durable(self, flush: Flush) -> Report:
         self.mark = Mark(self._journal.end.next_lsn, *self._rdq.reached)
         taken, tables = flush.taken, self.tables
-        flush.add_to(tables)
+        rows = flush.add_to(tables)
         if self.references.counts:
-            self.references.durable(taken.msg_nos(), flush.new)
+            self.references.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
         for queue_no, acks in taken.acks:
             tables.acked(queue_no, acks)
         for moves in taken.moves:

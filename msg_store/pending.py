@@ -14,7 +14,7 @@ last hold ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from operator import itemgetter
 from typing import Final, TypeAlias
@@ -88,23 +88,39 @@ class References:
             if self._is_last(msg_no):
                 bodies.pop(msg_no, None)
 
-    def durable(self, msg_nos: Iterable[int], placed: dict[int, Location]) -> None:
-        """End one hold of each, the row of which is on disk; remember where those lie still held."""
+    def durable(self, rows: Mapping[int, int], placed: Mapping[int, Location]) -> None:
+        """End holds: rows are on disk. Remember where those messages lie that are still held.
+
+        Args:
+            rows: how many, by message.
+            placed: messages that came to the disk with them.
+        """
         counts = self.counts
-        for msg_no in msg_nos:
-            if msg_no in counts and not self._is_last(msg_no) and msg_no in placed:
-                self.locations[msg_no] = placed[msg_no]
+        for msg_no, ended in rows.items():
+            count = counts.get(msg_no)
+            if count is None:
+                continue
+            if count > ended:
+                counts[msg_no] = count - ended
+                if msg_no in placed:
+                    self.locations[msg_no] = placed[msg_no]
+            else:
+                self._end(msg_no)
 
     def _is_last(self, msg_no: int) -> bool:
         count = self.counts.get(msg_no, 1)
         if count > 1:
             self.counts[msg_no] = count - 1
             return False
-        if self.counts.pop(msg_no, None) is not None:
-            location = self.locations.pop(msg_no, None)
-            if location is not None:
-                self.unheld(msg_no, location)
+        if msg_no in self.counts:
+            self._end(msg_no)
         return True
+
+    def _end(self, msg_no: int) -> None:
+        del self.counts[msg_no]
+        location = self.locations.pop(msg_no, None)
+        if location is not None:
+            self.unheld(msg_no, location)
 
 
 def _nobody(msg_no: int, location: Location) -> None:

@@ -107,7 +107,7 @@ class Replay:
         tables.refilled(run.file_no, sum(place[2] for place in new.values()))
         tables.published(queue_no, rows)
         if len(new) != len(rows):
-            tables.count_rows([row[1] for row in rows], new, places)
+            tables.count_rows(dict.fromkeys(places, 1), new, places)
         self._young.append((lsn, queue_no, first, count))
 
     def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:

@@ -32,7 +32,6 @@ All for one thread, the loop's. Frozen generations do not change, and the checkp
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakSet
@@ -124,17 +123,17 @@ class Tables:
             terms.next_seq = seqs[-1] + 1
 
     def count_rows(
-        self, msg_nos: Iterable[int], new: Mapping[int, Location], late: Mapping[int, Location]
+        self, counts: Mapping[int, int], new: Mapping[int, Location], late: Mapping[int, Location]
     ) -> None:
         """Count rows, where not every one is of a message of its own.
 
         Args:
-            msg_nos: of all rows of a flush.
+            counts: how many rows of a flush each message has.
             new: what ``placed`` got; counted with one already.
             late: the others' places.
         """
         born = self.active.born
-        for msg_no, count in Counter(msg_nos).items():
+        for msg_no, count in counts.items():
             location = born.get(msg_no)
             if location is None:
                 self._change(msg_no, self._adder(msg_no, late[msg_no], count))
@@ -161,17 +160,18 @@ class Tables:
             if location is None:
                 self._change(msg_no, self._subtractor(msg_no))
                 continue
-            if location[4] > 1:
-                born[msg_no] = (*location[:4], location[4] - 1)
+            in_file, offset, length, size, count = location
+            if count > 1:
+                born[msg_no] = (in_file, offset, length, size, count - 1)
                 continue
             del born[msg_no]
             if msg_no in held:
                 self._orphans.add(msg_no)
                 continue
-            if location[0] != file_no:
+            if in_file != file_no:
                 self._free(file_no, freed)
-                file_no, freed = location[0], 0
-            freed += location[2]
+                file_no, freed = in_file, 0
+            freed += length
         self._free(file_no, freed)
         active.row_count -= vanished
         terms.messages -= vanished

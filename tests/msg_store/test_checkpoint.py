@@ -260,6 +260,27 @@ def test_f27_a_crash_at_each_step_of_a_start_with_an_index(
     rig.compare()
 
 
+def test_f27_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(
+    rig: StoreRig,
+) -> None:
+    rig.publish((1,), 3)
+    rig.run()
+    rig.publish((1,), 7, size=100)
+    rig.start()
+    for name in ("rdq", "journal") * 2:
+        rig.step(name)
+    rig.disk.power_cut(lambda path: Fate.LOST if path.suffix == ".rdq" else Fate.KEPT)
+    rig.home.index.fail(OSError(5, "gone"))
+    with pytest.raises(OSError, match="gone"):
+        rig.open()
+    rig.disk.kill()
+    rig.open()
+
+    assert (rig.recovered.findings.lost, rig.recovered.findings.dropped) == ([], [])
+    rig.compare()
+    assert len(rig.held) == 3
+
+
 # Errors of the index.
 
 
@@ -335,7 +356,7 @@ def test_f21_any_other_error_of_the_index_ends_the_store(rig: StoreRig, error: E
 def long_lived(rig: StoreRig) -> None:
     """A store whose first journals are gone."""
     for _ in range(4):
-        rig.publish((1, 2), 5, expiry_ms=9)
+        rig.publish((3, 1, 2), 5, expiry_ms=9)
         rig.publish((2,), 3)
         rig.ack(*rig.rng.sample(rig.held, 4))
         rig.run()
@@ -403,6 +424,23 @@ def test_a_clean_stop_keeps_what_the_queues_said(rig: StoreRig) -> None:
     recovered = rig.crash(lambda disk: disk.power_cut())
     assert not recovered.is_clean
     assert not recovered.queues[1].is_clean
+
+
+def test_a_clean_stop_is_not_believed_twice_though_the_index_could_not_be_told(
+    rig: StoreRig,
+) -> None:
+    rig.publish((1,), 5)
+    rig.run()
+    rig.core.close_queue(1, rig.next_seq[1], rig.next_seq[1])
+    rig.stop()
+    rig.compare()
+    rig.disk.kill()
+    rig.home.index.fail(IndexFull("no room"))
+    assert rig.open().is_clean
+    rig.publish((1,), 1)  # takes a seq, and is not written
+
+    assert not rig.crash(lambda disk: disk.kill()).is_clean
+    assert not rig.recovered.queues[1].is_clean
 
 
 @pytest.mark.parametrize("goes_on", [True, False])

@@ -55,7 +55,7 @@ class IndexMachine(RuleBasedStateMachine):
                 offsets, lengths = (place[1],), (LENGTH,)
                 run = (queue_no, seq, PERSISTENT, 1, (msg_no,), offsets, lengths, (SIZE,), None)
                 self.log.append(Publishes(*run))
-        self.tables.count_rows([no for nos in rows.values() for no in nos], new, late)
+        self.tables.count_rows(Counter(no for nos in rows.values() for no in nos), new, late)
 
     @rule(queue_nos=st.sets(st.sampled_from(QUEUES), min_size=1), count=st.integers(1, 5))
     def publish(self, queue_nos: set[int], count: int) -> None:

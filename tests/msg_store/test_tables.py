@@ -32,7 +32,7 @@ class Rig:
             rows = [(seq, first + index, 10, 0, 1) for index, seq in enumerate(seqs)]
             self.tables.published(queue_no, rows)
         if len(queue_nos) > 1:
-            self.tables.count_rows([no for _ in queue_nos for no in new], new, {})
+            self.tables.count_rows(dict.fromkeys(new, len(queue_nos)), new, {})
 
     def ack(self, queue_no: int, *acked: tuple[int, int]) -> None:
         self.tables.acked(queue_no, acked)
@@ -183,7 +183,7 @@ def test_a_row_that_comes_late_is_counted_wherever_the_message_is(rig: Rig, dept
     elif depth == 2:
         rig.checkpoint()
     rig.tables.published(2, [(7, 100, 10, 0, 1)])
-    rig.tables.count_rows([100], {}, {100: place})
+    rig.tables.count_rows({100: 1}, {}, {100: place})
     del rig.held[100]
     rig.tables.unheld(100, place)
     rig.ack(1, (0, 100))
@@ -215,7 +215,7 @@ def test_a_message_whose_rows_are_gone_is_kept_for_the_queue_that_was_promised_i
         assert rig.index.by_file[1] == FileRow(0, 164), "a start would know nothing of it"
     if comes:
         rig.tables.published(2, [(7, 100, 10, 0, 1)])
-        rig.tables.count_rows([100], {}, {100: place})
+        rig.tables.count_rows({100: 1}, {}, {100: place})
     del rig.held[100]
     rig.tables.unheld(100, place)
 
