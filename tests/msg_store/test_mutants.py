@@ -13,8 +13,8 @@ from store_mutants import MUTANTS
 from transient_mutants import ROOT, Mutant, plant
 
 HERE = Path(__file__).parent
-SUITE = ("test_tables", "test_checkpoint", "test_index_machine", "test_recovery",
-    "test_group_commit")  # fmt: skip
+SUITE = ("test_tables", "test_checkpoint", "test_group_commit", "test_index_machine",
+    "test_recovery")  # fmt: skip
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
