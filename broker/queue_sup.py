@@ -10,47 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.amqqueue import AmqQueue
+from leveret.broker.backings import in_memory
 from leveret.broker.mail import QueueFailed
 from leveret.queue_backing.backing_actor import BackingActor
-from leveret.queue_backing.memory_queue import MemoryQueue
-from leveret.queue_backing.stored_index import StoredIndex
-from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
-    from leveret.core.clock import Clock
-    from leveret.msg_store.msg_store import MsgStore
     from leveret.queue_backing.backing_actor import MakeQueue
-    from leveret.queue_backing.backing_queue import BackingQueue
-    from leveret.queue_backing.stored_index import IndexOwner
 
 RESTARTS_MAX: Final = 5
 WINDOW_S: Final = 10.0
 STOP_S: Final = 600.0
-
-
-def in_memory(owner: IndexOwner) -> BackingQueue:
-    """Make the backing of a queue whose messages live as long as the node, or its pair."""
-    return MemoryQueue()
-
-
-def stored(store: MsgStore, queue_no: int, clock: Clock) -> MakeQueue:
-    """Return what makes the backing of a queue whose persistent messages are in a store.
-
-    Args:
-        store: the vhost's.
-        queue_no: the queue's number there.
-        clock: the node's.
-    """
-    client = store.client(queue_no)
-
-    def make(owner: IndexOwner) -> BackingQueue:
-        store.queue_down(queue_no)  # what was on its way to a pair before this one is lost
-        return VariableQueue(StoredIndex(client, owner), clock)
-
-    return make
 
 
 class QueueSup(Supervisor):

@@ -22,9 +22,9 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.broker import exchange_rules, queue_arguments
+from leveret.broker.backings import backing_of, new_queue_no
 from leveret.broker.mail import Delete
 from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_sup import in_memory, stored
 from leveret.broker.script import Ask, Steps, Until
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE, Binding
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from leveret.broker.session import Session
     from leveret.msg_store.journal_frames import Mark
     from leveret.msg_store.msg_store import MsgStore
-    from leveret.queue_backing.backing_actor import MakeQueue
 
 log = logging.getLogger(__name__)
 
@@ -300,8 +299,9 @@ class VHost:
             exclusive=owner,
             arguments=method.arguments,
             on_deleted=self.queue_deleted,
-            queue_no=self._node.store.next_queue_no() if durable else 0,
         )
+        if durable:
+            entry.queue_no = new_queue_no(self._node.store, entry.view)
         yield from self.add_queue(entry, user.name)
         return entry
 
@@ -372,17 +372,13 @@ class VHost:
             yield Until(lambda resume: self._node.runtime.watch(old, resume))
         if entry.state == "deleted":
             return
-        answer = yield Ask(self.queues_sup, StartChild((entry, self._make_backing(entry))))
+        make_backing = backing_of(entry, self.msg_store, self._node.runtime.clock)
+        answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
             log.error(
                 "queue not started queue=%s vhost=%s reason=%s", entry.name, self.name, answer
             )
             raise InternalError()
-
-    def _make_backing(self, entry: QueueEntry) -> MakeQueue:
-        if not entry.queue_no or self.msg_store is None:
-            return in_memory
-        return stored(self.msg_store, entry.queue_no, self._node.runtime.clock)
 
     def delete_queue(self, session: Session, name: str, if_unused: bool, if_empty: bool) -> Steps:
         """Delete a queue; return the number of ready messages it had (0 when there is none)."""

@@ -36,9 +36,7 @@ class ReadThread:
         if not self._is_closed:
             self._worker.do(partial(_steps, work), partial(self._back, then))
 
-    def _back(
-        self, then: Callable[[Any], None], result: Any, error: Exception | None
-    ) -> None:
+    def _back(self, then: Callable[[Any], None], result: Any, error: Exception | None) -> None:
         if self._is_closed:
             return
         if error is not None:

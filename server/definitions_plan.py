@@ -17,8 +17,10 @@ from leveret.amqp.errors import ProtocolError
 from leveret.amqp.tables import encode_table
 from leveret.broker import queue_arguments
 from leveret.broker.access import patterns_of
+from leveret.broker.backings import new_queue_no
 from leveret.broker.exchange_rules import RESERVED
 from leveret.broker.patterns import compile_pattern
+from leveret.broker.queue_registry import view_of
 from leveret.broker.vhosts import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX
@@ -92,7 +94,7 @@ class Plan:
         rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
         async for queue in sliced(self.queues.values()):
             if queue.durable:
-                queue.queue_no = self._node.store.next_queue_no()
+                queue.queue_no = new_queue_no(self._node.store, view_of(queue.arguments))
                 rows.append(queue)
         return rows + [row async for row in sliced(self.bindings) if self._is_durable(row)]
 

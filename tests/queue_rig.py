@@ -10,9 +10,10 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.broker import mail
+from leveret.broker.backings import in_memory
 from leveret.broker.outlet import ChannelLimiter, Outlet
 from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_sup import QueueSup, in_memory
+from leveret.broker.queue_sup import QueueSup
 from leveret.queue_backing.backing_queue import BackingQueue
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.testing.virtual_clock import VirtualClock

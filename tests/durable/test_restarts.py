@@ -157,3 +157,23 @@ def test_ten_lives_of_a_node(tmp_path: Path) -> None:
 
     with node(tmp_path) as broker, channel_of(broker) as channel:
         assert [number for number, _ in drain(channel, "q")] == expected
+
+
+@ENDS
+def test_priorities_are_kept(tmp_path: Path, end: Any) -> None:
+    arguments = {"x-max-priority": 5}
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        channel.queue_declare("q", durable=True, arguments=arguments)
+        for number in range(12):
+            properties = pika.BasicProperties(delivery_mode=2, priority=number % 4)
+            publish(channel, "q", range(number, number + 1), properties)
+        method, _, body = channel.basic_get("q")
+        assert body == b"3"
+        channel.basic_ack(method.delivery_tag)
+        publish(channel, "q", range(12, 13))
+        end(broker)
+
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        channel.queue_declare("q", durable=True, arguments=arguments)
+        order = [7, 11, 2, 6, 10, 1, 5, 9, 0, 4, 8, 12]
+        assert [number for number, _ in drain(channel, "q")] == order

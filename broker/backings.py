@@ -1,0 +1,97 @@
+"""Which backing queue a queue has: what its arguments and its vhost ask for.
+
+=====================  =============================================================================
+queue                  backing
+=====================  =============================================================================
+not durable            ``MemoryQueue``
+durable                ``VariableQueue`` over the vhost's message store
+with ``x-max-priority``  ``PriorityQueue`` of one variable queue for each priority, over the store or not
+=====================  =============================================================================
+
+A node without a data directory has no stores; its durable queues are as those that are not. The
+priorities of a durable queue have numbers in the store that follow the queue's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.amqp.properties import examine
+from leveret.core.message import HEAD
+from leveret.queue_backing.memory_index import MemoryIndex
+from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.queue_backing.priority_queue import PriorityQueue
+from leveret.queue_backing.stored_index import StoredIndex
+from leveret.queue_backing.variable_queue import VariableQueue
+
+if TYPE_CHECKING:
+    from leveret.broker.queue_registry import ArgumentsView, QueueEntry
+    from leveret.core.clock import Clock
+    from leveret.core.message import Message
+    from leveret.metadata.interface import Metadata
+    from leveret.msg_store.msg_store import MsgStore
+    from leveret.queue_backing.backing_actor import MakeQueue
+    from leveret.queue_backing.backing_queue import BackingQueue
+    from leveret.queue_backing.queue_index import QueueIndex
+    from leveret.queue_backing.stored_index import IndexOwner
+
+PRIORITY_MAX: Final = 255
+
+_FLAGS_AT: Final = 12  # in a content header: class, weight, body size, property flags
+_HAS_PRIORITY: Final = 0x08  # in the first octet of the flags
+
+
+def in_memory(owner: IndexOwner) -> BackingQueue:
+    """Make the backing of a queue whose messages live as long as its pair."""
+    return MemoryQueue()
+
+
+def backing_of(entry: QueueEntry, store: MsgStore | None, clock: Clock) -> MakeQueue:
+    """Return what makes the backing of a queue; called again after each crash of the pair.
+
+    Args:
+        entry: the queue.
+        store: the vhost's, None when it has none.
+        clock: the node's.
+    """
+    if not entry.queue_no:
+        store = None
+    levels = _levels(entry.view)
+    if store is None and levels == 1:
+        return in_memory
+    numbers = range(entry.queue_no, entry.queue_no + levels)
+
+    def make(owner: IndexOwner) -> BackingQueue:
+        if store is not None:
+            store.queue_down(
+                entry.queue_no
+            )  # what was on its way to a pair before this one is lost
+        queues = [VariableQueue(_index(store, number, entry, owner), clock) for number in numbers]
+        return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
+
+    return make
+
+
+def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexOwner) -> QueueIndex:
+    if store is None:
+        return MemoryIndex(owner)
+    return StoredIndex(store.client(number, routed_as=entry.queue_no), owner)
+
+
+def _levels(view: ArgumentsView) -> int:
+    return 1 if view.max_priority is None else min(view.max_priority, PRIORITY_MAX) + 1
+
+
+def new_queue_no(metadata: Metadata, view: ArgumentsView) -> int:
+    """Return a number for a new durable queue, behind which there are those of its priorities."""
+    first, *_ = [metadata.next_queue_no() for _ in range(_levels(view))]
+    return first
+
+
+def priority_of(message: Message) -> int:
+    """Return a message's priority, 0 when it has none.
+
+    Heads that have one were looked at when they were published, so they can be read.
+    """
+    head = message[HEAD]
+    return examine(head).priority or 0 if head[_FLAGS_AT] & _HAS_PRIORITY else 0
