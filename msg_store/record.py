@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
@@ -46,8 +46,7 @@ _FLAGS: Final = PERSISTENT | MOVED | GUID
 _packer: Final = msgpack.Packer(use_bin_type=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """A record as read; ``meta`` is still packed."""
 
     msg_no: int
@@ -130,6 +129,19 @@ def encode_run(
     return lengths
 
 
+def _header(data: bytes, offset: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """Return the fields of the record header at ``offset``, checked as far as they can be."""
+    if offset < 0 or len(data) - offset < HEADER_BYTES:
+        raise Corrupt("the file ends inside a record header")
+    fields = _HEADER.unpack_from(data, offset)
+    _, total_len, _, _, meta_len, body_len, flags, magic = fields
+    if magic != MAGIC:
+        raise Corrupt(f"magic of a record is {magic:#06x}, not {MAGIC:#06x}")
+    if total_len != HEADER_BYTES + meta_len + body_len or flags & ~_FLAGS:
+        raise Corrupt(f"record of {total_len} bytes with meta {meta_len}, body {body_len}")
+    return fields
+
+
 def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
     """Return number and length that the record header at ``offset`` gives.
 
@@ -138,13 +150,7 @@ def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
     Raises:
         Corrupt: no record header stands there; where nothing was written, neither.
     """
-    if offset < 0 or len(data) - offset < HEADER_BYTES:
-        raise Corrupt("the file ends inside a record header")
-    _, total_len, msg_no, _, meta_len, body_len, flags, magic = _HEADER.unpack_from(data, offset)
-    if magic != MAGIC:
-        raise Corrupt(f"magic of a record is {magic:#06x}, not {MAGIC:#06x}")
-    if total_len != HEADER_BYTES + meta_len + body_len or flags & ~_FLAGS:
-        raise Corrupt(f"record of {total_len} bytes with meta {meta_len}, body {body_len}")
+    _, total_len, msg_no, _, _, _, _, _ = _header(data, offset)
     return msg_no, total_len
 
 
@@ -154,7 +160,7 @@ def total_len_at(data: bytes, offset: int = 0) -> int:
     Raises:
         Corrupt: as ``header_at``.
     """
-    return header_at(data, offset)[1]
+    return _header(data, offset)[1]
 
 
 def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Record:
@@ -163,17 +169,15 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     Raises:
         Corrupt: it is not whole or not what was written.
     """
-    total_len = total_len_at(data, offset)
+    crc, total_len, msg_no, ts_ms, meta_len, _, flags, _ = _header(data, offset)
     end = offset + total_len
     if end > len(data):
         raise Corrupt(f"the file ends inside a record of {total_len} bytes")
-    crc, _, msg_no, ts_ms, meta_len, _, flags, _ = _HEADER.unpack_from(data, offset)
     if extend(seed, data[offset + _CRC.size : end]) != crc:
         raise Corrupt(f"checksum of record {msg_no:#x} is wrong")
     meta_at = offset + HEADER_BYTES
     body_at = meta_at + meta_len
-    meta, body = data[meta_at:body_at], data[body_at:end]
-    return Record(msg_no, ts_ms, flags, total_len, meta, body)
+    return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
 
 
 def next_magic(data: bytes, offset: int) -> int:
