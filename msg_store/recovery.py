@@ -197,6 +197,7 @@ class Recovery:
         self._check_epoch(point.boot_epoch)
         checked = RowCheck(self._folder, tables, index, self._findings, replay, self._scan.mark)
         checked.check_journal()
+        on_disk = set(self._folder.rdq_nos())  # without those of other stores
         missing = {no for no, row in indexed.items() if row.valid_bytes and no not in on_disk}
         if missing:
             checked.check_index(missing)
@@ -220,6 +221,8 @@ class Recovery:
         tables = Tables(self._references.locations, rebuild.files, rebuild.terms())
         for state in tables.files.values():
             state.emptied_in = NEVER  # perhaps it is only that nothing in it could be read
+        for file_no in tables.files.keys() - set(self._folder.rdq_nos()):
+            tables.removed(file_no)  # it was another store's
         tables.active.dirty_files.update(rebuild.files)
         tables.active.dirty_queues.update(rebuild.queues)
         return tables, rebuild.terms()
