@@ -217,3 +217,32 @@ def test_reads_see_a_whole_transaction_while_another_is_written(lmdb_index: Lmdb
 
     assert len(before) == 1000
     assert lmdb_index.rows(1, 0, MAX, 9999) == []
+
+
+READER = """
+import sys, time, lmdb
+environment = lmdb.open(sys.argv[1], readonly=True, max_dbs=8)
+transaction = environment.begin()
+transaction.stat()
+print("reading", flush=True)
+time.sleep(600)
+"""
+
+
+def test_f23_a_reader_that_was_killed_keeps_no_pages(lmdb_index: LmdbIndex, tmp_path: Path) -> None:
+    def churn() -> int:
+        for _ in range(20):
+            lmdb_index.write(rows_batch(1, range(2000)))
+            lmdb_index.write(Batch(acked={1: set(range(2000))}))
+        return lmdb_index.size_bytes
+
+    churn()
+    command = [sys.executable, "-P", "-c", READER, str(tmp_path / "store.lmdb")]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reading\n"
+        held = churn()
+        process.kill()
+    once = churn()
+
+    assert churn() <= max(once, held)
