@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 STOP_S: Final = 600.0
 _LOCKED_RETRY_S: Final = 0.05
+_LOCKED_RETRIES: Final = 100
 _OPEN: Final = "open"
 
 
@@ -48,11 +49,12 @@ class StoreServer(GenServer):
         self._node = node
         self._vhost = vhost
         self._is_stopping = False
+        self._looks = _LOCKED_RETRIES
         loop = self.runtime.loop
         if node.data_dir is None or loop is None:
             return None
         self._loop = loop
-        self._let_go()  # of what one that was killed has left
+        let_go(vhost)  # of what one that was killed has left
         folder = store_folder(node.data_dir, vhost.name)
         self._where = StoreFiles(node.files, folder, node.ballast, self._now_ms)
         self._open()
@@ -82,7 +84,8 @@ class StoreServer(GenServer):
             opened.close()
 
     def _take(self, opened: Opened | Exception) -> None:
-        if isinstance(opened, StoreLocked):  # one that was killed has not let go yet
+        if isinstance(opened, StoreLocked) and self._looks:  # one that was killed lets go soon
+            self._looks -= 1
             self.start_timer(_LOCKED_RETRY_S, _OPEN)
         elif isinstance(opened, Exception):
             raise opened
@@ -125,14 +128,16 @@ class StoreServer(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Let go of a store that was not stopped in order."""
-        self._let_go()
+        let_go(self._vhost)
 
-    def _let_go(self) -> None:
-        store, self._vhost.msg_store = self._vhost.msg_store, None
-        if store is not None:
-            store.kill()
-            if store.failed_mark is not None:  # what was written since may not be on the disk
-                self._vhost.trusted_mark = store.failed_mark
+
+def let_go(vhost: VHost) -> None:
+    """Close a vhost's store as a crash would leave it, if it is open."""
+    store, vhost.msg_store = vhost.msg_store, None
+    if store is not None:
+        store.kill()
+        if store.failed_mark is not None:  # what was written since may not be on the disk
+            vhost.trusted_mark = store.failed_mark
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:

@@ -27,6 +27,7 @@ from leveret.actors.signals import SHUTDOWN, Started, StartResult
 from leveret.broker import bootstrap
 from leveret.broker.node import Node
 from leveret.broker.settings import BrokerSettings
+from leveret.broker.store_server import let_go
 from leveret.broker.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
@@ -228,6 +229,8 @@ class Broker:
             self.runtime.exit(self._root, SHUTDOWN)
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown(END_S)
+        for vhost in node.vhosts.values():
+            let_go(vhost)  # where its actor was killed
         node.close_servers()
         deadline_s = loop.time() + FLUSH_S
         while node.protocols and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare

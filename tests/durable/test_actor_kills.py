@@ -8,6 +8,8 @@ import pytest
 
 from chaos.rig import Chaos
 from durable.history import History, Load, contents
+from leveret.actors.ref import Ref
+from waiting import eventually
 
 QUEUES = ("kept", "consumed")
 PATHS = {
@@ -16,6 +18,12 @@ PATHS = {
     "the store": ("queues_and_stores", "msg_store"),
     "all queues": ("queues_and_stores", "queues"),
 }
+
+
+def found(chaos: Chaos, victim: str) -> list[Ref]:
+    """Return it, unless it is being started."""
+    nodes = [node for node in chaos.nodes() if node.labels[-2:] == PATHS[victim]]
+    return [node.ref for node in nodes if node.ref is not None]
 
 
 @pytest.mark.parametrize("how", ["kill", "crash"])
@@ -34,8 +42,8 @@ async def test_nothing_confirmed_is_lost(chaos: Chaos, victim: str, how: str) ->
     load = await asyncio.to_thread(Load, (host, port), history)
     for _ in range(5):
         await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
-        victims = [node.ref for node in chaos.nodes() if node.labels[-2:] == PATHS[victim]]
-        getattr(chaos, how)(victims[0])
+        await eventually(lambda: found(chaos, victim))
+        getattr(chaos, how)(found(chaos, victim)[0])
         chaos.clock.skip(400.0)
     await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
     await asyncio.to_thread(load.stop)
