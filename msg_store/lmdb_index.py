@@ -59,6 +59,7 @@ _QUEUE: Final = struct.Struct("<QQQQB")
 _CHECKPOINT: Final = struct.Struct("<QQIIB")
 _CRC: Final = struct.Struct("<I")
 _SEQ_END: Final = 1 << 64
+_FULL_BYTES: Final = 1 << 20
 
 _T = TypeVar("_T")
 
@@ -205,7 +206,7 @@ class LmdbIndex:
         self._env.reader_check()  # a reader that was killed would keep all pages from being used again
         while True:
             try:
-                with _damage(), self._env.begin(write=True) as transaction:
+                with _damage(self._path), self._env.begin(write=True) as transaction:
                     self._put(transaction, batch)
             except lmdb.MapFullError:
                 self._grow()
@@ -322,21 +323,38 @@ def _size_of(path: Path) -> int:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage(folder: Path | None = None) -> Iterator[None]:
     """Sort LMDB's errors: no room, a disk that fails, and all else, which is damage."""
     try:
         yield
     except lmdb.MapFullError:
         raise
     except lmdb.Error as error:
-        code = error.args[0] if error.args else ""
-        if isinstance(error, lmdb.DiskError) or os.strerror(errno.ENOSPC) in str(code):
-            raise IndexFull(str(error)) from error
-        if os.strerror(errno.EIO) in str(code):
-            raise OSError(errno.EIO, str(error)) from error
-        raise IndexDamaged(f"the index of messages is damaged: {error}") from error
+        raise meant_by(error, 1 << 60 if folder is None else _free_bytes(folder)) from error
     except struct.error as error:
         raise IndexDamaged(f"the index of messages is damaged: {error}") from error
+
+
+def meant_by(error: lmdb.Error, free_bytes: int) -> Exception:
+    """Return what an error of LMDB means to a store on a disk with so much room.
+
+    A write that the disk takes in part only is an "input/output error" to LMDB, so one on a full disk
+    is taken for a full disk. That is safe to be wrong about: a transaction that is tried again writes
+    all its pages again, and pages of transactions before have been synced.
+    """
+    text = str(error)
+    if isinstance(error, lmdb.DiskError) or os.strerror(errno.ENOSPC) in text:
+        return IndexFull(text)
+    if os.strerror(errno.EIO) in text:
+        return IndexFull(text) if free_bytes < _FULL_BYTES else OSError(errno.EIO, text)
+    if isinstance(error, lmdb.PanicError):  # an error before; the file is as it was
+        return OSError(errno.EIO, text)
+    return IndexDamaged(f"the index of messages is damaged: {text}")
+
+
+def _free_bytes(folder: Path) -> int:
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize
 
 
 def _row_items(queue_no: int, rows: Iterable[IndexRow]) -> list[tuple[bytes, bytes]]:

@@ -20,6 +20,7 @@ So a start costs what the journals since the last checkpoint do, and nothing for
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -120,6 +121,12 @@ class Recovery:
             StoreError: the boot epoch was used before.
             OSError: the disk refuses.
         """
+        try:
+            return self._run_twice()
+        except IndexFull as error:  # to make or rebuild the index; else it can wait
+            raise OSError(errno.ENOSPC, str(error), str(self._folder.path)) from error
+
+    def _run_twice(self) -> tuple[Recovered, GroupCommit]:
         try:
             return self._run(self._open_index())
         except IndexDamaged as error:

@@ -114,9 +114,12 @@ class MemoryHome:
     def __init__(self) -> None:
         self.index = MemoryIndex()
         self.is_damaged = self.was_lost = False
+        self._errors_of_next: list[Exception] = []
 
     def open(self) -> MemoryIndex:
         """Return the index."""
+        if self._errors_of_next:
+            self.index.fail(self._errors_of_next.pop())
         if self.is_damaged:
             raise IndexDamaged("the index in memory was damaged")
         return self.index
@@ -128,6 +131,10 @@ class MemoryHome:
     def condemn(self) -> None:
         """Have it damaged at the next start."""
         self.is_damaged = True
+
+    def fail_next(self, error: Exception) -> None:
+        """Raise an error in the first transaction of an index that will be made."""
+        self._errors_of_next.append(error)
 
     def lose(self) -> None:
         """Have an empty index at the next start."""

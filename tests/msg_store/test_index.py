@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from leveret.msg_store.index_rows import (
@@ -17,9 +18,10 @@ from leveret.msg_store.index_rows import (
     FileRow,
     Index,
     IndexDamaged,
+    IndexFull,
     QueueTerms,
 )
-from leveret.msg_store.lmdb_index import LmdbHome, LmdbIndex
+from leveret.msg_store.lmdb_index import LmdbHome, LmdbIndex, meant_by
 from leveret.testing.memory_index import MemoryHome
 
 UUID = bytes(range(16))
@@ -217,6 +219,22 @@ def test_reads_see_a_whole_transaction_while_another_is_written(lmdb_index: Lmdb
 
     assert len(before) == 1000
     assert lmdb_index.rows(1, 0, MAX, 9999) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "free_bytes", "meant"),
+    [
+        (lmdb.DiskError("mdb_txn_commit: No space left on device"), 1 << 40, IndexFull),
+        (lmdb.Error("mdb_txn_commit: No space left on device"), 1 << 40, IndexFull),
+        (lmdb.Error("mdb_txn_commit: Input/output error"), 4096, IndexFull),  # a short write
+        (lmdb.Error("mdb_txn_commit: Input/output error"), 1 << 40, OSError),
+        (lmdb.PanicError("mdb_txn_begin: MDB_PANIC"), 1 << 40, OSError),
+        (lmdb.CorruptedError("mdb_get: MDB_CORRUPTED"), 4096, IndexDamaged),
+        (lmdb.PageNotFoundError("mdb_get: MDB_PAGE_NOTFOUND"), 1 << 40, IndexDamaged),
+    ],
+)
+def test_f19_what_errors_of_lmdb_mean(error: lmdb.Error, free_bytes: int, meant: type) -> None:
+    assert type(meant_by(error, free_bytes)) is meant
 
 
 READER = """
