@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.msg_store.append_log import Reserve
+from leveret.msg_store.flush import SLICE_OPS
 from leveret.msg_store.folder import StoreFolder
 from leveret.msg_store.generation import Generation
-from leveret.msg_store.group_commit import SLICE_OPS, GroupCommit, Report
+from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.index_rows import (
     Index,
     IndexDamaged,
@@ -35,6 +36,7 @@ from leveret.msg_store.index_rows import (
     Location,
 )
 from leveret.msg_store.range_acks import SLICE_ROWS, RangeAck
+from leveret.msg_store.reports import Report
 from leveret.msg_store.tables import BEHIND_GENERATIONS
 
 IDLE_S: Final = 1.0

@@ -10,14 +10,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from leveret.msg_store import journal_records as records
 from leveret.msg_store.append_log import Job, Place
 from leveret.msg_store.index_rows import IndexRow, Location
 from leveret.msg_store.journal import JournalEnd
-from leveret.msg_store.pending import SeqRun, TakenAck, TakenRow, seq_runs
+from leveret.msg_store.pending import (
+    PendingQueue,
+    References,
+    SeqRun,
+    TakenAck,
+    TakenRow,
+    seq_runs,
+)
 from leveret.msg_store.record import Unwritten
 from leveret.msg_store.tables import Relocation, Tables
+
+SLICE_OPS: Final = 2_000
+SLICE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -36,6 +47,29 @@ class Taken:
     acks: list[tuple[int, list[TakenAck]]] = field(default_factory=list)
     items: list[Unwritten] = field(default_factory=list)
     moves: list[Moves] = field(default_factory=list)
+
+    def take(self, dirty: dict[int, PendingQueue], references: References) -> int:
+        """Take as much pending work as is good for one flush; return how many operations that is.
+
+        A queue of which something is left goes behind the others.
+        """
+        ops, size_bytes = sum(len(moves.copies) for moves in self.moves), 0
+        while dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES:
+            queue_no = next(iter(dirty))
+            pending = dirty.pop(queue_no)
+            if pending.acks:
+                acks = pending.take_acks(SLICE_OPS - ops)
+                self.acks.append((queue_no, acks))
+                ops += len(acks)
+            if pending.rows and ops < SLICE_OPS:
+                room = SLICE_OPS - ops, SLICE_BYTES - size_bytes
+                rows, body_bytes = pending.take_rows(*room, references, self.items)
+                self.rows.append((queue_no, rows))
+                ops += len(rows)
+                size_bytes += body_bytes
+            if pending:
+                dirty[queue_no] = pending
+        return ops
 
     def runs(self) -> list[SeqRun]:
         """Name the rows, for whoever waits for them."""

@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from leveret.msg_store.append_log import AppendLog, Job
-from leveret.msg_store.group_commit import FULL_RETRY_S, LINGER_S, Due, GroupCommit, Report
+from leveret.msg_store.group_commit import FULL_RETRY_S, LINGER_S, GroupCommit
+from leveret.msg_store.reports import Due, Report
 
 Deliver = Callable[[Report], None]
 Reached = Callable[[str], None]

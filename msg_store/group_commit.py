@@ -32,57 +32,36 @@ segment (two waits instead of one), confirming after the write without the sync.
 
 from __future__ import annotations
 
-import enum
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.core.files import DISK_FULL
 from leveret.core.message import BODY, Message
 from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.file_header import EPOCH_SHIFT
-from leveret.msg_store.flush import Flush, Moves, Taken, index_rows, journal_records
+from leveret.msg_store.flush import (
+    SLICE_OPS,
+    Flush,
+    Moves,
+    Taken,
+    index_rows,
+    journal_records,
+)
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import SEQ_END, Checkpoint, IndexRow, Location
 from leveret.msg_store.journal import Journal
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.journal_records import PERSISTENT
-from leveret.msg_store.pending import PendingQueue, References, Row, SeqRun, TakenAck, seq_runs
+from leveret.msg_store.pending import PendingQueue, References, Row, SeqRun, TakenAck
 from leveret.msg_store.range_acks import RangeAck
 from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.record import QueueNos
+from leveret.msg_store.reports import Due, Report
+from leveret.msg_store.settled import Settled
 from leveret.msg_store.tables import Relocation, Tables
 
-SLICE_OPS: Final = 2_000
-SLICE_BYTES: Final = 1024 * 1024
 LINGER_S: Final = 0.2  # for work that nobody waits for
 FULL_RETRY_S: Final = 1.0
-
-
-class Due(enum.Enum):
-    """When the next flush should start."""
-
-    NEVER = "nothing to do, or one is on its way"
-    LATER = "within LINGER_S, unless somebody waits for it before"
-    NOW = "somebody waits"
-    WHEN_RESUMED = "the disk is full; within FULL_RETRY_S"
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What has become certain, as runs ``(queue_no, first_seq, count)``.
-
-    Attributes:
-        safe: on disk, or acked before they got there.
-        nacked: could not be written now; they stay pending, are named again at each try that
-            fails, and may be safe later.
-        error: the store has failed; nothing that was not reported safe can be relied on.
-    """
-
-    safe: list[SeqRun] = field(default_factory=list)
-    nacked: list[SeqRun] = field(default_factory=list)
-    error: StoreFailed | None = None
 
 
 def _nothing() -> None:
@@ -131,7 +110,7 @@ class GroupCommit:
         self._next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
         self._dirty: dict[int, PendingQueue] = {}
-        self._settled: dict[int, list[int]] = {}  # acked before a flush: safe
+        self._settled = Settled()
         self._moves: list[Moves] = []
         self._closed: set[int] = set()
         self._ops = 0
@@ -205,7 +184,7 @@ class GroupCommit:
         self._ops += len(acked) - 2 * len(settled)
         if settled:
             self.references.release([msg_no for _, msg_no in settled])
-            self._settle(queue_no, settled)
+            self._settled.add(queue_no, settled)
         if not pending:
             del self._dirty[queue_no]
         self.wake()
@@ -348,26 +327,11 @@ class GroupCommit:
         return self._is_full
 
     def settled(self) -> list[SeqRun]:
-        """Return, once, what became safe without a flush, and has nothing older of its queue waiting.
-
-        So a queue's rows become safe in their order, unless the disk is full. (RabbitMQ confirms an
-        acked message at once; few frames that say "all up to here" are worth more than the
-        milliseconds.)
-        """
-        if self._flush is not None:
-            return []  # its report has them
-        settled, self._settled = self._settled, {}
-        runs: list[SeqRun] = []
-        for queue_no, seqs in settled.items():
-            seqs.sort()
-            pending = self._dirty.get(queue_no)
-            if pending is not None and pending.rows and not self._is_full:
-                count = bisect_left(seqs, next(iter(pending.rows)))
-                if count < len(seqs):
-                    self._settled[queue_no] = seqs[count:]
-                    self._is_urgent = True
-                    del seqs[count:]
-            runs += seq_runs(queue_no, seqs)
+        """Return, once, what became safe without a flush; in order, unless the disk is full."""
+        if self._flush is not None or not self._settled:
+            return []  # a flush's report has them
+        runs = self._settled.take({} if self._is_full else self._dirty)
+        self._is_urgent = self._is_urgent or bool(self._settled)
         return runs
 
     def start(self) -> Flush:
@@ -464,10 +428,6 @@ class GroupCommit:
             self._closed.discard(queue_no)
             self.tables.reopen_queue(queue_no)
 
-    def _settle(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
-        if acked:
-            self._settled.setdefault(queue_no, []).extend([seq for seq, _ in acked])
-
     def _late(self, taken: Taken, new: dict[int, Location]) -> dict[int, Location]:
         """Return the places of messages in a flush that were written before."""
         locations = self.references.locations
@@ -476,24 +436,8 @@ class GroupCommit:
         return {no: locations[no] for no in taken.msg_nos() if no not in new}
 
     def _take(self) -> Taken:
-        taken, ops, size_bytes = Taken(moves=self._take_moves()), 0, 0
-        ops = sum(len(moves.copies) for moves in taken.moves)
-        while self._dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES:
-            queue_no = next(iter(self._dirty))
-            pending = self._dirty.pop(queue_no)
-            if pending.acks:
-                acks = pending.take_acks(SLICE_OPS - ops)
-                taken.acks.append((queue_no, acks))
-                ops += len(acks)
-            if pending.rows and ops < SLICE_OPS:
-                room = SLICE_OPS - ops, SLICE_BYTES - size_bytes
-                rows, body_bytes = pending.take_rows(*room, self.references, taken.items)
-                taken.rows.append((queue_no, rows))
-                ops += len(rows)
-                size_bytes += body_bytes
-            if pending:
-                self._dirty[queue_no] = pending  # behind the others, for the next flush
-        self._ops -= ops
+        taken = Taken(moves=self._take_moves())
+        self._ops -= taken.take(self._dirty, self.references)
         self._is_urgent = self._is_urgent and self._ops > 0
         return taken
 
@@ -535,7 +479,7 @@ class GroupCommit:
             pending = self._pending(queue_no)
             gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
             self.references.release([msg_no for _, msg_no in gone])
-            self._settle(queue_no, gone)
+            self._settled.add(queue_no, gone)
             if not pending:
                 del self._dirty[queue_no]
         self._ops = sum(map(len, self._dirty.values()))

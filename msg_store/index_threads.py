@@ -15,8 +15,9 @@ from leveret.msg_store.append_log import Reserve
 from leveret.msg_store.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.flush_threads import Deliver, Loop, Reached, Timer
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import FULL_RETRY_S, GroupCommit, Report
+from leveret.msg_store.group_commit import FULL_RETRY_S, GroupCommit
 from leveret.msg_store.index_rows import Index
+from leveret.msg_store.reports import Report
 
 Work: TypeAlias = Callable[[], None]
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.errors import StoreError
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.flush_threads import Loop
-from leveret.msg_store.group_commit import Due, Report
 from leveret.msg_store.index_rows import IndexDamaged
 from leveret.msg_store.queue_client import CleanTerms, QueueClient
+from leveret.msg_store.reports import Due, Report
 from leveret.msg_store.store_parts import Listeners, StoreParts
 from leveret.msg_store.store_status import StoreStatus
 

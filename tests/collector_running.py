@@ -17,12 +17,12 @@ from leveret.msg_store.collector_choice import ChoiceLimits
 from leveret.msg_store.collector_thread import CollectorThread, Pace
 from leveret.msg_store.content_reader import ContentReader
 from leveret.msg_store.flush_threads import FlushThreads
-from leveret.msg_store.group_commit import Report
 from leveret.msg_store.index_rows import Location
 from leveret.msg_store.index_threads import IndexThreads
 from leveret.msg_store.opening import StoreFiles, open_store
 from leveret.msg_store.pins import Pins
 from leveret.msg_store.read_thread import ReadThread
+from leveret.msg_store.reports import Report
 from leveret.msg_store.segment_reader import SegmentReader
 from leveret.msg_store.worker import ThreadWorker
 

@@ -21,12 +21,13 @@ from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits, ReadJob
 from leveret.msg_store.file_header import MOVED, RDQ_MAGIC
 from leveret.msg_store.findings import Recovered
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import Due, GroupCommit, Report
+from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.identity import Identity
 from leveret.msg_store.index_rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.replay import pages
+from leveret.msg_store.reports import Due, Report
 from leveret.msg_store.tables import Relocation
 from leveret.msg_store.verify import Segment
 from leveret.testing.faulty_files import FaultyCalls

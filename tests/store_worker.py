@@ -22,11 +22,12 @@ from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
 from leveret.msg_store.flush_threads import FlushThreads
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import GroupCommit, Report
+from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.index_rows import SEQ_END
 from leveret.msg_store.index_threads import IndexThreads
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.replay import pages
+from leveret.msg_store.reports import Report
 
 QUEUES = (1, 2, 3)
 BATCH = 20

@@ -11,8 +11,9 @@ from leveret.core.errors import StoreError
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
-from leveret.msg_store.group_commit import SLICE_OPS, Due
+from leveret.msg_store.flush import SLICE_OPS
 from leveret.msg_store.index_rows import IndexDamaged, IndexFull, QueueTerms
+from leveret.msg_store.reports import Due
 from leveret.testing.faulty_files import Crash, Fate
 from store_rig import STORE, StoreRig
 
@@ -329,6 +330,19 @@ def test_f19_a_start_with_a_full_disk_keeps_its_generation(rig: StoreRig) -> Non
     assert rig.core.tables.frozen == []
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == 7
+
+
+def test_f19_no_room_to_rebuild_an_index_is_an_error_of_the_disk(rig: StoreRig) -> None:
+    long_lived(rig)
+    rig.disk.kill()
+    rig.home.lose()
+    for _ in range(2):  # what is found empty, and what is made in its place
+        rig.home.fail_next(IndexFull("no room"))
+    with pytest.raises(OSError, match="no room"):
+        rig.open()
+    rig.disk.kill()
+
+    rig.crash_without_index()
 
 
 @pytest.mark.parametrize("error", [OSError(5, "gone"), IndexDamaged("garbage")])

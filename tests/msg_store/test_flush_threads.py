@@ -15,8 +15,9 @@ from leveret.core.files import Files, OsCalls
 from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.flush_threads import FlushThreads
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import GroupCommit, Report
+from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.recovery import Recovery
+from leveret.msg_store.reports import Report
 from leveret.testing.faulty_files import FaultyCalls
 from store_rig import message
 

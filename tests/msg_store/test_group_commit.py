@@ -9,7 +9,8 @@ import pytest
 
 from leveret.core.errors import StoreError
 from leveret.msg_store.errors import StoreFailed
-from leveret.msg_store.group_commit import SLICE_BYTES, SLICE_OPS, Due
+from leveret.msg_store.flush import SLICE_BYTES, SLICE_OPS
+from leveret.msg_store.reports import Due
 from store_rig import STORE, StoreRig
 
 

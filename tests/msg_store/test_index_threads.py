@@ -16,10 +16,10 @@ from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
 from leveret.msg_store.flush_threads import FlushThreads
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import Report
 from leveret.msg_store.index_rows import SEQ_END, IndexDamaged
 from leveret.msg_store.index_threads import IndexThreads
 from leveret.msg_store.recovery import Recovery
+from leveret.msg_store.reports import Report
 from store_rig import message
 
 SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)
