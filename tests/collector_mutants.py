@@ -1,8 +1,8 @@
-"""Faults to plant in the collector and in those that work with it (``transient_mutants.plant``)."""
+"""Faults to plant in the collector and in those that work with it."""
 
 from __future__ import annotations
 
-from transient_mutants import Mutant
+from planted import Mutant
 
 MUTANTS = {
     "no MOVE records": Mutant("flush.py", "for moves in taken.moves:", "for moves in ():"),

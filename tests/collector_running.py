@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from leveret.core.files import Files, OsCalls, SystemCalls
@@ -165,11 +166,12 @@ class Running:
 
     def size_bytes(self) -> int:
         """Return what lies on the disk."""
-        return sum(
-            path.stat().st_blocks * 512
-            for path in self.opened.folder.path.rglob("*")
-            if path.is_file()
-        )
+        size_bytes = 0
+        for path in self.opened.folder.path.rglob("*"):
+            with suppress(FileNotFoundError):  # removed a moment ago
+                if path.is_file():
+                    size_bytes += path.stat().st_blocks * 512
+        return size_bytes
 
 
 def drawn(rng: random.Random, rows: dict[int, int], share: float) -> list[int]:

@@ -1,8 +1,8 @@
-"""Faults to plant in store, journal, checkpoints and recovery (``transient_mutants.plant``)."""
+"""Faults to plant in store, journal, checkpoints and recovery."""
 
 from __future__ import annotations
 
-from transient_mutants import Mutant
+from planted import Mutant
 
 MUTANTS = {
     "confirmed before the segment is synced": Mutant(

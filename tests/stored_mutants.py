@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("msg_store", "queue_backing")
-
-
-class Mutant(NamedTuple):
-    """``old`` in a file of one of the two folders becomes ``new``."""
-
-    file: str
-    old: str
-    new: str
-
+from planted import Mutant
 
 MUTANTS = {
     "any message will do": Mutant(
@@ -126,17 +112,3 @@ MUTANTS = {
         "queue_backing/requeue.py", "if LOST in found:", "if False:"
     ),
 }  # fmt: skip
-
-
-def plant(mutant: Mutant, folder: Path) -> None:
-    """Make ``folder/leveret``, which is the package with the fault in it."""
-    package = folder / "leveret"
-    package.mkdir(parents=True)
-    for path in (ROOT / "leveret").iterdir():
-        if path.name not in COPIED:
-            (package / path.name).symlink_to(path.resolve())
-    for name in COPIED:
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, package / name, ignore=ignore)
-    file = package / mutant.file
-    file.write_text(file.read_text().replace(mutant.old, mutant.new))

@@ -1,21 +1,8 @@
-"""Faults to plant in the transient store, and a tree of the package with one of them in it."""
+"""Faults to plant in the transient store."""
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-class Mutant(NamedTuple):
-    """``old`` in a file of ``msg_store/`` becomes ``new``."""
-
-    file: str
-    old: str
-    new: str
-
+from planted import Mutant
 
 MUTANTS = {
     "an ack while it is being written is forgotten": Mutant(
@@ -113,17 +100,3 @@ MUTANTS = {
         "transient_segments.py", 'if name.endswith(".rdq"):', "if False:"
     ),
 }  # fmt: skip
-
-
-def plant(mutant: Mutant, folder: Path) -> None:
-    """Make ``folder/leveret``, which is the package with the fault in it."""
-    package = folder / "leveret"
-    package.mkdir(parents=True)
-    for path in (ROOT / "leveret").iterdir():
-        if path.name != "msg_store":
-            (package / path.name).symlink_to(path.resolve())
-    shutil.copytree(
-        ROOT / "msg_store", package / "msg_store", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    file = package / "msg_store" / mutant.file
-    file.write_text(file.read_text().replace(mutant.old, mutant.new))

@@ -1,4 +1,4 @@
-"""Faults to plant in the variable queue, and a tree of the package with one of them in it.
+"""Faults to plant in the variable queue.
 
 The first eleven are those that the design names; the others are faults that only a queue can have which
 does not wait for its disk.
@@ -6,20 +6,7 @@ does not wait for its disk.
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-class Mutant(NamedTuple):
-    """``old`` in a file of ``queue_backing/`` becomes ``new``."""
-
-    file: str
-    old: str
-    new: str
-
+from planted import Mutant
 
 MUTANTS = {
     "placement by q1, not q3": Mutant(
@@ -63,19 +50,3 @@ MUTANTS = {
     ),
     "lazy mode forgets what is being read": Mutant("paging.py", "if queue.wanted:", "if False:"),
 }
-
-
-def plant(mutant: Mutant, folder: Path) -> None:
-    """Make ``folder/leveret``, which is the package with the fault in it."""
-    package = folder / "leveret"
-    package.mkdir(parents=True)
-    for path in (ROOT / "leveret").iterdir():
-        if path.name != "queue_backing":
-            (package / path.name).symlink_to(path.resolve())
-    shutil.copytree(
-        ROOT / "queue_backing",
-        package / "queue_backing",
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
-    file = package / "queue_backing" / mutant.file
-    file.write_text(file.read_text().replace(mutant.old, mutant.new))
