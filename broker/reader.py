@@ -260,6 +260,7 @@ class Reader(GenServer):
 
     def _dispatch(self, runs: list[Run]) -> None:
         """Handle what was read: mostly one run for one channel, which is done with the least ado."""
+        self.inlet.note(runs)
         if len(runs) != 1 or self.writing_is_paused or not self.slots.hand_over_one(runs):
             self._dispatch_all(runs)
 

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.amqp.kernel import ACK, Run
+from leveret.broker.ack_lulls import AckLulls
 from leveret.core.limits import READS_PER_DRAIN
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhosts import VHost
     from leveret.broker.writer import Writer
+    from leveret.core.clock import TimerHandle
 
 READ_BYTES: Final = 256 * 1024  # what asyncio reads at a time
 WIDE_READ_BYTES: Final = 1024 * 1024
@@ -29,9 +32,10 @@ class ReadingTurns:
     after each drain.
     """
 
-    __slots__ = ("_after_drain", "_waiting")
+    __slots__ = ("_after_drain", "_waiting", "clock")
 
     def __init__(self, runtime: Runtime) -> None:
+        self.clock = runtime.clock
         self._after_drain = runtime.after_drain
         self._waiting: deque[Inlet] = deque()
 
@@ -53,9 +57,12 @@ class Inlet:
     """The way in: reading pauses while anybody blocks it (a channel without credit or with held work).
 
     Counts the blockers; pausing and resuming the transport, and how much it reads, is all it does.
+
+    Attributes:
+        lulls: when acks may wait, which blocks it for a moment.
     """
 
-    __slots__ = ("_blockers", "_is_paused", "_is_waiting", "_transport", "_turns")
+    __slots__ = ("_blockers", "_is_paused", "_is_waiting", "_lull", "_transport", "_turns", "lulls")
 
     def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
         self._transport: asyncio.Transport | None = transport
@@ -63,11 +70,13 @@ class Inlet:
         self._blockers = 0
         self._is_paused = False
         self._is_waiting = False
+        self._lull: TimerHandle | None = None
+        self.lulls = AckLulls()
 
     @property
     def is_blocked(self) -> bool:
-        """Whether reading is paused."""
-        return self._is_paused
+        """Whether reading is paused, for more than a lull."""
+        return self._is_paused and (self._lull is None or self._blockers > 1)
 
     def block(self) -> None:
         """Stop reading until the same party unblocks."""
@@ -85,8 +94,28 @@ class Inlet:
             self._is_waiting = True
             self._turns.wait(self)
 
+    def note(self, runs: list[Run]) -> None:
+        """See what a read held: after many that held a few acks each, the next may hold more."""
+        if len(runs) != 1 or runs[0][0] != ACK:
+            self.lulls.other()
+            return
+        clock = self._turns.clock
+        lull_s = self.lulls.acked(len(runs[0][2]), clock.monotonic_s())
+        if lull_s and self._lull is None:
+            self.block()
+            self._lull = clock.call_later(lull_s, self._lull_over)
+
+    def _lull_over(self) -> None:
+        self._lull = None
+        if self._blockers == 1 and not self._is_waiting:
+            self._blockers = 0
+            self._read()  # at once: a turn would cost what the lull has saved
+        else:
+            self.unblock()
+
     def release(self) -> None:
         """Read whoever blocks: the channels are gone, killed ones without taking theirs back."""
+        self._end_lull()
         self._blockers = 0
         self._read()
 
@@ -114,6 +143,12 @@ class Inlet:
     def close(self) -> None:
         """Forget the transport; it is closed or about to be."""
         self._transport = None
+        self._end_lull()
+
+    def _end_lull(self) -> None:
+        if self._lull is not None:
+            self._lull.cancel()
+            self._lull = None
 
 
 class Session:

@@ -1,0 +1,78 @@
+"""Lulls in reading: acks that come one at a time are read a few at a time.
+
+At some thousand messages per second, each delivered and acked by itself, every ack wakes the loop and
+costs a poll and a read, which is more than all the broker does for the message. Nobody waits for those
+acks while there is room in the prefetch. So a connection from which nothing but single acks comes, in
+close succession, is left unread for a moment, as network cards hold interrupts back (interrupt
+coalescing).
+
+* A lull begins after a row of ``ROW`` such reads, and one follows the other as long as each read brings
+  enough of them.
+* It lasts ``LULL_S`` at most, and no longer than a quarter of the smallest prefetch of the connection
+  lasts at the present rate, so that no consumer runs dry. With a small prefetch there is none.
+* Anything else that is read (a publish, a method, acks of many at once) ends the row.
+
+Whatever the client says next waits for the end of the lull. Sans-IO: the reader asks, and pauses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ROW: Final = 16  # reads
+FEW: Final = 8  # acks in a read; more come together by themselves
+GAP_S: Final = 0.003  # between two reads of a row
+LULL_S: Final = 0.01
+WORTH: Final = 5  # acks that a lull should bring
+_ROOM: Final = 4  # which part of a prefetch a lull may take
+
+
+class AckLulls:
+    """When to leave one connection unread."""
+
+    __slots__ = ("_acks", "_began_s", "_in_lull", "_last_s", "_reads", "_room")
+
+    def __init__(self) -> None:
+        self._reads = 0
+        self._acks = 0
+        self._began_s = 0.0
+        self._last_s = 0.0
+        self._in_lull = False
+        self._room = 1 << 30
+
+    def limit(self, prefetch: int) -> None:
+        """Mind a prefetch of the connection (0 = none) from now on, for good."""
+        if prefetch:
+            self._room = min(self._room, prefetch // _ROOM)
+
+    def other(self) -> None:
+        """Something else than single acks was read."""
+        self._reads = 0
+        self._in_lull = False
+
+    def acked(self, acks: int, now_s: float) -> float:
+        """Take a read that held nothing but single acks; return for how long to read no more."""
+        since_s = now_s - self._last_s
+        self._last_s = now_s
+        if self._in_lull:
+            self._in_lull = False
+            is_row = acks >= WORTH and since_s < 2 * LULL_S
+        else:
+            is_row = acks <= FEW and since_s < GAP_S
+        if not is_row or not self._reads:
+            self._reads, self._acks, self._began_s = 1, 0, now_s
+            return 0.0
+        self._reads += 1
+        self._acks += acks
+        return self._lull_s(now_s) if self._reads > ROW else 0.0
+
+    def _lull_s(self, now_s: float) -> float:
+        """Begin a lull, if it is worth it; the next row is counted from here."""
+        pace_s = (now_s - self._began_s) / self._acks
+        lull_s = min(LULL_S, self._room * pace_s)
+        if not pace_s or lull_s < WORTH * pace_s:
+            self._reads = 0
+            return 0.0
+        self._acks, self._began_s = 0, now_s
+        self._in_lull = True
+        return lull_s
