@@ -83,7 +83,8 @@ def reduce_memory_use(queue: QueueState) -> None:
     step = queue.limits.step
     too_many = excess(queue.ram_count + len(queue.rpa), target)
     left, blocked = _page_contents(queue, min(too_many, step), target)
-    goes_on = too_many > step and left == 0
+    # Part of the quota may have gone to messages of Q4 whose contents are on disk only.
+    goes_on = left == 0 and queue.ram_count + len(queue.rpa) > target
     too_many = excess(len(queue.q2) + len(queue.q3), permitted_betas(queue, target))
     if too_many and too_many >= io_batch:
         betas_to_deltas(queue, min(too_many, step))

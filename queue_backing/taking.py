@@ -120,6 +120,8 @@ def _take(queue: QueueState, batch: _Batch, limit: int) -> bool:
     """Take up to ``limit`` messages; return whether there may be more within the batch's bounds."""
     left = min(limit, queue.count)
     while left > 0:
+        if batch.bytes_left < 0:
+            return False
         if not _find_head(queue):
             batch.pending = True
             return False

@@ -386,3 +386,34 @@ def test_a_recovered_priority_queue_goes_on_with_higher_seqs() -> None:
     assert after.publish(of_priority(0), False)[0] == 2
     assert after.fetch(9, UNBOUNDED, ack_required=True).seqs == [0]
     assert after.fetch(9, UNBOUNDED, ack_required=True).seqs == [1, 2]
+
+
+def test_paging_goes_on_past_messages_whose_contents_are_on_disk_already() -> None:
+    rig = VariableRig(Limits(segment=4, io_batch=0, step=1, slack=0), 2, is_late=True)
+    rig.publish_some(6)
+    rig.settle()
+    rig.queue.drop(6, ack_required=True)
+    rig.queue.requeue([0, 1, 2, 3])
+    assert (rig.shape()["q4"], rig.queue.absent) == ("0a 1a 2b 3b", 2)
+
+    rig.set_target(1)
+    rig.settle()
+
+    assert rig.queue.ram_count == 1
+
+
+def test_a_full_batch_waits_for_nothing() -> None:
+    rig = VariableRig(Limits(segment=2, io_batch=0, step=1, read_max=1, slack=0), 0, is_late=True)
+    rig.publish([message(1), message(1), message(1)])
+    rig.settle()
+    rig.queue.set_queue_mode("lazy")
+    rig.settle()
+    rig.queue.drop(1, ack_required=False)
+    rig.queue.fetch(1, UNBOUNDED, ack_required=False)
+    rig.settle()
+    assert (len(rig.queue.q3), rig.queue.delta.length) == (1, 1)
+
+    full = rig.queue.fetch(2, 0, ack_required=False)
+
+    assert (full.seqs, full.pending) == ([1], False)
+    assert not rig.queue.waiting
