@@ -64,6 +64,18 @@ class Events(Scheduler):
                     cell.state = IDLE
                 else:
                     self._leave(cell)
+        self._drain_if_last(was_awake)
+
+    def run_callback(self, function: Callable[..., object], *args: object) -> None:
+        """Run what another thread has put on the loop, and drain as after a socket event."""
+        was_awake = self._is_awake
+        self._is_awake = True
+        try:
+            function(*args)
+        finally:
+            self._drain_if_last(was_awake)
+
+    def _drain_if_last(self, was_awake: bool) -> None:
         others = self._loop_ready
         if was_awake:
             if others is not None and len(others) == 1 and others[0] is self._coming:

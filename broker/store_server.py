@@ -14,6 +14,8 @@ import asyncio
 import logging
 import shutil
 import threading
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +29,7 @@ from leveret.msg_store.opening import Opened, StoreFiles, open_store
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime import Runtime
     from leveret.broker.node import Node
     from leveret.broker.vhosts import VHost
     from leveret.msg_store.journal_frames import Mark
@@ -37,6 +40,28 @@ STOP_S: Final = 600.0
 _LOCKED_RETRY_S: Final = 0.05
 _LOCKED_RETRIES: Final = 100
 _OPEN: Final = "open"
+
+
+class StoreLoop:
+    """The event loop as a store knows it: what it does becomes part of the runtime's drains.
+
+    A turn of the loop's own costs a poll of the selector, here one before a flush and one behind it.
+    """
+
+    __slots__ = ("_loop", "_runtime", "call_later")
+
+    def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
+        self._runtime = runtime
+        self._loop = loop
+        self.call_later = loop.call_later
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call when the drain ends, so that all that happens in it goes into the same flush."""
+        self._runtime.after_drain(partial(callback, *args) if args else callback)
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call from another thread, and have the actors do at once what follows from it."""
+        self._loop.call_soon_threadsafe(self._runtime.run_callback, callback, *args)
 
 
 class StoreServer(GenServer):
@@ -91,8 +116,9 @@ class StoreServer(GenServer):
             raise opened
         else:
             self._vhost.trusted_mark = None
+            loop = StoreLoop(self.runtime, self._loop)
             self._vhost.msg_store = MsgStore(
-                opened, self._loop, self.runtime.clock.monotonic_s, self._failed
+                opened, loop, self.runtime.clock.monotonic_s, self._failed
             )
             self.started()
 
