@@ -129,7 +129,7 @@ def _finish_to_lazy(queue: QueueState, blocked: bool) -> None:
         queue.bump = not blocked
         return
     queue.mode, queue.to_lazy = "lazy", False
-    queue.bump = False
+    queue.bump = not blocked  # unacked messages and betas may be more than a lazy queue keeps
     queue.reduce_above = reduce_above(queue.target, queue.limits.slack)
 
 

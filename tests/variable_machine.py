@@ -129,11 +129,14 @@ class VariableQueueMachine(RuleBasedStateMachine):
         self.watermark = max([self.watermark, *[seq + 1 for seq in seqs]])
         self.delivered += len(seqs)
 
-    def _check_fetched(self, fetched: Fetched, expected: list[int], keep: bool) -> None:
+    def _check_fetched(
+        self, fetched: Fetched, expected: list[int], keep: bool, bytes_max: int
+    ) -> None:
         seqs = fetched.seqs
         if fetched.pending:
             assert self.may_be_late() or self.rig.queue.loading_goes_on
-            assert len(seqs) < len(expected)
+            size = sum(len(self.known[seq][0][2]) for seq in seqs)
+            assert len(seqs) < len(expected) or size <= bytes_max, "full, and waits for more"
         assert seqs == (expected[: len(seqs)] if fetched.pending else expected)
         assert fetched.messages == [self.known[seq][0] for seq in seqs]
         assert fetched.redelivered == len([seq for seq in seqs if seq < self.watermark])
@@ -143,7 +146,10 @@ class VariableQueueMachine(RuleBasedStateMachine):
     def fetch(self, limit: int, bytes_max: int, keep: bool) -> None:
         expected = self._expected(limit, bytes_max)
 
-        self._check_fetched(self.rig.queue.fetch(limit, bytes_max, keep), expected, keep)
+        fetched = self.rig.queue.fetch(limit, bytes_max, keep)
+
+        assert not fetched.pending or len(fetched.seqs) < min(limit, len(self.ready))
+        self._check_fetched(fetched, expected, keep, bytes_max)
 
     @rule(limit=some, keep=st.booleans())
     def drop(self, limit: int, keep: bool) -> None:
@@ -178,7 +184,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
         if fetched.pending and len(fetched.seqs) == len(expected):
             self._took(expected, keep=True)  # all, but what comes then must be read
         else:
-            self._check_fetched(fetched, expected, keep=True)
+            self._check_fetched(fetched, expected, keep=True, bytes_max=bytes_max)
         self._check_head(head, fetched.pending)
 
     def _check_head(self, head: Any, pending: bool) -> None:

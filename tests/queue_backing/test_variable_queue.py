@@ -402,18 +402,33 @@ def test_paging_goes_on_past_messages_whose_contents_are_on_disk_already() -> No
     assert rig.queue.ram_count == 1
 
 
+def test_a_queue_that_has_become_lazy_keeps_to_its_target() -> None:
+    rig = VariableRig(Limits(segment=2, io_batch=0, step=1, slack=0))
+    rig.publish_some(9)
+    rig.queue.fetch(5, UNBOUNDED, ack_required=True)
+    rig.queue.rates.ack_out = 1.0  # so it begins with what is ready
+    rig.queue.set_queue_mode("lazy")
+    rig.set_target(2)
+
+    rig.settle()
+
+    assert rig.queue.mode == "lazy"
+    assert len(rig.queue.rpa) == 2
+
+
 def test_a_full_batch_waits_for_nothing() -> None:
     rig = VariableRig(Limits(segment=2, io_batch=0, step=1, read_max=1, slack=0), 0, is_late=True)
-    rig.publish([message(1), message(1), message(1)])
+    rig.publish([message(1), message(1)])
     rig.settle()
     rig.queue.set_queue_mode("lazy")
     rig.settle()
-    rig.queue.drop(1, ack_required=False)
-    rig.queue.fetch(1, UNBOUNDED, ack_required=False)
-    rig.settle()
+    assert rig.queue.delta.length == 2
+    for _ in ("row", "content"):
+        rig.queue.fetch(1, 0, ack_required=False)
+        rig.settle()
     assert (len(rig.queue.q3), rig.queue.delta.length) == (1, 1)
 
     full = rig.queue.fetch(2, 0, ack_required=False)
 
-    assert (full.seqs, full.pending) == ([1], False)
+    assert (full.seqs, full.pending) == ([0], False)
     assert not rig.queue.waiting
