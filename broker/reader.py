@@ -60,7 +60,7 @@ from leveret.broker.handshake import (
 from leveret.broker.node import CloseConnection
 from leveret.broker.routes import Routes
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.session import READ_BYTES, Inlet, Session
+from leveret.broker.session import Inlet, Session
 from leveret.broker.writer import Writer
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-_LARGE_BYTES: Final = 8 * 1024  # so much of a body cut by a full read: bodies are large
 _WRITE_HIGH_BYTES: Final = 512 * 1024
 _WRITE_LOW_BYTES: Final = 128 * 1024
 # Replies pile up only for a client that sends and never reads; then its requests must wait as well.
@@ -128,8 +127,8 @@ class Reader(GenServer):
         state = self.state
         if state == "running":
             self._dispatch(self.scanner.scan(data))
-            if len(data) == READ_BYTES and self.scanner.buffered >= _LARGE_BYTES:
-                self.inlet.widen()
+            if len(data) == self.inlet.read_bytes:
+                self.inlet.widen(self.scanner.buffered)
         elif state == "header":
             self._protocol_header(data)
         elif state == "handshake":

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from leveret.broker.writer import Writer
     from leveret.core.clock import TimerHandle
 
-READ_BYTES: Final = 256 * 1024  # what asyncio reads at a time
+FIRST_READ_BYTES: Final = 64 * 1024  # beyond some 128 KiB a read costs the process fresh pages
+READ_BYTES: Final = 256 * 1024
 WIDE_READ_BYTES: Final = 1024 * 1024
+_LARGE_BYTES: Final = 8 * 1024  # so much of a body cut by a full read: bodies are large
 
 
 class ReadingTurns:
@@ -60,9 +62,19 @@ class Inlet:
 
     Attributes:
         lulls: when acks may wait, which blocks it for a moment.
+        read_bytes: how much is read at a time; 0 when that is the loop's to say.
     """
 
-    __slots__ = ("_blockers", "_is_paused", "_is_waiting", "_lull", "_transport", "_turns", "lulls")
+    __slots__ = (
+        "_blockers",
+        "_is_paused",
+        "_is_waiting",
+        "_lull",
+        "_transport",
+        "_turns",
+        "lulls",
+        "read_bytes",
+    )
 
     def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
         self._transport: asyncio.Transport | None = transport
@@ -72,6 +84,8 @@ class Inlet:
         self._is_waiting = False
         self._lull: TimerHandle | None = None
         self.lulls = AckLulls()
+        self.read_bytes = 0
+        self._read_at_most(FIRST_READ_BYTES)
 
     @property
     def is_blocked(self) -> bool:
@@ -130,15 +144,23 @@ class Inlet:
         if self._transport is not None:
             self._transport.resume_reading()
 
-    def widen(self) -> None:
-        """Read more at a time from now on, since a read holds few of the bodies that come.
+    def widen(self, cut_bytes: int) -> None:
+        """Read more at a time from now on: a read was full.
 
-        Every body that a read cuts is copied once more. ``max_size`` is asyncio's; other loops'
-        transports have no such thing.
+        Args:
+            cut_bytes: what it held of a frame that it did not hold whole. Such bodies are copied
+                once more, which counts when they are large.
         """
+        if self.read_bytes == FIRST_READ_BYTES:
+            self._read_at_most(READ_BYTES)
+        elif cut_bytes >= _LARGE_BYTES:
+            self._read_at_most(WIDE_READ_BYTES)
+
+    def _read_at_most(self, read_bytes: int) -> None:
+        """Tell the transport; ``max_size`` is asyncio's, other loops have no such thing."""
         transport: Any = self._transport
         if hasattr(transport, "max_size"):
-            transport.max_size = WIDE_READ_BYTES
+            transport.max_size = self.read_bytes = read_bytes
 
     def close(self) -> None:
         """Forget the transport; it is closed or about to be."""
