@@ -49,10 +49,12 @@ class ReadingTurns:
 
     def _resume(self) -> None:
         waiting = self._waiting
-        for _ in range(min(len(waiting), READS_PER_DRAIN)):
-            waiting.popleft().resume()
-        if waiting:
-            self._after_drain(self._resume)
+        try:
+            for _ in range(min(len(waiting), READS_PER_DRAIN)):
+                waiting.popleft().resume()
+        finally:  # one that fails does not keep the others from their turn
+            if waiting:
+                self._after_drain(self._resume)
 
 
 class Inlet:

@@ -140,6 +140,24 @@ def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime
     assert inlets[1].is_blocked
 
 
+def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise RuntimeError("the transport is gone")
+
+    turns, wires = ReadingTurns(runtime), [Wire(), Wire()]
+    monkeypatch.setattr(wires[0], "resume_reading", fails)
+    for wire in wires:
+        inlet = Inlet(wire, turns)
+        inlet.block()
+        inlet.unblock()
+
+    runtime.run_until_idle()
+
+    assert wires[1].is_reading
+
+
 def test_a_closed_inlet_leaves_the_transport_alone(runtime: Runtime, wire: Wire) -> None:
     inlet = Inlet(wire, ReadingTurns(runtime))
     inlet.block()
