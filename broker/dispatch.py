@@ -235,9 +235,17 @@ class Dispatch(GenServer):
         for channel, own in ranges.items():
             self.runtime.send_now(channel, mail.Confirm(self.ref, own, ok))
 
-    def _drain_confirmed(self, _: Confirmed | None = None) -> None:
+    def _drain_confirmed(self) -> None:
         if self._senders is not None and self._senders.owed:
             self._confirm(self._senders.settle(self._run("drain_confirmed")))
+
+    def _became_safe(self, _: Confirmed) -> None:
+        """Take the news even if nobody waits for it: the backing queue tells once, until it is taken."""
+        if self._is_deleted:
+            return
+        confirmed = self._run("drain_confirmed")
+        if self._senders is not None and self._senders.owed:
+            self._confirm(self._senders.settle(confirmed))
 
     def _refused(self, refused: Refused) -> None:
         if self._senders is not None and self._senders.owed:
@@ -426,7 +434,7 @@ class Dispatch(GenServer):
         mail.Resume: _resume,
         Continue: _continued,
         Resident: _resident,
-        Confirmed: _drain_confirmed,
+        Confirmed: _became_safe,
         Refused: _refused,
     }
 

@@ -77,7 +77,7 @@ class Dropped:
 
 
 class Confirmed:
-    """Mail of a backing actor: ``drain_confirmed`` has something."""
+    """Mail of a backing actor: ``drain_confirmed`` has something. Not told again before that is taken."""
 
     __slots__ = ()
 

@@ -363,6 +363,13 @@ def test_what_is_not_safe_is_confirmed_when_it_is_in_any_order() -> None:
     assert one.take(mail.Confirm) == two.take(mail.Confirm) == []
 
 
+def test_what_nobody_waits_to_hear_is_heard_so_that_more_can_be_told() -> None:
+    rig, queue = late_rig()
+    rig.channel().publish(b"0", persistent=True)
+    sync(rig, queue, (0, 1))
+    assert not queue.has_confirmed()
+
+
 def test_what_no_ack_consumers_took_is_safe_and_the_rest_of_the_run_is_not() -> None:
     rig, queue = late_rig()
     channel = rig.channel()

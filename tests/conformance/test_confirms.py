@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from conformance.conftest import Connect
 from conformance.raw import Channel, Event
 
 
@@ -80,6 +83,26 @@ def test_one_publish_gets_one_ack(channel: Channel, name: str, mode: int, durabl
         assert (ack.name, ack.delivery_tag, ack.multiple) == ("basic.ack", number, False)
 
     assert channel.ok("queue.delete", queue=name).message_count == 3
+
+
+def test_who_wants_confirms_gets_them_where_others_want_none(
+    connect: Connect, channel: Channel, name: str, litter: Callable[..., None]
+) -> None:
+    queue, other = f"{name}.1", f"{name}.2"
+    litter(queue, other)
+    for each in (queue, other):
+        channel.ok("queue.declare", queue=each, durable=True)
+    confirmed = connect().channel()
+    confirmed.ok("confirm.select")
+
+    for number in (1, 3, 5):
+        channel.publish(queue, "m", delivery_mode=2)
+        channel.ready(queue)
+        confirmed.publish(other, "m", delivery_mode=2)  # synced, and with it what came before
+        assert confirmed.read().delivery_tag == number
+        confirmed.publish(queue, "m", delivery_mode=2)
+        ack = confirmed.read()
+        assert (ack.name, ack.delivery_tag) == ("basic.ack", number + 1)
 
 
 @pytest.mark.parametrize("mode", [1, 2])
