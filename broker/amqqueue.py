@@ -30,6 +30,7 @@ from leveret.broker.expiry import UnusedTimer
 from leveret.queue_backing.backing_queue import Confirmed, Fetched, Resident
 
 if TYPE_CHECKING:
+    from leveret.actors.links import MonitorRef
     from leveret.actors.ref import Ref
     from leveret.broker.queue_registry import QueueEntry
     from leveret.core.message import Message
@@ -49,7 +50,14 @@ class MaybeExpire:
     __slots__ = ()
 
 
+class SeeWhoReturns:
+    """To itself, after a restart: an auto-delete queue whose consumers are gone as well must go."""
+
+    __slots__ = ()
+
+
 _FINISH: Final = Finish()
+_SEE_WHO_RETURNS: Final = SeeWhoReturns()
 _MAYBE_EXPIRE: Final = MaybeExpire()
 
 _LEVELS: Final[dict[type, int]] = {
@@ -76,7 +84,7 @@ _LOCKED: Final = (
 class AmqQueue(Dispatch):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_unused_timer",)
+    __slots__ = ("_returning", "_unused_timer")
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -93,8 +101,13 @@ class AmqQueue(Dispatch):
                 lambda delay_s: self.start_timer(delay_s, _MAYBE_EXPIRE),
                 self.runtime.clock.monotonic_s(),
             )
-        for channel in entry.up(self.ref):
+        self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
+        watchers = entry.up(self.ref)
+        for channel in watchers:
             self.post(channel, mail.QueueUp(entry))
+        if entry.auto_delete and entry.was_consumed:
+            self._returning = {channel: self.monitor(channel) for channel in watchers}
+            self.post(self.ref, _SEE_WHO_RETURNS)
 
     def prioritise(self, message: Any) -> int:
         """RabbitMQ's priorities, but for ``Stat`` and ``Requeue``."""
@@ -133,6 +146,7 @@ class AmqQueue(Dispatch):
                 self._delete()
             else:
                 self._channel_down(message.ref)
+                self._returns_no_more(message.ref)
         elif isinstance(message, DropExpired):
             self._head_expired()
         elif isinstance(message, MaybeExpire):
@@ -166,6 +180,8 @@ class AmqQueue(Dispatch):
 
     def _consume(self, consume: mail.Consume) -> SoftError | None:
         entry, consumers = self._entry, self._consumers
+        if self._returning is not None:
+            self._has_returned(consume.channel)
         if entry.exclusive is not None and consume.owner is not entry.exclusive:
             return ResourceLocked(_LOCKED.format(entry))
         if consumers is not None and consumers.count:
@@ -190,6 +206,21 @@ class AmqQueue(Dispatch):
 
     def _leave(self, leave: mail.Leave) -> None:
         self._forget_channel(leave.channel)
+        self._returns_no_more(leave.channel)
+
+    def _has_returned(self, channel: Ref) -> None:
+        monitor = self._returning.pop(channel, None) if self._returning is not None else None
+        if monitor is not None:
+            self.demonitor(monitor)
+
+    def _returns_no_more(self, channel: Ref) -> None:
+        if self._returning is not None:
+            self._has_returned(channel)
+            self._see_who_returns()
+
+    def _see_who_returns(self, _: SeeWhoReturns | None = None) -> None:
+        if not self._returning and not self._consumer_count():
+            self._delete()
 
     def _channel_down(self, channel: Ref) -> None:
         peer = self._consumers.peers.get(channel) if self._consumers is not None else None
@@ -324,6 +355,7 @@ class AmqQueue(Dispatch):
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
         **Dispatch.MOVES,
         Finish: _finish,
+        SeeWhoReturns: _see_who_returns,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
         mail.Consume: _consume,

@@ -88,6 +88,7 @@ class QueueEntry:
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
         supervisor: the queue's supervisor.
+        was_consumed: whether it has ever had a consumer since the node was started.
         on_deleted: called once, when the queue has been deleted and must not be found any more.
     """
 
@@ -107,6 +108,7 @@ class QueueEntry:
         "supervisor",
         "vhost_name",
         "view",
+        "was_consumed",
     )
 
     def __init__(
@@ -132,6 +134,7 @@ class QueueEntry:
         self.ref: Ref | None = None
         self.backing: Ref | None = None
         self.supervisor: Ref | None = None
+        self.was_consumed = False
         self._settled: Literal["crashed", "stopped", "deleted"] | None = None
         self._waiters: list[Callable[[QueueEntry], None]] | None = None
         self._watchers: dict[Ref, None] | None = None
@@ -208,10 +211,11 @@ class QueueEntry:
     # Called by others.
 
     def watch(self, channel: Ref) -> None:
-        """Have a channel told when the queue runs again (``QueueUp``) or will not (``QueueFailed``)."""
+        """Have a channel with consumers told when the queue runs again (``QueueUp``) or will not (``QueueFailed``)."""
         if self._watchers is None:
             self._watchers = {}
         self._watchers[channel] = None
+        self.was_consumed = True
 
     def unwatch(self, channel: Ref) -> None:
         """Undo ``watch``; harmless when there is nothing to undo."""
