@@ -38,6 +38,8 @@ _FULLFSYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
 _NO_COPY_RANGE: Final = frozenset(
     {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
 )
+# EBADF: the C library would have to write, which it refuses for a file opened for appending.
+_NO_ALLOCATE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
 
 
 class SystemCalls(Protocol):
@@ -60,6 +62,9 @@ class SystemCalls(Protocol):
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Set the file's length."""
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Make an empty file so long that writing within its length needs no more room."""
 
     def fdatasync(self, descriptor: int) -> None:
         """Bring contents and length to the disk."""
@@ -118,6 +123,22 @@ class OsCalls:
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Set the file's length."""
         os.ftruncate(descriptor, size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Take room, without writing it where the system can do that."""
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        except AttributeError:  # not POSIX enough: macOS
+            self._fill(descriptor, size_bytes)
+        except OSError as error:
+            if error.errno not in _NO_ALLOCATE:
+                raise
+            self._fill(descriptor, size_bytes)
+
+    def _fill(self, descriptor: int, size_bytes: int) -> None:
+        block = bytes(_COPY_BYTES)
+        while (missing := size_bytes - os.fstat(descriptor).st_size) > 0:
+            os.write(descriptor, block[:missing])
 
     def fdatasync(self, descriptor: int) -> None:
         """Bring contents and length to the disk; on macOS through the drive's cache as well."""
@@ -228,6 +249,10 @@ class File:
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to a length; durable after the next ``fdatasync``."""
         self._calls.truncate(self._descriptor, size_bytes)
+
+    def allocate(self, size_bytes: int) -> None:
+        """Give an empty file so much room on the disk, full of zeros; not durable yet."""
+        self._calls.allocate(self._descriptor, size_bytes)
 
     def append_from(self, source: File, offset: int, count: int) -> None:
         """Append ``count`` bytes of another file without bringing them into this process.

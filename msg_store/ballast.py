@@ -15,7 +15,6 @@ from leveret.core.files import DISK_FULL, Files
 
 BALLAST_BYTES: Final = 64 * 1024 * 1024
 
-_BLOCK: Final = bytes(1024 * 1024)
 _ROOM_FACTOR: Final = 2  # taken only where as much again is left
 
 
@@ -30,7 +29,7 @@ class Ballast:
         self._lock = threading.Lock()
 
     def restore(self) -> bool:
-        """Have it, if there is room; it is really written, since holes take no space.
+        """Have it, if there is room. The room is taken, not written, where the system can do that.
 
         Returns:
             Whether it is there.
@@ -44,7 +43,7 @@ class Ballast:
             if self._files.free_bytes(self._folder) < _ROOM_FACTOR * self._size_bytes:
                 return False
             try:
-                self._write()
+                self._make()
             except OSError as error:
                 if error.errno not in DISK_FULL:
                     raise
@@ -61,11 +60,11 @@ class Ballast:
         self._files.unlink(self._path)  # a crash came between
         return False
 
-    def _write(self) -> None:
+    def _make(self) -> None:
         with self._files.create(self._path) as file:
-            for start in range(0, self._size_bytes, len(_BLOCK)):
-                file.append([_BLOCK[: self._size_bytes - start]])
-            file.fdatasync()
+            file.allocate(self._size_bytes)
+            file.fsync()
+        self._files.fsync_dir(self._folder)
 
     def release(self) -> bool:
         """Give it up.

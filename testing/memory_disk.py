@@ -105,6 +105,13 @@ class MemoryDisk:
         del data[size_bytes:]
         data.extend(bytes(size_bytes - len(data)))
 
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Fill with zeros, if there is room."""
+        inode = self._inode(descriptor)
+        if self.free_bytes(Path("/")) < size_bytes - len(inode.data):
+            raise OSError(errno.ENOSPC, "no space left on device")
+        inode.data.extend(bytes(size_bytes - len(inode.data)))
+
     def fdatasync(self, descriptor: int) -> None:
         """Do nothing: memory is as durable as it gets."""
         self._inode(descriptor)

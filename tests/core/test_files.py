@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Callable
@@ -118,6 +119,32 @@ def test_ranges_of_one_file_are_appended_to_another(
 
     expected = b"head" + data[1000:151_000] + data[:10] + b"tail" + data[-10:]
     assert files.read(tmp_path / "b") == expected
+
+
+def test_room_is_taken_at_once(files: Files, tmp_path: Path) -> None:
+    with files.create(tmp_path / "a") as file:
+        file.allocate(3_000_000)
+
+        assert file.size_bytes() == 3_000_000
+        assert file.pread(10, 2_999_995) == bytes(5)
+
+
+@pytest.mark.parametrize("answer", ["unknown", "refused"])
+def test_a_system_that_cannot_take_room_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    if answer == "refused":
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    else:
+        monkeypatch.delattr(os, "posix_fallocate")
+
+    with Files().create(tmp_path / "a") as file:
+        file.allocate(3_000_000)
+
+    assert (tmp_path / "a").stat().st_blocks * 512 >= 3_000_000
 
 
 def test_a_lock_keeps_the_second_out_until_the_first_is_closed(

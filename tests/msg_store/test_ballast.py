@@ -29,7 +29,7 @@ def files(disk: FaultyCalls) -> Files:
     return files
 
 
-def test_it_is_written_once_and_given_up_once(files: Files) -> None:
+def test_it_is_made_once_and_given_up_once(files: Files) -> None:
     ballast = Ballast(files, DATA, SIZE)
 
     assert ballast.restore()
@@ -54,14 +54,14 @@ def test_a_half_written_one_is_made_anew(files: Files) -> None:
 
 
 def test_a_disk_that_fills_meanwhile_gets_its_room_back(disk: FaultyCalls, files: Files) -> None:
-    disk.fail("writev", OSError(errno.ENOSPC, "full"), after=2)
+    disk.fail("allocate", OSError(errno.ENOSPC, "full"))
 
     assert not Ballast(files, DATA, SIZE).restore()
     assert files.names(DATA) == []
 
 
 def test_another_error_is_the_callers(disk: FaultyCalls, files: Files) -> None:
-    disk.fail("writev", OSError(errno.EIO, "gone"))
+    disk.fail("allocate", OSError(errno.EIO, "gone"))
 
     with pytest.raises(OSError, match="gone"):
         Ballast(files, DATA, SIZE).restore()
