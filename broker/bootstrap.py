@@ -63,13 +63,18 @@ async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -
     slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
     noted: list[list[Row]] = []
     is_refused = False
+
+    def written(error: StoreError | None) -> None:
+        if not done.done():  # else who asked was cancelled
+            done.set_result(error)
+
     try:
         for some in slices:
             if noted:
                 await asyncio.sleep(0)
             node.unwritten.put(some)
             noted.append(some)
-        node.store.write(puts, deletes or [], done.set_result)
+        node.store.write(puts, deletes or [], written)
         error = await done
         if error is not None:
             raise error
