@@ -59,7 +59,7 @@ def backing_of(entry: QueueEntry, store: MsgStore | None, clock: Clock) -> MakeQ
     levels = _levels(entry.view)
     if store is None and levels == 1:
         return in_memory
-    numbers = range(entry.queue_no, entry.queue_no + levels)
+    numbers = queue_nos_of(entry)
 
     def make(owner: IndexOwner) -> BackingQueue:
         if store is not None:
@@ -70,6 +70,18 @@ def backing_of(entry: QueueEntry, store: MsgStore | None, clock: Clock) -> MakeQ
         return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
 
     return make
+
+
+def queue_nos_of(entry: QueueEntry) -> range:
+    """Return the numbers of a queue in the store, one for each priority."""
+    return range(entry.queue_no, entry.queue_no + _levels(entry.view))
+
+
+def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
+    """Remove what a durable queue whose actors have ended has in the store."""
+    if store is not None and entry.queue_no:
+        for queue_no in queue_nos_of(entry):
+            store.delete_queue(queue_no)
 
 
 def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexOwner) -> QueueIndex:

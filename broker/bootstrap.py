@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
+from leveret.broker.backings import new_queue_no
 from leveret.broker.node import VHOSTS
+from leveret.broker.queue_registry import view_of
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.errors import StoreError
 from leveret.metadata import passwords
@@ -17,7 +19,7 @@ from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.broker.node import Node
-    from leveret.metadata.tables import Row
+    from leveret.metadata.tables import Contents, Row
 
 SLICE: Final = 250  # rows that are noted in one turn
 
@@ -39,7 +41,19 @@ async def load(node: Node, with_defaults: bool = True) -> None:
         await write(node, rows)
         for row in rows:
             contents.add(row)
+    await _number_queues(node, contents)
     node.load(contents)
+
+
+async def _number_queues(node: Node, contents: Contents) -> None:
+    """Give those durable queues a number in the message store that were declared without."""
+    rows: list[Row] = []
+    for row in contents.queues:
+        if row.durable and not row.queue_no:
+            row.queue_no = new_queue_no(node.store, view_of(row.arguments))
+            rows.append(row)
+    if rows:
+        await write(node, rows)
 
 
 def first_rows(node: Node) -> list[Row]:

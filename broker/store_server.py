@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import Exit
+from leveret.broker import orphans
 from leveret.msg_store.errors import StoreLocked
 from leveret.msg_store.msg_store import MsgStore
 from leveret.msg_store.opening import Opened, StoreFiles, open_store
@@ -173,10 +173,11 @@ async def remove_store(node: Node, vhost_name: str) -> None:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
+    now_ms = int(node.runtime.clock.wall_s() * 1000)
 
     def remove() -> None:
         try:
-            shutil.rmtree(folder)
+            orphans.remove(orphans.set_aside(node.files, folder, now_ms))
         except OSError as error:
             log.error("messages not removed folder=%s error=%s", folder, error)
         loop.call_soon_threadsafe(done.set_result, None)

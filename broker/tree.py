@@ -6,7 +6,8 @@
     ├ metadata               one_for_one 10/10
     │ └ metadata_store       permanent                front of the store; kept rows, not state
     ├ infra                  one_for_one 10/10
-    │ └ sweeper              transient                gives memory of idle actors back
+    │ ├ sweeper              transient                gives memory of idle actors back
+    │ └ caretaker            transient                ballast and orphans in the data directory
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
@@ -33,6 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.bootstrap import VhostStarter
+from leveret.broker.caretaker import Caretaker
 from leveret.broker.channel import Channel
 from leveret.broker.listener import Listener
 from leveret.broker.metadata_server import MetadataServer
@@ -65,7 +67,7 @@ class BrokerSup(Supervisor):
             1.0,
             (
                 ChildSpec("metadata", MetadataSup, (node,), type="supervisor"),
-                ChildSpec("infra", InfraSup, type="supervisor"),
+                ChildSpec("infra", InfraSup, (node,), type="supervisor"),
                 ChildSpec("vhosts", VhostsSup, (node,), type="supervisor"),
                 ChildSpec("vhost_starter", VhostStarter, (node,), restart="temporary"),
                 ChildSpec("listeners", ListenersSup, (node,), type="supervisor"),
@@ -85,10 +87,13 @@ class MetadataSup(Supervisor):
 class InfraSup(Supervisor):
     """Keeps what looks after the whole node."""
 
-    def init(self) -> SupervisorSpec:
-        """Start the sweeper."""
-        child = ChildSpec("sweeper", Sweeper, restart="transient")
-        return SupervisorSpec("one_for_one", 10, 10.0, (child,))
+    def init(self, node: Node) -> SupervisorSpec:
+        """Start them."""
+        children = (
+            ChildSpec("sweeper", Sweeper, restart="transient"),
+            ChildSpec("caretaker", Caretaker, (node,), restart="transient"),
+        )
+        return SupervisorSpec("one_for_one", 10, 10.0, children)
 
 
 class VhostsSup(Supervisor):

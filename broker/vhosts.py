@@ -22,7 +22,7 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.broker import exchange_rules, queue_arguments
-from leveret.broker.backings import backing_of, new_queue_no
+from leveret.broker.backings import backing_of, forget_messages, new_queue_no
 from leveret.broker.mail import Delete
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
@@ -395,6 +395,7 @@ class VHost:
             rows += [self._binding_row(each) for each in bindings if each.is_durable]
             rows.append(self._queue_row(entry))
         if entry.state in _GONE:
+            forget_messages(entry, self.msg_store)
             entry.deleted()
             count = 0
         else:

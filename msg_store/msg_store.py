@@ -163,6 +163,10 @@ class MsgStore:
         next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)
         return QueueClient(self, queue_no, next_seq, messages, size_bytes)
 
+    def queues(self) -> set[int]:
+        """Return all queues that the store knows and that are not being deleted."""
+        return self.tables.queues()
+
     def queue_nos(self) -> set[int]:
         """Return all queues that have anything in the store, known to anybody or not."""
         return {no for no, terms in self.tables.terms.items() if terms.messages}

@@ -316,6 +316,10 @@ class Tables:
         """Note that a queue that was closed has gone on."""
         self._touched(queue_no).is_clean = False
 
+    def queues(self) -> set[int]:
+        """Return all queues but those that are to be forgotten."""
+        return self.terms.keys() - self._leaving
+
     def forget_queue(self, queue_no: int) -> None:
         """Forget a queue, as soon as it has no rows."""
         self._leaving.add(queue_no)

@@ -1,0 +1,251 @@
+"""Deletions that a crash cut in two, and definitions that were lost: nothing stays for ever.
+
+The crash is made by taking rows out of the metadata of a broker that has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from chaos.rig import Chaos, SkippingClock
+from conformance.raw import Channel, Connection
+from leveret.broker import orphans
+from leveret.broker.queue_sup import RESTARTS_MAX
+from leveret.broker.store_server import store_folder
+from leveret.metadata.store import MetadataStore
+from leveret.metadata.tables import BindingRow, QueueRow, Row, VhostRow
+from leveret.msg_store.ballast import BALLAST_BYTES
+from leveret.msg_store.msg_store import MsgStore
+from leveret.server.broker import Broker
+from leveret.server.config import Address, Config
+from leveret.server.node_admin import NodeAdmin
+from waiting import eventually
+
+WEEK_S = orphans.KEPT_MS / 1000
+in_thread = asyncio.to_thread
+
+
+class WallClock(SkippingClock):
+    """A clock whose wall time can be changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_s = 0.0
+
+    def wall_s(self) -> float:
+        return super().wall_s() + self.ahead_s
+
+
+class Node:
+    """A running broker and what tests do to it."""
+
+    def __init__(self, broker: Broker, clock: WallClock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.chaos = Chaos(broker, clock)
+
+    def store(self, vhost: str = "/") -> MsgStore:
+        store = self.broker.node.vhosts[vhost].msg_store
+        assert store is not None
+        return store
+
+    async def add_vhost(self, vhost: str) -> None:
+        admin = NodeAdmin(self.broker)
+        await admin.add_vhost(vhost)
+        await admin.set_permissions(vhost, "guest", ".*", ".*", ".*")
+
+    async def look(self) -> None:
+        """Let the caretaker look, and wait until it is done."""
+        ref = self.chaos.find("infra", "caretaker")
+        caretaker = ref.cell.actor
+        self.broker.runtime.run_as(ref, caretaker.look)
+        await eventually(lambda: caretaker._thread is None)
+
+    async def use(self, work: Callable[[Channel], None], vhost: str = "/") -> None:
+        """Do something with a channel."""
+
+        def run() -> None:
+            connection = Connection(self.broker.addresses[0])
+            try:
+                assert connection.open(vhost=vhost).name == "connection.open-ok"
+                work(connection.channel())
+            finally:
+                connection.drop()
+
+        await in_thread(run)
+
+
+@asynccontextmanager
+async def running(data: Path, ahead_s: float = 0.0) -> AsyncIterator[Node]:
+    clock = WallClock()
+    clock.ahead_s = ahead_s
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=data)
+    async with Broker(config, clock) as broker:
+        yield Node(broker, clock)
+
+
+def fill(*queues: str, priorities: int = 0) -> Callable[[Channel], None]:
+    arguments = {"x-max-priority": priorities} if priorities else {}
+
+    def work(channel: Channel) -> None:
+        channel.ok("confirm.select")
+        for queue in queues:
+            channel.ok("queue.declare", queue=queue, durable=True, arguments=arguments)
+            for number in range(20):
+                channel.publish(queue, f"{queue} {number}", delivery_mode=2, priority=number % 4)
+        confirmed = 0
+        while confirmed < 20 * len(queues):
+            event = channel.read()
+            assert event.name == "basic.ack", event
+            confirmed = event.delivery_tag if event.multiple else confirmed + 1
+
+    return work
+
+
+def holds(queue: str, count: int) -> Callable[[Channel], None]:
+    def work(channel: Channel) -> None:
+        assert channel.ok("queue.declare", queue=queue, durable=True).message_count == count
+
+    return work
+
+
+async def lose(data: Path, *rows: Row) -> None:
+    """Take rows out of the metadata of a broker that has ended."""
+    loop = asyncio.get_running_loop()
+    store = MetadataStore(data / "metadata", loop.call_soon_threadsafe)
+    done: asyncio.Future[object] = loop.create_future()
+    store.write([], rows, done.set_result)
+    assert await done is None
+    store.close()
+
+
+async def test_messages_of_a_queue_that_is_not_defined_go_after_a_week(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.use(fill("q", "other"))
+        await node.use(fill("p", priorities=3))
+        await node.look()
+        assert len(node.store().queue_nos()) == 6
+    await lose(tmp_path, QueueRow("/", "q"), QueueRow("/", "p"))
+
+    async with running(tmp_path) as node:
+        await node.look()
+        assert len(node.store().queue_nos()) == 6
+        assert len(list(store_folder(tmp_path, "/").glob(orphans.LIST))) == 1
+        await node.use(holds("q", 0))  # another queue of the same name sees nothing of it
+        await node.use(fill("q"))
+    async with running(tmp_path, WEEK_S - 60) as node:
+        await node.look()
+        assert len(node.store().queue_nos()) == 7
+        node.clock.ahead_s = WEEK_S
+        await node.look()
+        await eventually(lambda: len(node.store().queue_nos()) == 2)
+        await node.look()
+        assert not list(store_folder(tmp_path, "/").glob(orphans.LIST))
+        await node.use(holds("q", 20))
+        await node.use(holds("other", 20))
+
+
+async def test_the_folder_of_a_vhost_that_is_not_defined_goes_after_a_week(tmp_path: Path) -> None:
+    folder = store_folder(tmp_path, "v")
+    async with running(tmp_path) as node:
+        await node.add_vhost("v")
+        await node.use(fill("q"), "v")
+    await lose(tmp_path, VhostRow("v"), QueueRow("v", "q"))
+
+    async with running(tmp_path) as node:
+        await node.look()
+        assert (folder / orphans.LIST).exists()
+    async with running(tmp_path, WEEK_S) as node:
+        await node.look()
+        await eventually(lambda: not list((tmp_path / "vhosts").glob(f"{folder.name}*")))
+
+
+async def test_a_vhost_that_is_made_again_has_its_folder_and_no_old_message(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as node:
+        await node.add_vhost("v")
+        await node.use(fill("q"), "v")
+    await lose(tmp_path, VhostRow("v"), QueueRow("v", "q"))
+
+    async with running(tmp_path) as node:
+        await node.look()
+        await node.add_vhost("v")
+        await node.use(holds("q", 0), "v")
+        await node.use(fill("q"), "v")
+        node.clock.ahead_s = 2 * WEEK_S
+        await node.look()  # the folder has a vhost, so now it is rows that are seen, first now
+        assert len(node.store("v").queue_nos()) == 2
+        node.clock.ahead_s = 3 * WEEK_S
+        await node.look()
+        await eventually(lambda: len(node.store("v").queue_nos()) == 1)
+        await node.use(holds("q", 20), "v")
+
+
+async def test_a_vhost_that_is_deleted_takes_its_folder_along(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.add_vhost("v")
+        assert store_folder(tmp_path, "v").exists()
+
+        await NodeAdmin(node.broker).delete_vhost("v")
+
+        assert len(list((tmp_path / "vhosts").iterdir())) == 1
+
+
+async def test_a_removal_that_a_crash_cut_off_is_gone_on_with(tmp_path: Path) -> None:
+    half = tmp_path / "vhosts" / "0123-4.deleted" / "rdq"
+    half.mkdir(parents=True)
+    (half / "00000001.rdq").touch()
+
+    async with running(tmp_path) as node:
+        await node.look()
+        await eventually(lambda: not half.parent.exists())
+
+
+async def test_a_crashed_queue_that_is_deleted_takes_its_messages_along(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.use(fill("q"))
+        await node.use(fill("p", priorities=3))
+        for queue in ("q", "p"):
+            entry = node.broker.node.vhosts["/"].topology.queues[queue]
+            for _ in range(RESTARTS_MAX + 1):
+                ref = entry.ref
+                node.chaos.kill(ref)
+                await eventually(
+                    lambda entry=entry, ref=ref: entry.ref is not ref or entry.state == "crashed"
+                )
+            assert entry.state == "crashed"
+        assert len(node.store().queue_nos()) == 5
+
+        await node.use(lambda channel: channel.ok("queue.delete", queue="q"))
+        await node.use(lambda channel: channel.ok("queue.delete", queue="p"))
+
+        await eventually(lambda: not node.store().queue_nos())
+
+
+async def test_a_durable_queue_without_a_number_gets_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        row = QueueRow("/", "q", True)
+        binding = BindingRow("/", "amq.fanout", "queue", "q", b"", {})
+        done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        node.broker.node.store.write([row, binding], [], done.set_result)
+        assert await done is None
+
+    async with running(tmp_path) as node:
+        await node.use(fill("q"))
+    async with running(tmp_path) as node:
+        await node.use(holds("q", 20))
+
+
+async def test_the_ballast_is_made_while_the_broker_runs(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        ballast = tmp_path / "ballast"
+        assert not ballast.exists()
+
+        await node.look()
+        assert ballast.stat().st_blocks * 512 >= BALLAST_BYTES
+        assert node.broker.node.ballast.release()
+        assert not ballast.exists()
