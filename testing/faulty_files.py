@@ -32,6 +32,7 @@ from typing import Final, TypeAlias
 from leveret.core.files import Buffer, SystemCalls
 
 SECTOR_BYTES: Final = 512
+_ADOPT_BYTES: Final = 1 << 20
 
 
 class Crash(BaseException):
@@ -135,7 +136,7 @@ class FaultyCalls:
 
     Args:
         calls: where the files really are: ``MemoryDisk`` or ``OsCalls``. Only files made through
-            this object may be in the folders it is used on.
+            this object, or adopted, may be in the folders it is used on.
         rng: decides about short writes and what a power cut leaves.
         sleep: called with the seconds of ``delay``; the test's virtual time, or ``time.sleep``.
     """
@@ -224,6 +225,17 @@ class FaultyCalls:
         while rest:
             rest = rest[self._calls.writev(descriptor, [rest]) :]
         self._calls.close(descriptor)
+
+    def adopt(self, path: Path) -> None:
+        """Take a file that is there already for one whose bytes and name are durable."""
+        descriptor = self._calls.open(path, os.O_RDONLY)
+        try:
+            image = bytearray()
+            while piece := self._calls.pread(descriptor, _ADOPT_BYTES, len(image)):
+                image += piece
+        finally:
+            self._calls.close(descriptor)
+        self._nodes[path] = self._durable_nodes[path] = _Node(image)
 
     def damage(self, path: Path, change: Callable[[bytearray], None]) -> None:
         """Change a file's durable bytes behind everybody's back; ``change`` does it in place."""
@@ -320,6 +332,13 @@ class FaultyCalls:
         path, node = self._node(descriptor)
         self._reach("truncate", path)
         self._calls.truncate(descriptor, size_bytes)
+        node.changes.append(size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Take room."""
+        path, node = self._node(descriptor)
+        self._reach("allocate", path)
+        self._calls.allocate(descriptor, size_bytes)
         node.changes.append(size_bytes)
 
     def fdatasync(self, descriptor: int) -> None:

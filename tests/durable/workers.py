@@ -1,0 +1,87 @@
+"""Starting and ending ``tests/broker_worker.py``."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from nodes import READY_TIMEOUT_S, clean_environment
+
+WORKER = Path(__file__).parents[1] / "broker_worker.py"
+_READY = re.compile(rb"ready (\d+)\n")
+
+
+class BrokerWorker:
+    """One such process.
+
+    Args:
+        folder: for its data and its log.
+        seed: of its random choices.
+        disk: ``real`` or ``faulty``.
+    """
+
+    def __init__(self, folder: Path, seed: int, disk: str) -> None:
+        self._folder = folder
+        self.log = folder / "log"
+        command = [sys.executable, "-P", str(WORKER), str(folder / "data"), str(seed), disk]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=clean_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+
+    def address(self) -> tuple[str, int]:
+        """Wait until clients can connect."""
+        assert self.process.stdout is not None
+        output, said = self.process.stdout.fileno(), b""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while (left := deadline - time.monotonic()) > 0:
+            if select.select([output], [], [], left)[0]:
+                piece = os.read(output, 100)
+                said += piece
+                if ready := _READY.search(said):
+                    return "127.0.0.1", int(ready[1])
+                if not piece:
+                    break
+        raise AssertionError(f"not ready: {self.log.read_text()}")
+
+    def kill(self) -> None:
+        """End it with kill -9."""
+        self.process.kill()
+        self._wait()
+
+    def cut_power(self) -> None:
+        """End it, and lose what was not synced."""
+        self._tell(b"cut\n")
+        assert self._wait() == 9, self.log.read_text()
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._tell(b"stop\n")
+        assert self._wait() == 0, self.log.read_text()
+
+    def _tell(self, command: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command)
+        self.process.stdin.flush()
+
+    def _wait(self) -> int:
+        code = self.process.wait(30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+    def end(self) -> None:
+        """Leave no process behind, whatever has become of the test."""
+        if self.process.poll() is None:
+            self.kill()
