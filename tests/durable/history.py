@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from conformance.raw import Channel, Connection
@@ -43,6 +44,7 @@ class Load:
         self._address = address
         self._history = history
         self._ends = threading.Event()
+        self._is_enough = threading.Event()
         self._connections: list[Connection] = []
         self.errors: list[BaseException] = []
         self._threads = [
@@ -57,6 +59,13 @@ class Load:
         history = self._history
         wait_until(lambda: len(history.confirmed) >= confirmed or self.errors, within_s=60)
 
+    def settle(self) -> None:
+        """Publish nothing more, and see that every publish has been answered: confirmed or refused."""
+        self._is_enough.set()
+        self._threads[0].join(20)
+        assert not self._threads[0].is_alive(), "publishes were never answered"
+        assert not self.errors, self.errors
+
     def end_is_near(self) -> None:
         """From now on the end of a connection is no error."""
         self._ends.set()
@@ -65,7 +74,8 @@ class Load:
         """Leave the node."""
         self.end_is_near()
         for connection in self._connections:
-            connection.socket.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # it has left already
+                connection.socket.shutdown(socket.SHUT_RDWR)
         self.join()
 
     def join(self) -> None:
@@ -92,12 +102,14 @@ class Load:
         channel.ok("confirm.select")
         waiting: set[int] = set()  # tags
         while True:
-            while len(waiting) < IN_FLIGHT:
+            while len(waiting) < IN_FLIGHT and not self._is_enough.is_set():
                 number = history.next_number
                 history.next_number += 1
                 body = b"%d " % number + b"x" * (number * 37 % 3000)
                 channel.publish("", body, "amq.fanout", delivery_mode=2)
                 waiting.add(history.next_number - first)
+            if not waiting:
+                return
             event = channel.read()
             if event.name == "closed":
                 return
@@ -105,6 +117,7 @@ class Load:
             tags = {event.delivery_tag}
             if event.multiple:
                 tags = {tag for tag in waiting if tag <= event.delivery_tag}
+            assert tags <= waiting, "answered twice"
             waiting -= tags
             if event.name == "basic.ack":
                 history.confirmed.update(first + tag - 1 for tag in tags)

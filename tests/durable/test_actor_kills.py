@@ -28,7 +28,17 @@ def found(chaos: Chaos, victim: str) -> list[Ref]:
 
 @pytest.mark.parametrize("how", ["kill", "crash"])
 @pytest.mark.parametrize("victim", PATHS)
-async def test_nothing_confirmed_is_lost(chaos: Chaos, victim: str, how: str) -> None:
+async def test_f30_f31_nothing_confirmed_is_lost(chaos: Chaos, victim: str, how: str) -> None:
+    await survives(chaos, victim, how, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", PATHS)
+async def test_f30_f31_actors_die_fifty_times(chaos: Chaos, victim: str) -> None:
+    await survives(chaos, victim, "kill", 50)
+
+
+async def survives(chaos: Chaos, victim: str, how: str, deaths: int) -> None:
     channel = await chaos.channel()
 
     def declare() -> None:
@@ -40,12 +50,13 @@ async def test_nothing_confirmed_is_lost(chaos: Chaos, victim: str, how: str) ->
     history = History()
     host, port = chaos.broker.addresses[0]
     load = await asyncio.to_thread(Load, (host, port), history)
-    for _ in range(5):
+    for _ in range(deaths):
         await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
         await eventually(lambda: found(chaos, victim))
         getattr(chaos, how)(found(chaos, victim)[0])
         chaos.clock.skip(400.0)
     await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
+    await asyncio.to_thread(load.settle)
     await asyncio.to_thread(load.stop)
 
     def check() -> None:
