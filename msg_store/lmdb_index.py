@@ -44,6 +44,7 @@ from leveret.msg_store.index_rows import (
     Location,
     QueueTerms,
 )
+from leveret.msg_store.lmdb_readers import Readers
 
 VERSION: Final = 1
 MAP_BYTES: Final = 1 << 28  # to begin with; doubled when full
@@ -81,13 +82,14 @@ class LmdbIndex:
         self._data = path / "data.mdb"
         self._lock = threading.Lock()  # readers, and whoever changes the map
         self._env = _opened(path, max(map_bytes, _size_of(self._data)))
+        self._readers = Readers(path, self._env)
         try:
             with _damage():
                 self._check_length()
                 tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
                 opened = [self._env.open_db(name) for name in tables]
                 self._qidx, self._loc, self._files, self._queues, self._meta = opened
-                self._env.reader_check()
+                self._readers.check()
                 self._check(uuid)
         except BaseException:
             self._env.close()
@@ -203,7 +205,7 @@ class LmdbIndex:
 
     def write(self, batch: Batch) -> None:
         """Write and sync a transaction, in a larger map if need be; one thread at a time."""
-        self._env.reader_check()  # a reader that was killed would keep all pages from being used again
+        self._readers.check()
         while True:
             try:
                 with _damage(self._path), self._env.begin(write=True) as transaction:

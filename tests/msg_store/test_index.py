@@ -22,6 +22,7 @@ from leveret.msg_store.index_rows import (
     QueueTerms,
 )
 from leveret.msg_store.lmdb_index import LmdbHome, LmdbIndex, meant_by
+from leveret.msg_store.lmdb_readers import LAG_MAX
 from leveret.testing.memory_index import MemoryHome
 
 UUID = bytes(range(16))
@@ -264,3 +265,28 @@ def test_f23_a_reader_that_was_killed_keeps_no_pages(lmdb_index: LmdbIndex, tmp_
     once = churn()
 
     assert churn() <= max(once, held)
+
+
+def test_f24_a_reader_that_holds_pages_is_named_once_and_harms_nobody(
+    lmdb_index: LmdbIndex, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def churn() -> None:
+        for _ in range(LAG_MAX):
+            lmdb_index.write(rows_batch(1, range(100)))
+            lmdb_index.write(Batch(acked={1: set(range(100))}))
+
+    command = [sys.executable, "-P", "-c", READER, str(tmp_path / "store.lmdb")]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reading\n"
+        churn()
+        churn()
+        process.kill()
+    said = [record.getMessage() for record in caplog.records]
+    churn()
+
+    assert len(said) == 1
+    assert f"process={process.pid}" in said[0]
+    assert len(caplog.records) == 1
+    lmdb_index.write(rows_batch(1, range(10)))
+    assert len(lmdb_index.rows(1, 0, 100, 100)) == 10
