@@ -27,6 +27,7 @@ class BrokerWorker:
 
     def __init__(self, folder: Path, seed: int, disk: str) -> None:
         self._folder = folder
+        self._address: tuple[str, int] | None = None
         self.log = folder / "log"
         command = [sys.executable, "-P", str(WORKER), str(folder / "data"), str(seed), disk]
         with self.log.open("w") as log:
@@ -41,6 +42,11 @@ class BrokerWorker:
 
     def address(self) -> tuple[str, int]:
         """Wait until clients can connect."""
+        if self._address is None:
+            self._address = "127.0.0.1", self._port()
+        return self._address
+
+    def _port(self) -> int:
         assert self.process.stdout is not None
         output, said = self.process.stdout.fileno(), b""
         deadline = time.monotonic() + READY_TIMEOUT_S
@@ -49,7 +55,7 @@ class BrokerWorker:
                 piece = os.read(output, 100)
                 said += piece
                 if ready := _READY.search(said):
-                    return "127.0.0.1", int(ready[1])
+                    return int(ready[1])
                 if not piece:
                     break
         raise AssertionError(f"not ready: {self.log.read_text()}")
@@ -83,5 +89,4 @@ class BrokerWorker:
 
     def end(self) -> None:
         """Leave no process behind, whatever has become of the test."""
-        if self.process.poll() is None:
-            self.kill()
+        self.kill()

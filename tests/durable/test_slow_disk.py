@@ -1,0 +1,159 @@
+"""A disk whose syncs take as long as the test likes: confirms wait, and nobody else does (F-36)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chaos.rig import Chaos, SkippingClock
+from conformance.raw import Channel
+from leveret.broker import node
+from leveret.core.files import Files, OsCalls
+from leveret.server.broker import Broker
+from leveret.server.config import Address, Config
+from waiting import eventually
+
+COUNT = 3_000
+PUBLISHERS = 3
+in_thread = asyncio.to_thread
+
+
+class SlowDisk(OsCalls):
+    """Syncs wait for a permit while the disk is slow."""
+
+    def __init__(self) -> None:
+        self._permits = threading.Semaphore(0)
+        self._is_slow = False
+        self.waiting = 0
+
+    def fdatasync(self, descriptor: int) -> None:
+        if self._is_slow:
+            self.waiting += 1
+            self._permits.acquire()
+            self.waiting -= 1
+        super().fdatasync(descriptor)
+
+    def slow_down(self) -> None:
+        self._is_slow = True
+
+    def let_one_pass(self) -> None:
+        self._permits.release()
+
+    def speed_up(self) -> None:
+        self._is_slow = False
+        self._permits.release(1_000)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    disk = SlowDisk()
+    monkeypatch.setattr(node, "Files", lambda: Files(disk))
+    return disk
+
+
+@pytest.fixture
+async def chaos(tmp_path: Path, disk: SlowDisk) -> AsyncIterator[Chaos]:
+    clock = SkippingClock()
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
+    async with Broker(config, clock) as broker:
+        rig = Chaos(broker, clock)
+        yield rig
+        rig.close()
+        disk.speed_up()
+
+
+async def publishers(chaos: Chaos) -> list[Channel]:
+    channels = [await chaos.channel() for _ in range(PUBLISHERS)]
+
+    def publish() -> None:
+        for number, channel in enumerate(channels):
+            channel.ok("queue.declare", queue=f"q{number}", durable=True)
+            channel.ok("queue.bind", queue=f"q{number}", exchange="amq.fanout")
+            channel.ok("confirm.select")
+
+    await in_thread(publish)
+    return channels
+
+
+def publish(channel: Channel) -> None:
+    for number in range(COUNT):
+        channel.publish("", f"{number}", "amq.fanout", delivery_mode=2)
+
+
+def confirmed(channel: Channel) -> None:
+    """Read until everything is confirmed."""
+    tags: set[int] = set()
+    while len(tags) < COUNT:
+        event = channel.read()
+        assert event.name == "basic.ack", event
+        tags.update(range(1, event.delivery_tag + 1) if event.multiple else [event.delivery_tag])
+
+
+async def test_f36_while_the_disk_stands_still_only_confirms_wait(
+    chaos: Chaos, disk: SlowDisk
+) -> None:
+    channels = await publishers(chaos)
+    disk.slow_down()
+
+    for channel in channels:
+        await in_thread(publish, channel)
+    await eventually(lambda: disk.waiting)
+    for _ in range(3):
+        await chaos.round_trip("transient")
+    for channel in channels:
+        assert await in_thread(channel.settle) == []  # alive, and nothing is promised
+    disk.speed_up()
+    for channel in channels:
+        await in_thread(confirmed, channel)
+
+    for number in range(PUBLISHERS):
+        assert await in_thread(channels[0].ready, f"q{number}") == PUBLISHERS * COUNT
+
+
+async def test_f36_the_slower_the_disk_the_more_goes_into_one_sync(
+    chaos: Chaos, disk: SlowDisk
+) -> None:
+    channels = await publishers(chaos)
+    disk.slow_down()
+    for channel in channels:
+        await in_thread(publish, channel)
+    waiting = [asyncio.create_task(in_thread(confirmed, channel)) for channel in channels]
+
+    syncs = 0
+    while not all(each.done() for each in waiting):
+        if disk.waiting:
+            disk.let_one_pass()
+            syncs += 1
+        await asyncio.sleep(0.001)
+    disk.speed_up()
+
+    for each in waiting:
+        await each
+    assert syncs < PUBLISHERS * COUNT / 10
+
+
+async def test_f36_a_store_that_dies_amid_a_slow_sync_is_there_again(
+    chaos: Chaos, disk: SlowDisk
+) -> None:
+    channel, *_ = await publishers(chaos)
+    disk.slow_down()
+    await in_thread(publish, channel)
+    await eventually(lambda: disk.waiting)
+    store = chaos.find("queues_and_stores", "msg_store")
+
+    chaos.runtime.send(store, "poison")
+    disk.speed_up()
+
+    answers: list[int] = []
+    while len(answers) < COUNT:
+        event = await in_thread(channel.read)
+        assert event.name in {"basic.ack", "basic.nack"}, event
+        first = answers[-1] + 1 if answers else 1
+        answers += range(first, event.delivery_tag + 1)
+    queue = chaos.broker.node.vhosts["/"].topology.queues["q0"]
+    await eventually(lambda: queue.is_running)
+    assert await in_thread(channel.ready, "q0") <= COUNT
