@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.metadata.interface import Metadata
     from leveret.msg_store.msg_store import MsgStore
-    from leveret.queue_backing.backing_actor import MakeQueue
+    from leveret.queue_backing.backing_actor import BackingOwner, MakeQueue
     from leveret.queue_backing.backing_queue import BackingQueue
+    from leveret.queue_backing.memory_monitor import MemoryMonitor
     from leveret.queue_backing.queue_index import QueueIndex
     from leveret.queue_backing.stored_index import IndexOwner
 
@@ -41,18 +42,21 @@ _FLAGS_AT: Final = 12  # in a content header: class, weight, body size, property
 _HAS_PRIORITY: Final = 0x08  # in the first octet of the flags
 
 
-def in_memory(owner: IndexOwner) -> BackingQueue:
+def in_memory(owner: BackingOwner) -> BackingQueue:
     """Make the backing of a queue whose messages live as long as its pair."""
     return MemoryQueue()
 
 
-def backing_of(entry: QueueEntry, store: MsgStore | None, clock: Clock) -> MakeQueue:
+def backing_of(
+    entry: QueueEntry, store: MsgStore | None, clock: Clock, memory: MemoryMonitor
+) -> MakeQueue:
     """Return what makes the backing of a queue; called again after each crash of the pair.
 
     Args:
         entry: the queue.
         store: the vhost's, None when it has none.
         clock: the node's.
+        memory: the node's; of queues that can page.
     """
     if not entry.queue_no:
         store = None
@@ -61,11 +65,11 @@ def backing_of(entry: QueueEntry, store: MsgStore | None, clock: Clock) -> MakeQ
         return in_memory
     numbers = queue_nos_of(entry)
 
-    def make(owner: IndexOwner) -> BackingQueue:
+    def make(owner: BackingOwner) -> BackingQueue:
         if store is not None:
-            store.queue_down(
-                entry.queue_no
-            )  # what was on its way to a pair before this one is lost
+            owner.use_memory_of(memory)
+            # What was on its way to a pair before this one is lost.
+            store.queue_down(entry.queue_no)
         queues = [VariableQueue(_index(store, number, entry, owner), clock) for number in numbers]
         return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
 

@@ -41,6 +41,11 @@ def method_of(run: Run) -> int:
     return ids
 
 
+def is_close(run: Run) -> bool:
+    """Whether a run is the client's connection.close."""
+    return bool(run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE)
+
+
 def _refusal(ids: int) -> HardError:
     if ids == spec.CHANNEL_OPEN:
         return ChannelError("second 'channel.open' seen", ids)

@@ -38,7 +38,13 @@ def connection_info(reader: Reader) -> dict[str, Any]:
 
 
 def _state(reader: Reader) -> str:
-    """Return RabbitMQ's word: who waits for credit is in flow."""
+    """Return RabbitMQ's word.
+
+    Who has published while an alarm is raised is blocked, the others are blocking; who waits for credit is
+    in flow.
+    """
     if reader.state == "running":
+        if reader.throttle.alarms.raised:
+            return "blocked" if reader.throttle.is_blocked else "blocking"
         return "flow" if reader.inlet.is_blocked else "running"
     return "opening" if reader.state == "opening" else "closing"

@@ -64,6 +64,7 @@ class Opened:
         heartbeat_s: agreed interval; 0 is off.
         client_properties: as the client sent them.
         cancel_notify: the client understands basic.cancel from the broker.
+        blocked_notify: the client understands connection.blocked.
         mechanism: how it logged in.
     """
 
@@ -74,6 +75,7 @@ class Opened:
     heartbeat_s: int
     client_properties: Table
     cancel_notify: bool
+    blocked_notify: bool
     mechanism: str
 
 
@@ -215,6 +217,7 @@ class Handshake:
             self.tuned.heartbeat,
             self._properties,
             self._capable("consumer_cancel_notify"),
+            self._capable("connection.blocked"),
             self._mechanism,
         )
 

@@ -25,6 +25,7 @@ from leveret.amqp.errors import (
 )
 from leveret.broker import metadata_server
 from leveret.broker.access import Access, User
+from leveret.broker.alarms import Alarms
 from leveret.broker.kept import Kept
 from leveret.broker.metadata_server import Write
 from leveret.broker.queue_registry import QueueEntry
@@ -34,7 +35,10 @@ from leveret.broker.settings import BrokerSettings
 from leveret.broker.unwritten import Unwritten
 from leveret.broker.vhosts import VHost
 from leveret.core.files import Files
+from leveret.core.machine import Machine
+from leveret.core.sizes import SizeLimit
 from leveret.msg_store.ballast import Ballast
+from leveret.queue_backing.memory_monitor import MemoryMonitor
 from leveret.routing.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -49,6 +53,12 @@ CONNECTIONS: Final = "connections"
 READERS: Final = "readers"
 LISTENER: Final = "listener"
 VHOSTS: Final = "vhosts"
+MEMORY_WATCH: Final = "memory_watch"
+DISK_WATCH: Final = "disk_watch"
+
+MEMORY_OF_UNKNOWN_BYTES: Final = (
+    8 * 1024**3
+)  # as RabbitMQ assumes on a system that it does not know
 
 _STORE_RETRY_S: Final = 0.02
 
@@ -60,6 +70,12 @@ class CloseConnection:
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+class LookAgain:
+    """To a watch: what it goes by has changed."""
+
+    __slots__ = ()
 
 
 class Accepted:
@@ -82,6 +98,13 @@ class Node:
         data_dir: where messages are kept; None = nowhere.
         files: the way to them.
         ballast: room on the disk that is given up when it is full.
+        machine: how much memory there is.
+        alarms: whether memory or disk are short.
+        memory: how many seconds of traffic queues keep in RAM.
+        memory_total_bytes: the RAM there is for the broker, or what it was told.
+        memory_limit: high watermark of memory in use.
+        disk_limit: of what is free in the data directory.
+        disk_free_bytes: as of the disk watch's last look.
         boot_epoch: how often a broker was started on this store, or a vhost's messages recovered.
         access: users and permissions.
         vhosts: by name.
@@ -102,6 +125,7 @@ class Node:
         settings: BrokerSettings,
         store: Metadata,
         data_dir: Path | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
@@ -109,6 +133,13 @@ class Node:
         self.data_dir = data_dir
         self.files = Files()
         self.ballast = Ballast(self.files, data_dir or Path())
+        self.machine = machine or Machine()
+        self.memory_total_bytes = self._memory_total_bytes()
+        self.alarms = Alarms(runtime)
+        self.memory = MemoryMonitor(settings.memory_paging_ratio)
+        self.memory_limit: SizeLimit = settings.memory_high_watermark
+        self.disk_limit: SizeLimit = settings.disk_free_limit
+        self.disk_free_bytes: int | None = None
         self.boot_epoch = 0
         self._store_epochs: dict[str, int] = {}  # by vhost
         self.access = Access(settings.loopback_users)
@@ -141,6 +172,55 @@ class Node:
     def reader_sup(self) -> Ref:
         """The supervisor of the readers."""
         return self._named(READERS)
+
+    # -- memory and disk -----------------------------------------------------------------------
+
+    def _memory_total_bytes(self) -> int:
+        told = self.settings.memory_total_bytes
+        return told or self.machine.total_bytes() or MEMORY_OF_UNKNOWN_BYTES
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """The high watermark: with more in use publishers are blocked."""
+        return self.memory_limit.of(self.memory_total_bytes)
+
+    @property
+    def disk_limit_bytes(self) -> int:
+        """With less free in the data directory publishers are blocked."""
+        return self.disk_limit.of(self.memory_total_bytes)
+
+    def set_limits(self, memory: SizeLimit | None = None, disk: SizeLimit | None = None) -> None:
+        """Set other limits until the node ends; what follows from them follows at once."""
+        self.memory_total_bytes = self._memory_total_bytes()
+        self.memory_limit = memory or self.memory_limit
+        self.disk_limit = disk or self.disk_limit
+        self.look_again(MEMORY_WATCH, DISK_WATCH)
+
+    def resources(self) -> dict[str, Any]:
+        """Return memory, disk and alarms as status prints them."""
+        return {
+            "alarms": list(self.alarms.raised),
+            "memory": {
+                "used_bytes": self.machine.used_bytes(),
+                "limit_bytes": self.memory_limit_bytes,
+                "total_bytes": self.memory_total_bytes,
+            },
+            "disk": {
+                "free_bytes": self.disk_free_bytes,
+                "limit_bytes": self.disk_limit_bytes,
+            },
+        }
+
+    def disk_changed(self) -> None:
+        """A store has found the disk full, or not any more."""
+        self.look_again(DISK_WATCH)
+
+    def look_again(self, *watches: str) -> None:
+        """Have watches look at once."""
+        for name in watches:
+            watch = self.runtime.whereis(name)
+            if watch is not None:  # else its successor begins with it
+                self.runtime.send(watch, LookAgain())
 
     # -- connections ---------------------------------------------------------------------------
 

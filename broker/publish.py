@@ -10,7 +10,7 @@ messages, or few messages for many queues. What is left of a run is the channel'
 
 Credit is counted per channel and queue (SETTLED 5): a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
-more, or is gone.
+more, or is gone. A message store that the disk does not follow stops it as well, until it has caught up.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel import Channel
     from leveret.broker.queue_registry import QueueEntry
     from leveret.msg_store.msg_store import MsgStore
+    from leveret.msg_store.pressure import Pressure
 
 # basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
 _ANSWER = struct.Struct(">BHIHHQBB")
@@ -69,6 +70,7 @@ class Publisher:
         "_channel",
         "_credits",
         "_number",
+        "_pressure",
         "_ref",
         "_session",
         "confirms",
@@ -82,6 +84,7 @@ class Publisher:
         self._number = channel.number
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
+        self._pressure: Pressure | None = None  # of a store that is waited for
         self.confirms: Confirms | None = None
         self.is_long_work = False
         self.work_left = PUBLISH_TURN_WORK
@@ -183,7 +186,9 @@ class Publisher:
         store = self._session.vhost.msg_store if persistent else None
         first_msg_no = 0
         if store is not None:
-            first_msg_no = _stored(store, queues, messages, confirms is not None)
+            first_msg_no = _stored(store, queues, messages, confirms is not None, size_bytes)
+            if store.pressure.is_on and self._pressure is None:
+                self._wait_for(store.pressure)
         channel = self._channel
         runtime = channel.runtime
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
@@ -210,6 +215,16 @@ class Publisher:
             self._missed(route, queues, reached, messages, first)
         elif confirms is not None:
             confirms.wait(first, count, reached)
+
+    def _wait_for(self, pressure: Pressure) -> None:
+        """Read no more until the store has caught up."""
+        self._pressure = pressure
+        self._session.inlet.block()
+        pressure.wait(self._store_follows)
+
+    def _store_follows(self) -> None:
+        self._pressure = None
+        self._session.inlet.unblock()
 
     def _missed(
         self,
@@ -302,11 +317,18 @@ class Publisher:
             if credit.is_blocked:
                 self._session.inlet.unblock()
         self._credits.clear()
+        if self._pressure is not None:
+            self._pressure.forget(self._store_follows)
+            self._store_follows()
         self.confirms = None
 
 
 def _stored(
-    store: MsgStore, queues: list[QueueEntry], messages: list[Message], is_awaited: bool
+    store: MsgStore,
+    queues: list[QueueEntry],
+    messages: list[Message],
+    is_awaited: bool,
+    size_bytes: int,
 ) -> int:
     """Give messages to the store for those durable queues that run; return the first's number.
 
@@ -317,6 +339,6 @@ def _stored(
     if not queue_nos:
         return 0
     try:
-        return store.write(messages, tuple(queue_nos), is_awaited)
+        return store.write(messages, tuple(queue_nos), is_awaited, size_bytes)
     except StoreFailed:
         return 0

@@ -46,8 +46,9 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker import address
+from leveret.broker.alarms import AlarmsOver
 from leveret.broker.channel import ChannelStays, ConnectionFailed
-from leveret.broker.channel_slots import ChannelSlots, RunsLeft, method_of
+from leveret.broker.channel_slots import ChannelSlots, RunsLeft, is_close, method_of
 from leveret.broker.connection_info import connection_info
 from leveret.broker.handshake import (
     HEADER_BYTES,
@@ -61,6 +62,7 @@ from leveret.broker.node import CloseConnection
 from leveret.broker.routes import Routes
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Inlet, Session
+from leveret.broker.throttle import Throttle
 from leveret.broker.writer import Writer
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -106,9 +108,9 @@ class Reader(GenServer):
         self.writing_is_paused = False
         self.unsent_blocks = False
         self.unanswered_closes = 0
+        self.throttle = Throttle(self)
         self.forced: ProtocolError | None = None
         self.heartbeat: Heartbeat | None = None
-        self.heartbeat_timer: Any = None
         self.timer: Any = self.start_timer(node.settings.handshake_s, "handshake")
         protocol.attach(self, transport)
         return None
@@ -126,7 +128,10 @@ class Reader(GenServer):
             self.heartbeat.received()
         state = self.state
         if state == "running":
-            self._dispatch(self.scanner.scan(data))
+            runs = self.scanner.scan(data)
+            if self.throttle.alarms.raised:
+                runs = self.throttle.until_publish(runs)
+            self._dispatch(runs)
             if len(data) == self.inlet.read_bytes:
                 self.inlet.widen(self.scanner.buffered)
         elif state == "header":
@@ -285,7 +290,7 @@ class Reader(GenServer):
     def own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
         if self.state != "running":
-            if _closes(run):
+            if is_close(run):
                 self._close_again()
             return
         if run[0] == ERROR:
@@ -321,6 +326,8 @@ class Reader(GenServer):
         elif type(message) is RunsLeft:
             self._dispatch_all(message.runs)
             self.inlet.unblock()
+        elif type(message) is AlarmsOver:
+            self.throttle.over()
         elif type(message) is ChannelStays:
             self.slots.stays(message.number)
         elif type(message) is CloseConnection:
@@ -353,12 +360,11 @@ class Reader(GenServer):
     def _start_heartbeat(self, interval_s: int) -> None:
         if interval_s:
             self.heartbeat = Heartbeat(interval_s)
-            self.heartbeat_timer = self.start_timer(interval_s / 2, "heartbeat")
+            self.start_timer(interval_s / 2, "heartbeat")
 
     def _heartbeat_due(self) -> None:
         assert self.heartbeat is not None
-        wrote, self.writer.wrote = self.writer.wrote, False
-        send, lost = self.heartbeat.half_interval(wrote, self.inlet.is_blocked)
+        send, lost = self.heartbeat.half_interval(self.writer.wrote, self.inlet.is_blocked)
         if lost:
             log.warning("connection lost name=%s reason=missed heartbeats", self.name)
             self.writer.abort()
@@ -367,8 +373,8 @@ class Reader(GenServer):
         if send:
             self.writer.write(HEARTBEAT_FRAME)
             self.writer.flush()
-            self.writer.wrote = False  # a heartbeat does not put off the next one
-        self.heartbeat_timer = self.start_timer(self.heartbeat.interval_s / 2, "heartbeat")
+        self.writer.wrote = False  # a heartbeat does not put off the next one
+        self.start_timer(self.heartbeat.interval_s / 2, "heartbeat")
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -428,7 +434,7 @@ class Reader(GenServer):
         for run in self.scanner.scan(data):
             if run[0] == ERROR:
                 self._renew_scanner()
-            elif _closes(run):
+            elif is_close(run):
                 self._close_again()
             elif run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE_OK:
                 self._close_socket()
@@ -473,6 +479,7 @@ class Reader(GenServer):
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.inlet.close()
+        self.throttle.forget()
         self.node.connection_closed(self.ref)
 
     def send_method(self, method: Method) -> None:
@@ -487,10 +494,6 @@ class Reader(GenServer):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def _closes(run: Run) -> bool:
-    return bool(run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE)
 
 
 def _raise(problem: Exception) -> None:

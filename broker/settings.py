@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leveret.core import limits
+from leveret.core.limits import DISK_FREE_LIMIT, MEMORY_HIGH_WATERMARK
+from leveret.core.sizes import SizeLimit
+from leveret.queue_backing.memory_monitor import PAGING_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,10 @@ class BrokerSettings:
         consumer_timeout_ms: an unacked delivery older than that closes its channel.
         connections_max: further sockets are closed at once; 0 is no limit.
         connection_channels_max: open channels per connection, whatever was negotiated; 0 is no limit.
+        memory_high_watermark: of memory in use, above which publishers are blocked.
+        memory_paging_ratio: share of that, from which on queues page messages out.
+        memory_total_bytes: the RAM there is for the broker; 0: ask the system.
+        disk_free_limit: of what is free in the data directory; below, publishers are blocked.
         product: announced in server-properties (SETTLED 14: kombu looks for RabbitMQ).
         product_version: announced in server-properties.
         cluster_name: announced in server-properties.
@@ -37,6 +44,10 @@ class BrokerSettings:
     consumer_timeout_ms: int = limits.CONSUMER_TIMEOUT_MS
     connections_max: int = 0
     connection_channels_max: int = 0
+    memory_high_watermark: SizeLimit = MEMORY_HIGH_WATERMARK
+    memory_paging_ratio: float = PAGING_RATIO
+    memory_total_bytes: int = 0
+    disk_free_limit: SizeLimit = DISK_FREE_LIMIT
     product: str = "RabbitMQ"
     product_version: str = "3.10.8"
     cluster_name: str = "leveret@localhost"

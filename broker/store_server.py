@@ -118,7 +118,11 @@ class StoreServer(GenServer):
             self._vhost.trusted_mark = None
             loop = StoreLoop(self.runtime, self._loop)
             self._vhost.msg_store = MsgStore(
-                opened, loop, self.runtime.clock.monotonic_s, self._failed
+                opened,
+                loop,
+                self.runtime.clock.monotonic_s,
+                self._failed,
+                full_changed=self._node.disk_changed,
             )
             self.started()
 

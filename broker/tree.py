@@ -7,7 +7,9 @@
     │ └ metadata_store       permanent                front of the store; kept rows, not state
     ├ infra                  one_for_one 10/10
     │ ├ sweeper              transient                gives memory of idle actors back
-    │ └ caretaker            transient                ballast and orphans in the data directory
+    │ ├ caretaker            transient                ballast and orphans in the data directory
+    │ ├ memory_watch         transient                memory alarm, and who keeps how much in RAM
+    │ └ disk_watch           transient                disk alarm
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
@@ -36,7 +38,9 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.bootstrap import VhostStarter
 from leveret.broker.caretaker import Caretaker
 from leveret.broker.channel import Channel
+from leveret.broker.disk_watch import DiskWatch
 from leveret.broker.listener import Listener
+from leveret.broker.memory_watch import MemoryWatch
 from leveret.broker.metadata_server import MetadataServer
 from leveret.broker.node import CONNECTIONS, LISTENER, READERS, VHOSTS
 from leveret.broker.queue_sup import QueueSup
@@ -54,6 +58,8 @@ if TYPE_CHECKING:
 
 CHANNEL_SHUTDOWN_S: Final = 70.0
 QUEUE_SHUTDOWN_S: Final = 600.0
+
+_MEASURES_ANEW: Final = ("transient", 1.0)
 
 
 class BrokerSup(Supervisor):
@@ -92,6 +98,8 @@ class InfraSup(Supervisor):
         children = (
             ChildSpec("sweeper", Sweeper, restart="transient"),
             ChildSpec("caretaker", Caretaker, (node,), restart="transient"),
+            ChildSpec("memory_watch", MemoryWatch, (node,), restart=_MEASURES_ANEW),
+            ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
         )
         return SupervisorSpec("one_for_one", 10, 10.0, children)
 

@@ -372,7 +372,8 @@ class VHost:
             yield Until(lambda resume: self._node.runtime.watch(old, resume))
         if entry.state == "deleted":
             return
-        make_backing = backing_of(entry, self.msg_store, self._node.runtime.clock)
+        node = self._node
+        make_backing = backing_of(entry, self.msg_store, node.runtime.clock, node.memory)
         answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
             log.error(

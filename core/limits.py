@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from leveret.core.sizes import SizeLimit
+
 # Wire (AMQP 0-9-1 and RabbitMQ's defaults).
 FRAME_MAX_BYTES: Final = 131_072
 FRAME_MIN_BYTES: Final = 4_096  # also the limit before tune-ok
@@ -35,6 +37,10 @@ DELIVERY_BATCH_BYTES: Final = 256 * 1024
 # Flow control per pair of channel and queue: (initial, granted again after).
 CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
+
+# Alarms: above or below, publishers are blocked.
+MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
+DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)
 
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 READS_PER_DRAIN: Final = 4  # connections that were held up and are read again after one drain

@@ -11,6 +11,7 @@ from leveret.msg_store.collector_choice import ChoiceLimits
 from leveret.msg_store.collector_thread import Pace
 from leveret.msg_store.flush_threads import MakeWriter, WriterThread
 from leveret.msg_store.index_threads import Lane, MakeLane
+from leveret.msg_store.pressure import PressureLimits
 from leveret.msg_store.transient_index import TransientIndex
 from leveret.msg_store.worker import MakeWorker, ThreadWorker
 
@@ -42,6 +43,7 @@ class StoreLimits:
         choice: when segments are merged.
         pace: of the collector.
         transient: of the transient store.
+        pressure: when publishers should wait.
     """
 
     room_bytes: int = arrived.ROOM_BYTES
@@ -49,6 +51,7 @@ class StoreLimits:
     choice: ChoiceLimits = field(default_factory=ChoiceLimits)
     pace: Pace = field(default_factory=Pace)
     transient: transient_store.Limits = field(default_factory=transient_store.Limits)
+    pressure: PressureLimits = field(default_factory=PressureLimits)
 
 
 THREADS: Final = Drivers()

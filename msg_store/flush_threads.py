@@ -103,6 +103,7 @@ class FlushThreads:
         reached: called on a writer thread for each point of a job; for figures, and for tests that
             kill there.
         make_writer: makes the writers.
+        progressed: called when a flush has ended.
     """
 
     def __init__(
@@ -114,10 +115,12 @@ class FlushThreads:
         deliver: Deliver,
         reached: Reached = lambda _: None,
         make_writer: MakeWriter = WriterThread,
+        progressed: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._loop = loop
         self._deliver = deliver
+        self._progressed = progressed
         self._writers = (
             make_writer(rdq, "leveret-rdq", reached),
             make_writer(journal, "leveret-journal", reached),
@@ -208,6 +211,7 @@ class FlushThreads:
         try:
             if report.safe or report.nacked or report.error is not None:
                 self._deliver(report)
+            self._progressed()
         finally:  # an error of the receiver is the loop's, and does not hold the store up
             if is_over:
                 self._end()

@@ -121,7 +121,9 @@ class GroupCommit:
 
     # What queues and channels call.
 
-    def write(self, messages: Sequence[Message], queue_nos: QueueNos) -> int:
+    def write(
+        self, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int | None = None
+    ) -> int:
         """Take messages that routing sends to these queues, each with one reference per queue.
 
         Nothing is written before one of the queues has published them.
@@ -129,6 +131,7 @@ class GroupCommit:
         Args:
             messages: of one run; those that share origin and head as objects share their meta.
             queue_nos: all persistent queues of the route, at least one, each once.
+            size_bytes: of their bodies together, if the caller knows.
 
         Returns:
             The number of the first; the others follow it.
@@ -139,7 +142,9 @@ class GroupCommit:
         self._check()
         first = self._next_msg_no
         self._next_msg_no = first + len(messages)
-        self.references.write(first, messages, queue_nos)
+        if size_bytes is None:
+            size_bytes = sum([len(message[BODY]) for message in messages])
+        self.references.write(first, messages, queue_nos, size_bytes)
         return first
 
     def publish(
@@ -402,7 +407,7 @@ class GroupCommit:
         self._settled.clear()
         self._moves.clear()
         self.range_acks.clear()
-        self.references.bodies.clear()
+        self.references.clear_bodies()
         self._ops = 0
         return Report(error=self.error)
 
@@ -471,7 +476,7 @@ class GroupCommit:
     def _put_back(self, flush: Flush) -> Report:
         self._rdq.rewind(flush.rdq_before)
         self._journal.rewind(flush.journal_before)
-        self.references.bodies.update(flush.taken.items)
+        self.references.put_back(flush.taken.items)
         self._moves = flush.taken.moves + self._moves
         nacked = flush.taken.runs()
         rows, acks = dict(flush.taken.rows), dict(flush.taken.acks)

@@ -60,6 +60,7 @@ class IndexThreads:
         deliver: gets the report of a store that has failed.
         reached: called on the writing thread for each point; for tests that kill there.
         make_lane: makes the threads.
+        progressed: called when generations have begun or ended, perhaps.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class IndexThreads:
         deliver: Deliver,
         reached: Reached = lambda _: None,
         make_lane: MakeLane = Lane,
+        progressed: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._checkpointer = checkpointer
@@ -82,6 +84,7 @@ class IndexThreads:
         self._loop = loop
         self._deliver = deliver
         self._reached = reached
+        self._progressed = progressed
         self._reader = make_lane("leveret-index-reader")
         self._writer = make_lane("leveret-checkpoint")
         self._is_scheduled = self._is_closed = False
@@ -128,6 +131,7 @@ class IndexThreads:
         self._checkpointer.turn(is_quiet)
         self._start_read()
         self._start_write()
+        self._progressed()
         if self._on_stopped is not None and self._checkpointer.is_stopped:
             self._end()
         elif self._quiet is None and not is_quiet and self._checkpointer.may_become_quiet:

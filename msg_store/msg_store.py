@@ -26,6 +26,7 @@ from leveret.core.errors import StoreError
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.flush_threads import Loop
 from leveret.msg_store.index_rows import IndexDamaged
+from leveret.msg_store.pressure import Pressure
 from leveret.msg_store.queue_client import CleanTerms, QueueClient
 from leveret.msg_store.reports import Due, Report
 from leveret.msg_store.store_parts import Listeners, StoreParts
@@ -56,6 +57,7 @@ class MsgStore:
         failed: gets the error after which the store is of no use, once.
         drivers: who does what blocks.
         limits: the constants.
+        full_changed: called when ``is_full`` has become another.
 
     Attributes:
         core: group commit.
@@ -65,6 +67,8 @@ class MsgStore:
         transients: where transients are paged out to.
         arrived: what has been read and not taken.
         pins: segments that must stay, for snapshots.
+        pressure: whether publishers should wait.
+        is_full: the disk has no room; what was published waits, refused, until it has.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class MsgStore:
         failed: Failed,
         drivers: Drivers = THREADS,
         limits: StoreLimits = DEFAULT_LIMITS,
+        full_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.core = opened.core
         self.tables = opened.core.tables
@@ -88,10 +93,16 @@ class MsgStore:
             for no, terms in opened.recovered.queues.items()
             if terms.is_clean
         }
-        self._has_failed = self._is_closed = False
+        self._has_failed = self._is_closed = self.is_full = False
+        self._full_changed = full_changed
         self._reports = 0
+        self.pressure = Pressure(opened.core, limits.pressure)
         listeners = Listeners(
-            self._deliver, self._part_failed, self._on_credit, self._on_transients_lost
+            self._deliver,
+            self._part_failed,
+            self._on_credit,
+            self._on_transients_lost,
+            self._progressed,
         )
         self._parts = parts = StoreParts(opened, loop, monotonic_s, listeners, drivers, limits)
         self.arrived = parts.arrived
@@ -103,7 +114,11 @@ class MsgStore:
     # Channels.
 
     def write(
-        self, messages: Sequence[Message], queue_nos: QueueNos, is_awaited: bool = True
+        self,
+        messages: Sequence[Message],
+        queue_nos: QueueNos,
+        is_awaited: bool = True,
+        size_bytes: int | None = None,
     ) -> int:
         """Take messages that routing sends to these queues; see ``GroupCommit.write``.
 
@@ -111,6 +126,7 @@ class MsgStore:
             messages: of one run.
             queue_nos: all persistent queues of the route.
             is_awaited: somebody waits for confirms; without it the flush may be put off.
+            size_bytes: of their bodies together, if the caller knows.
 
         Returns:
             The number of the first; the others follow it.
@@ -118,20 +134,17 @@ class MsgStore:
         Raises:
             StoreFailed: the store takes nothing any more.
         """
-        first = self.core.write(messages, queue_nos)
+        first = self.core.write(messages, queue_nos, size_bytes)
         if is_awaited:
             self.awaited_below = first + len(messages)
+        if not self.pressure.is_on:
+            self.pressure.look()
         return first
 
     def queue_down(self, queue_no: int) -> None:
         """Give up what was written for a queue that will not accept it any more."""
         if self.core.error is None:
             self.core.queue_down(queue_no)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether the disk does not follow, so that publishers should be held up for a while."""
-        return self.tables.is_behind
 
     # Queues.
 
@@ -226,6 +239,13 @@ class MsgStore:
             if (client := self._clients.get(queue_no)) is not None:
                 client.on_nacked(runs)
 
+    def _progressed(self) -> None:
+        if self.pressure.is_on:
+            self.pressure.look()
+        if self.is_full != self._parts.is_full:
+            self.is_full = not self.is_full
+            self._full_changed()
+
     def _part_failed(self, error: Exception) -> None:
         if isinstance(error, IndexDamaged):
             self._opened.home.condemn()
@@ -244,6 +264,7 @@ class MsgStore:
         if self._has_failed:
             return
         self._has_failed = True
+        self.pressure.release()
         for client in self._clients.values():
             client.on_failed(error)
         self._failed(error)
@@ -298,6 +319,7 @@ class MsgStore:
 
     def _close(self) -> None:
         self._is_closed = True
+        self.pressure.release()
         self._clients.clear()
         if self.core.error is None:
             self.core.fail(StoreError("it was closed"))  # and lets go of what is pending

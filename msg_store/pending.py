@@ -40,6 +40,8 @@ class References:
         counts: holds of messages routed to several queues, until the last one ends. A message routed
             to one queue is held as long as its row is on the way, which needs no count.
         locations: of messages in ``counts`` that are on disk.
+        bodies: what is in RAM, by message.
+        body_bytes: the size of those bodies.
         unheld: told of a message on disk when its last hold has ended.
     """
 
@@ -47,16 +49,20 @@ class References:
         self.counts: dict[int, int] = {}
         self.locations: dict[int, Location] = {}
         self.bodies: dict[int, tuple[Message, QueueNos]] = {}
+        self.body_bytes = 0
         self.unheld: Callable[[int, Location], None] = _nobody
         self._awaited: dict[int, set[int]] = {}
 
-    def write(self, first: int, messages: Sequence[Message], queue_nos: QueueNos) -> None:
-        """Hold messages numbered from ``first`` for the queues that will get them."""
+    def write(
+        self, first: int, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int
+    ) -> None:
+        """Hold messages numbered from ``first``, of so many bytes, for the queues that will get them."""
         assert queue_nos, "a message without a queue would be held for ever"
         msg_nos = range(first, first + len(messages))
         if len(queue_nos) > 1:
             self.counts.update(dict.fromkeys(msg_nos, len(queue_nos)))
         self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
+        self.body_bytes += size_bytes
         for queue_no in queue_nos:
             awaited = self._awaited.get(queue_no)
             if awaited is None:
@@ -86,7 +92,19 @@ class References:
         bodies = self.bodies
         for msg_no in msg_nos:
             if self._is_last(msg_no):
-                bodies.pop(msg_no, None)
+                item = bodies.pop(msg_no, None)
+                if item is not None:
+                    self.body_bytes -= len(item[0][_BODY])
+
+    def put_back(self, items: Sequence[Unwritten]) -> None:
+        """Take bodies again that a flush could not write."""
+        self.bodies.update(items)
+        self.body_bytes += sum([len(message[_BODY]) for _, (message, _) in items])
+
+    def clear_bodies(self) -> None:
+        """Let go of all bodies."""
+        self.bodies.clear()
+        self.body_bytes = 0
 
     def durable(self, rows: Mapping[int, int], placed: Mapping[int, Location]) -> None:
         """End holds: rows are on disk. Remember where those messages lie that are still held.
@@ -185,6 +203,7 @@ class PendingQueue:
                 size_bytes += len(item[0][_BODY])
                 if size_bytes >= bytes_max:
                     break
+        references.body_bytes -= size_bytes
         if len(taken) == len(self.rows):
             self.rows = {}
         else:

@@ -40,12 +40,14 @@ class Listeners(NamedTuple):
         failed: an error after which the store cannot go on.
         on_credit: of the transient store.
         on_lost: of the transient store.
+        progressed: something that waited for the disk may be done, or the disk may be full.
     """
 
     deliver: Deliver
     failed: Callable[[Exception], None]
     on_credit: OnCredit
     on_lost: OnLost
+    progressed: Callable[[], None]
 
 
 class StoreParts:
@@ -88,6 +90,7 @@ class StoreParts:
             listeners.deliver,
             self._syncs.reached,
             drivers.make_writer,
+            listeners.progressed,
         )
         self._checkpointer = Checkpointer(core, opened.home, limits.checkpoint)
         self._index_threads = IndexThreads(
@@ -100,6 +103,7 @@ class StoreParts:
             listeners.deliver,
             self._age.reached,
             drivers.make_lane,
+            listeners.progressed,
         )
         self._make_collector(loop, listeners, drivers, limits)
 
@@ -141,6 +145,11 @@ class StoreParts:
     def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
         """Return what is on its way to the disk; for ``RowReader``."""
         return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no)
+
+    @property
+    def is_full(self) -> bool:
+        """The disk had no room for the last flush, or for the last checkpoint."""
+        return self.core.is_full or self._checkpointer.is_full
 
     def status(self) -> StoreStatus:
         """Return the figures of all parts."""

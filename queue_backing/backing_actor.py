@@ -8,6 +8,9 @@ of it, and takes its housekeeping as mail. The amqqueue reaches it by the runtim
 After every operation the queue is asked whether it ``needs_timeout``: *timed* work is done in the
 actor's next turns, one slice each; *idle* work 200 ms later.
 
+A queue that can page tells the node's memory monitor how many seconds of traffic it keeps in RAM, when the
+monitor asks, and keeps to what it is answered.
+
 A queue on disk has this actor as its index's owner (``stored_index.IndexOwner``): what the store tells
 comes in between the actor's turns and is turned into mail.
 """
@@ -20,19 +23,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import is_orderly
 from leveret.queue_backing.backing_queue import (
+    FOREVER_S,
     BackingQueue,
     Confirmed,
     Refused,
     Resident,
     Urgency,
 )
+from leveret.queue_backing.stored_index import IndexOwner
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.core.clock import Clock
-    from leveret.queue_backing.stored_index import IndexOwner
+    from leveret.queue_backing.memory_monitor import MemoryMonitor
 
-MakeQueue: TypeAlias = "Callable[[IndexOwner], BackingQueue]"
+MakeQueue: TypeAlias = "Callable[[BackingOwner], BackingQueue]"
 
 IDLE_S: Final = 0.2
 
@@ -41,6 +46,13 @@ class Home(Protocol):
     """Where a backing actor leaves its address: the queue's registry entry."""
 
     backing: Ref | None
+
+
+class BackingOwner(IndexOwner, Protocol):
+    """What a backing actor is to those who make its queue."""
+
+    def use_memory_of(self, memory: MemoryMonitor) -> None:
+        """Keep to what a monitor wants; for a queue that can page."""
 
 
 class HouseKeeping:
@@ -58,6 +70,12 @@ class SetRamDurationTarget:
         self.duration_s = duration_s
 
 
+class ReportRamDuration:
+    """Tell the node's memory monitor how much is in RAM, and keep to what it wants."""
+
+    __slots__ = ()
+
+
 class StoreResumes:
     """The store takes more, or has read what was asked for."""
 
@@ -73,15 +91,22 @@ _RESIDENT: Final = Resident()
 class BackingActor(GenServer):
     """Owns one backing queue; its ``init`` takes what makes it, and the queue's entry."""
 
-    __slots__ = ("_amqqueue", "_has_work", "_queue", "_resumes")
+    __slots__ = ("_amqqueue", "_has_work", "_is_reporting", "_memory", "_queue", "_resumes")
 
     def init(self, make: MakeQueue, home: Home) -> None:
         """Make the queue, start it with what it finds, and leave the address in ``home``."""
         self._amqqueue: Ref | None = None
+        self._memory: MemoryMonitor | None = None
         self._has_work = self._resumes = False
+        self._is_reporting = True  # or need not
         self._queue = make(self)
         self._queue.init(recover=True)
         home.backing = self.ref
+
+    def use_memory_of(self, memory: MemoryMonitor) -> None:
+        """Keep to what a monitor wants; for a queue that can page."""
+        self._memory = memory
+        self._is_reporting = False
 
     # Inline calls of the amqqueue.
 
@@ -96,7 +121,15 @@ class BackingActor(GenServer):
         result = getattr(queue, operation)(*arguments)
         if not self._has_work and (urgency := queue.needs_timeout()) is not None:
             self._plan_work(urgency)
+        if not self._is_reporting:
+            self._will_report()
         return result
+
+    def _will_report(self) -> None:
+        """Be asked how much is in RAM, since it may have changed."""
+        assert self._memory is not None
+        self._is_reporting = True
+        self._memory.active.append(self.ref)
 
     def _plan_work(self, urgency: Urgency) -> None:
         self._has_work = True
@@ -117,6 +150,8 @@ class BackingActor(GenServer):
             self._keep_house()
         elif isinstance(message, SetRamDurationTarget):
             self.run("set_ram_duration_target", message.duration_s)
+        elif isinstance(message, ReportRamDuration):
+            self._report()
         elif isinstance(message, StoreResumes):
             self._resumes = False
             self.run("resume")
@@ -130,6 +165,15 @@ class BackingActor(GenServer):
             self._keep_house()
         else:
             super().handle_info(message)
+
+    def _report(self) -> None:
+        """Tell how much is in RAM; go on telling until the queue's rates have faded."""
+        assert self._memory is not None
+        duration_s = self._queue.ram_duration()
+        self.run("set_ram_duration_target", self._memory.report(self.ref, duration_s))
+        self._is_reporting = False
+        if duration_s != FOREVER_S:
+            self._will_report()
 
     def _keep_house(self) -> None:
         self._has_work = False
@@ -164,6 +208,8 @@ class BackingActor(GenServer):
 
     def terminate(self, reason: object) -> None:
         """End the queue; what is large is freed in slices after the actor's end."""
+        if self._memory is not None:
+            self._memory.deregister(self.ref)
         if is_orderly(reason):
             self._queue.terminate()
         else:

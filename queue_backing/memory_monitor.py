@@ -8,19 +8,24 @@ durations reported, the first of these that fits:
 ====================================  ================
 disk alarm                            infinite: paging would only fill the disk
 the limit is 0                        0
+``n`` = 0 and ``m`` >= 1              0
 ``m`` < paging ratio, or ``n`` = 0    infinite
 ``m`` < 0.95                          (S + 1) / n / m
 else                                  S / n / m
 ====================================  ================
 
 The 1 keeps the sum from sticking at 0 when all queues are on disk. Source: ``rabbit_memory_monitor``.
-Nothing here measures or ticks: who does calls ``update``.
+Differs from RabbitMQ: above the limit queues page even if none has any traffic; else what lies in idle
+queues would keep publishers blocked for ever.
+
+Nothing here measures or ticks: who does calls ``update``, and has the queues in ``active`` report. A
+queue puts itself there when it is used; one that was not used since its last report has nothing new to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final
 
 INFINITE_S: Final = float("inf")
 PAGING_RATIO: Final = 0.5  # vm_memory_high_watermark_paging_ratio
@@ -47,7 +52,9 @@ def desired_duration_s(
         return INFINITE_S
     if ratio == INFINITE_S:
         return 0.0
-    if ratio < paging_ratio or count == 0:
+    if count == 0:
+        return 0.0 if ratio >= 1.0 else INFINITE_S
+    if ratio < paging_ratio:
         return INFINITE_S
     if ratio < _INCREMENT_BELOW:
         sum_s += _INCREMENT_S
@@ -59,12 +66,17 @@ class MemoryMonitor:
 
     Args:
         paging_ratio: the share of the limit from which on queues page.
+
+    Attributes:
+        active: queues that have been used since they reported.
+        desired_s: what each queue should keep in RAM.
     """
 
-    __slots__ = ("_count", "_paging_ratio", "_reported", "_sent", "_sum_s", "desired_s")
+    __slots__ = ("_count", "_reported", "_sent", "_sum_s", "active", "desired_s", "paging_ratio")
 
     def __init__(self, paging_ratio: float = PAGING_RATIO) -> None:
-        self._paging_ratio = paging_ratio
+        self.paging_ratio = paging_ratio
+        self.active: list[Any] = []
         self._reported: dict[Hashable, float] = {}
         self._sent: dict[Hashable, float] = {}
         self._sum_s = 0.0
@@ -81,6 +93,21 @@ class MemoryMonitor:
         self._sent[queue] = self.desired_s
         return self.desired_s
 
+    def take_active(self) -> list[Any]:
+        """Return the queues that should report, and wait for their next use."""
+        active, self.active = self.active, []
+        return active
+
+    @property
+    def count(self) -> int:
+        """How many queues it knows."""
+        return len(self._sent)
+
+    def forget_where(self, is_gone: Callable[[Any], bool]) -> None:
+        """Forget queues that ended without taking leave."""
+        for queue in [queue for queue in self._sent if is_gone(queue)]:
+            self.deregister(queue)
+
     def deregister(self, queue: Hashable) -> None:
         """Forget a queue; unknown ones are passed over."""
         self._take_out(queue)
@@ -96,7 +123,7 @@ class MemoryMonitor:
 
     def update(
         self, used_bytes: int, limit_bytes: int, disk_alarm: bool
-    ) -> list[tuple[Hashable, float]]:
+    ) -> list[tuple[Any, float]]:
         """Work out the desired duration anew.
 
         Returns:
@@ -106,8 +133,10 @@ class MemoryMonitor:
         """
         ratio = used_bytes / limit_bytes if limit_bytes else INFINITE_S
         desired_s = self.desired_s = desired_duration_s(
-            ratio, self._sum_s, self._count, disk_alarm, self._paging_ratio
+            ratio, self._sum_s, self._count, disk_alarm, self.paging_ratio
         )
+        if desired_s == INFINITE_S and not disk_alarm:
+            return []
         told = [queue for queue in self._sent if self._must_hear(queue, disk_alarm)]
         self._sent.update(dict.fromkeys(told, desired_s))
         return [(queue, desired_s) for queue in told]

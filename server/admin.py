@@ -86,6 +86,12 @@ class Admin(Protocol):
     async def close_all_connections(self, vhost: str | None, reason: str) -> int:
         """Close the connections of a vhost, or all; return how many."""
 
+    async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
+        """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
+
+    async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
+        """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
+
     async def export_definitions(self) -> Row:
         """Return RabbitMQ's definitions document."""
 
@@ -115,6 +121,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "list_connections": (),
     "close_connection": ("pid", "reason"),
     "close_all_connections": ("vhost", "reason"),
+    "set_vm_memory_high_watermark": ("size_bytes", "share"),
+    "set_disk_free_limit": ("size_bytes", "share"),
     "export_definitions": (),
     "import_definitions": ("document",),
 }

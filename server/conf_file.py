@@ -18,8 +18,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from leveret.core.errors import ConfigError
+from leveret.core.sizes import SizeLimit
 from leveret.server.config import Address, Config, SettingError, parse_address
-from leveret.server.settings import KEYS, OF_LATER_VERSIONS, WITHOUT_EFFECT, Key, conf_switch
+from leveret.server.settings import (
+    KEYS,
+    OF_LATER_VERSIONS,
+    WITHOUT_EFFECT,
+    Key,
+    conf_share,
+    conf_switch,
+    size,
+)
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +36,14 @@ NATIVE: Final[dict[str, Key]] = {key.native: key for key in KEYS}
 RABBITMQ: Final[dict[str, Key]] = {
     name: key for key in KEYS if key.from_conf is not None for name in key.rabbitmq
 }
-COLLECTED: Final = ("listeners.tcp", "default_user_tags", "loopback_users", "default_permissions")
+LIMITS: Final = {
+    "vm_memory_high_watermark": "memory_high_watermark",
+    "disk_free_limit": "disk_free_limit",
+}
+COLLECTED: Final = (
+    *("listeners.tcp", "default_user_tags", "loopback_users", "default_permissions"),
+    *LIMITS,
+)
 
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
@@ -164,9 +180,9 @@ def _log_console(line: Line, path: Path, found: Found) -> None:
 
 
 def _take_collected(collected: dict[str, dict[str, Line]], path: Path, found: Found) -> None:
-    takers = (_listeners, _user_tags, _loopback_users, _permissions)
+    takers = (_listeners, _user_tags, _loopback_users, _permissions, _limit, _limit)
     fields = ("listen", "default_user_tags", "loopback_users", "default_permissions")
-    for group, field, take in zip(COLLECTED, fields, takers, strict=True):
+    for group, field, take in zip(COLLECTED, (*fields, *LIMITS.values()), takers, strict=True):
         if lines := collected[group]:
             found.values[field] = take(lines, path)
             found.lines[field] = next(iter(lines.values())).number
@@ -224,6 +240,18 @@ def _permissions(lines: dict[str, Line], path: Path) -> tuple[str, str, str]:
             raise _unknown(path, line.number, line.key, allowed)
     got = [lines[kind].value if kind in lines else ".*" for kind in kinds]
     return got[0], got[1], got[2]
+
+
+def _limit(lines: dict[str, Line], path: Path) -> SizeLimit:
+    """Read a limit; the relative one counts if both are there, as in RabbitMQ."""
+    for name, line in lines.items():
+        if name not in {"relative", "absolute"}:
+            allowed = [f"{line.key.partition('.')[0]}.{kind}" for kind in ("relative", "absolute")]
+            raise _unknown(path, line.number, line.key, allowed)
+    line = lines.get("relative") or lines["absolute"]
+    if "relative" in lines:
+        return SizeLimit(share=_converted(conf_share, line.value, path, line.number, line.key))
+    return SizeLimit(_converted(size, line.value, path, line.number, line.key))
 
 
 def _converted(convert: Any, value: Any, path: Path, line: int, name: str) -> Any:

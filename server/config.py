@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from leveret.core import limits
 from leveret.core.errors import ConfigError
+from leveret.core.sizes import SizeLimit
+from leveret.queue_backing.memory_monitor import PAGING_RATIO
 
 DEFAULT_PORT: Final = 5672
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
@@ -94,6 +96,10 @@ class Config:
         load_definitions: a definitions file that is imported at every start, before clients can
             connect. With one, an empty data directory gets no default user and no default vhost.
         loopback_users: users that may log in only from this machine.
+        memory_high_watermark: with more memory in use publishers are blocked.
+        memory_paging_ratio: the share of the high watermark from which on queues page messages out.
+        memory_total_bytes: the RAM that shares are of; None asks the system.
+        disk_free_limit: with less free in the data directory publishers are blocked.
         product: what server-properties call the broker. kombu switches its prefetch semantics on
             exactly ``RabbitMQ`` and a version of at least 3.3.
         product_version: the version that goes with ``product``.
@@ -120,6 +126,10 @@ class Config:
     default_vhost: str = "/"
     load_definitions: Path | None = None
     loopback_users: tuple[str, ...] = ("guest",)
+    memory_high_watermark: SizeLimit = limits.MEMORY_HIGH_WATERMARK
+    memory_paging_ratio: float = PAGING_RATIO
+    memory_total_bytes: int | None = None
+    disk_free_limit: SizeLimit = limits.DISK_FREE_LIMIT
     product: str = "RabbitMQ"
     product_version: str = "3.10.8"
     cluster_name: str | None = None
@@ -131,6 +141,7 @@ class Config:
         self._check_listen()
         self._check_wire()
         self._check_ceilings()
+        self._check_alarms()
         self._check_names()
         self._check_log()
 
@@ -164,6 +175,16 @@ class Config:
             _within("connections_max", self.connections_max, 1, 10_000_000)
         if self.connection_channels_max is not None:
             _within("connection_channels_max", self.connection_channels_max, 1, 65_535)
+
+    def _check_alarms(self) -> None:
+        watermark, share = self.memory_high_watermark, self.disk_free_limit.share
+        if watermark.share is not None:
+            _within("memory_high_watermark", watermark.share, 0.0, 1.0)
+        _within("memory_paging_ratio", self.memory_paging_ratio, 0.0, 0.99)
+        if self.memory_total_bytes is not None:
+            _within("memory_total_bytes", self.memory_total_bytes, 1, 2**63)
+        if share is not None:
+            _within("disk_free_limit", share, 0.0, 1_000.0)
 
     def _check_names(self) -> None:
         names = [("default_user", self.default_user), ("default_vhost", self.default_vhost)]

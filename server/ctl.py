@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from leveret.core.errors import LeveretError
-from leveret.server import formats
+from leveret.core.sizes import SizeLimit
+from leveret.server import ctl_limits, formats
 from leveret.server.admin import RefusedError
+from leveret.server.ctl_limits import UsageError
 from leveret.server.definitions_file import read_definitions
 
 Options: TypeAlias = argparse.Namespace
@@ -48,10 +49,6 @@ BINDINGS: Final = (
     "arguments",
 )
 VHOST_COLUMNS: Final = _words("cluster_state default_queue_type description name tags tracing")
-
-
-class UsageError(LeveretError):
-    """The arguments do not fit the verb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +192,18 @@ COMMANDS: Final = (
         vhost=True,
     ),
     Command(
+        "set_vm_memory_high_watermark",
+        "limit memory: a share of the RAM, or absolute and a size; until the node ends",
+        "Setting memory threshold to {setting} ...",
+        ("threshold*",),
+    ),
+    Command(
+        "set_disk_free_limit",
+        "limit free disk space: a size, or mem_relative and a multiple; until the node ends",
+        "Setting disk free limit to {setting} ...",
+        ("threshold*",),
+    ),
+    Command(
         "export_definitions",
         "write the definitions as JSON to a file or -",
         'Exporting definitions in JSON to a file at "{file}" ...',
@@ -238,6 +247,8 @@ def run(options: Options, ask: Ask) -> int:
     """
     command: Command = options.command
     columns = _columns(command, getattr(options, "columns", ()))
+    if command.verb in ctl_limits.READERS:
+        options.setting, options.limit = ctl_limits.READERS[command.verb](options.threshold)
     quiet = options.quiet or options.silent or options.formatter in formats.MACHINE_READABLE
     if not quiet and not (command.verb == "export_definitions" and options.file == "-"):
         print(_banner(command, options), flush=True)
@@ -291,6 +302,11 @@ def _password() -> str:
     return line.rstrip("\r\n")
 
 
+def _set_limit(command: Command, options: Options, ask: Ask) -> None:
+    limit: SizeLimit = options.limit
+    ask(command.verb, {"size_bytes": limit.size_bytes, "share": limit.share})
+
+
 def _close_all(_command: Command, options: Options, ask: Ask) -> str:
     vhost = None if options.everywhere else options.vhost
     count = ask("close_all_connections", {"vhost": vhost, "reason": options.reason})
@@ -321,6 +337,8 @@ _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {
     "change_password": _with_password,
     "authenticate_user": _with_password,
     "close_all_connections": _close_all,
+    "set_vm_memory_high_watermark": _set_limit,
+    "set_disk_free_limit": _set_limit,
     "export_definitions": _export,
     "import_definitions": _import,
 }

@@ -47,7 +47,7 @@ def cell(column: str, value: Any) -> str:
 
 def status(found: Row) -> str:
     """Return the status page."""
-    queues = found["queues"]
+    queues, memory, disk = found["queues"], found["memory"], found["disk"]
     lines = [
         f"Leveret {found['version']}, kernel {found['kernel']}, process {found['pid']}",
         f"up {_duration(found['uptime_s'])}, node {found['node_id']}",
@@ -61,6 +61,9 @@ def status(found: Row) -> str:
         f"queues       {queues['count']}, messages {queues['messages_ready']} ready "
         f"{queues['messages_unacknowledged']} unacknowledged",
         f"actors       {found['actors']}",
+        f"memory       {_size(memory['used_bytes'])} used, limit {_size(memory['limit_bytes'])}",
+        f"disk         {_size(disk['free_bytes'])} free, limit {_size(disk['limit_bytes'])}",
+        f"alarms       {', '.join(found['alarms']) or 'none'}",
     ]
     if queues["largest"]:
         lines += ["", "ready\tunacknowledged\tconsumers\tqueue"]
@@ -149,6 +152,12 @@ def _terms(pairs: list[list[Any]]) -> Iterator[str]:
 
 def _string(text: str) -> str:
     return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _size(size_bytes: int | None) -> str:
+    if size_bytes is None:
+        return "unknown"
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e10 else f"{size_bytes / 1e6:.1f} MB"
 
 
 def _duration(seconds: float) -> str:

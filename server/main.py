@@ -18,6 +18,7 @@ from leveret.core.errors import ConfigError
 from leveret.server import control, ctl, formats
 from leveret.server.admin import RefusedError
 from leveret.server.config import LOG_LEVELS, parse_address
+from leveret.server.ctl_limits import UsageError
 
 EX_USAGE: Final = 64
 EX_DATAERR: Final = 65
@@ -166,7 +167,7 @@ def _asking(options: argparse.Namespace, use: Any) -> int:
 
     try:
         code: int = use(ask)
-    except ctl.UsageError as error:
+    except UsageError as error:
         return _fail(EX_USAGE, f"Error (argument validation): {error}", "")
     except RefusedError as error:
         return _fail(EX_DATAERR, f"Error:\n{error}", "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node import VHOSTS, CloseConnection
+from leveret.core.sizes import SizeLimit
 from leveret.server import admin_rows
 from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_definitions import Definitions
@@ -42,6 +43,7 @@ class NodeAdmin(UserAdmin, VhostAdmin):
             "listeners": [str(address) for address in broker.addresses],
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
+            **self._node.resources(),
         }
 
     async def tree(self) -> list[Row]:
@@ -87,6 +89,14 @@ class NodeAdmin(UserAdmin, VhostAdmin):
     async def close_all_connections(self, vhost: str | None, reason: str) -> int:
         """Close the connections of a vhost, or all."""
         return self._close_where(lambda reader: vhost in {None, vhost_of(reader)}, reason)
+
+    async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
+        """Set the high watermark of memory in use."""
+        self._node.set_limits(memory=SizeLimit(size_bytes, share))
+
+    async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
+        """Set the limit of free disk space."""
+        self._node.set_limits(disk=SizeLimit(size_bytes, share))
 
     async def export_definitions(self) -> Row:
         """Return the definitions."""

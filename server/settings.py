@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from leveret.core.sizes import SizeLimit, parse_size
 from leveret.server.config import LOG_LEVELS, Address, parse_address
 
 Converter = Callable[[Any], Any]
@@ -59,6 +60,13 @@ def integer_or_none(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError('an integer or "infinity"')
     return value
+
+
+def number(value: object) -> float:
+    """Take a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("a number")
+    return float(value)
 
 
 def seconds(value: object) -> float:
@@ -137,6 +145,28 @@ def conf_switch(value: str) -> bool:
     return value == "true"
 
 
+def size(value: object) -> int:
+    """Take a number of bytes, or text such as ``512MiB`` or ``2GB``."""
+    if isinstance(value, bool) or not isinstance(value, int | str) or str(value).startswith("-"):
+        raise ValueError("bytes, or a size such as 512MiB or 2GB")
+    return parse_size(str(value))
+
+
+def size_limit(value: object) -> SizeLimit:
+    """Take a size, or with a decimal point a share of the RAM."""
+    if isinstance(value, float):
+        return SizeLimit(share=value)
+    return SizeLimit(size(value))
+
+
+def conf_share(value: str) -> float:
+    """Read a share or a multiple."""
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("a number such as 0.4") from None
+
+
 KEYS: Final = (
     Key("listen", "listen", addresses, ("listeners.tcp.$name",)),
     Key("data_dir", "data_dir", path),
@@ -177,6 +207,33 @@ KEYS: Final = (
         integer_or_none,
         unit="channels",
     ),
+    Key(
+        "memory.high_watermark",
+        "memory_high_watermark",
+        size_limit,
+        ("vm_memory_high_watermark.relative", "vm_memory_high_watermark.absolute"),
+    ),
+    Key(
+        "memory.paging_ratio",
+        "memory_paging_ratio",
+        number,
+        ("vm_memory_high_watermark_paging_ratio",),
+        conf_share,
+    ),
+    Key(
+        "memory.total",
+        "memory_total_bytes",
+        size,
+        ("total_memory_available_override_value",),
+        size,
+        "bytes",
+    ),
+    Key(
+        "disk.free_limit",
+        "disk_free_limit",
+        size_limit,
+        ("disk_free_limit.relative", "disk_free_limit.absolute"),
+    ),
     Key("defaults.user", "default_user", text, ("default_user",), text),
     Key("defaults.pass", "default_pass", text, ("default_pass",), text),
     Key("defaults.user_tags", "default_user_tags", strings, ("default_user_tags.$tag",)),
@@ -213,6 +270,8 @@ WITHOUT_EFFECT: Final = {
     "num_acceptors.tcp": "one event loop accepts all connections",
     "definitions.import_backend": "local_filesystem is the only one",
     "tcp_listen_options.nodelay": "always on",
+    "memory_monitor_interval": "memory is looked at the more often the scarcer it is",
+    "vm_memory_calculation_strategy": "what counts is the process's anonymous memory",
 }
 """RabbitMQ's keys that are accepted and say in the log that they do nothing."""
 
@@ -223,7 +282,6 @@ OF_LATER_VERSIONS: Final = (
     "cluster_keepalive_interval",
     "cluster_partition_handling",
     "collect_statistics",
-    "disk_free_limit",
     "listeners.ssl",
     "log.channel",
     "log.connection",
@@ -251,8 +309,6 @@ OF_LATER_VERSIONS: Final = (
     "statistics",
     "stomp",
     "tcp_listen_options",
-    "total_memory_available_override_value",
-    "vm_memory",
     "web_",
 )
 """What RabbitMQ's keys begin with that Leveret does not have: refused, but not as a typing error."""

@@ -181,9 +181,9 @@ def test_a_queue_that_is_gone_or_idle_does_not_count() -> None:
     monitor.deregister("gone")
     monitor.report("idle", INFINITE)
 
-    monitor.update(100, 100, disk_alarm=False)
-    assert monitor.desired_s == pytest.approx(4.0)
+    monitor.update(96, 100, disk_alarm=False)
+    assert monitor.desired_s == pytest.approx(4.0 / 0.96)
     monitor.deregister("there")
     monitor.deregister("there")
-    monitor.update(100, 100, disk_alarm=False)
+    monitor.update(96, 100, disk_alarm=False)
     assert monitor.desired_s == INFINITE

@@ -26,6 +26,13 @@ STATUS = {
     "channels": 3,
     "consumers": 4,
     "actors": 50,
+    "alarms": ["disk"],
+    "memory": {
+        "used_bytes": 123_400_000,
+        "limit_bytes": 9_500_000_000,
+        "total_bytes": 24_000_000_000,
+    },
+    "disk": {"free_bytes": None, "limit_bytes": 50_000_000_000},
     "queues": {
         "count": 1,
         "messages_ready": 5,

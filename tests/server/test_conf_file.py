@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.core.errors import ConfigError
+from leveret.core.sizes import SizeLimit
 from leveret.server import conf_file
 from leveret.server.config import Address, Config
 from leveret.server.settings import KEYS, WITHOUT_EFFECT
@@ -35,6 +36,14 @@ consumer_timeout_ms = "infinity"
 [limits]
 connections = 3
 channels_per_connection = 4
+
+[memory]
+high_watermark = 0.25
+paging_ratio = 0.75
+total = "2GiB"
+
+[disk]
+free_limit = "1GB"
 
 [defaults]
 user = "hare"
@@ -69,6 +78,10 @@ EVERY_VALUE = {
     "consumer_timeout_ms": None,
     "connections_max": 3,
     "connection_channels_max": 4,
+    "memory_high_watermark": SizeLimit(share=0.25),
+    "memory_paging_ratio": 0.75,
+    "memory_total_bytes": 2 * 1024**3,
+    "disk_free_limit": SizeLimit(1_000_000_000),
     "default_user": "hare",
     "default_pass": "form",
     "default_user_tags": ("monitoring", "management"),
@@ -123,6 +136,17 @@ RABBITMQ = [
     ("connection_max = infinity", "connections_max", None),
     ("load_definitions = /d.json", "load_definitions", Path("/d.json")),
     ("definitions.local.path = /d.json", "load_definitions", Path("/d.json")),
+    ("vm_memory_high_watermark.relative = 0.6", "memory_high_watermark", SizeLimit(share=0.6)),
+    ("vm_memory_high_watermark.absolute = 2GB", "memory_high_watermark", SizeLimit(2 * 10**9)),
+    (
+        "vm_memory_high_watermark.relative = 0.6\nvm_memory_high_watermark.absolute = 2GB",
+        "memory_high_watermark",
+        SizeLimit(share=0.6),
+    ),
+    ("vm_memory_high_watermark_paging_ratio = 0.75", "memory_paging_ratio", 0.75),
+    ("total_memory_available_override_value = 1024M", "memory_total_bytes", 2**30),
+    ("disk_free_limit.relative = 1.5", "disk_free_limit", SizeLimit(share=1.5)),
+    ("disk_free_limit.absolute = 50000kB", "disk_free_limit", SizeLimit(50_000_000)),
     ("product.name = Leveret", "product", "Leveret"),
     ("product.version = 9", "product_version", "9"),
     ("cluster_name = burrow", "cluster_name", "burrow"),
@@ -154,7 +178,12 @@ MISTAKES = [
     ("a.conf", "listeners.tcp = none", "1: listen has no address; at least one is needed"),
     ("a.conf", "default_permissions.wrte = a", '1: unknown key "default_permissions.wrte"; did you mean "default_permissions.write"?'),
     ("a.conf", "default_user_tags = administrator", '1: unknown key "default_user_tags"; did you mean "default_user_tags.NAME"?'),
-    ("a.conf", "disk_free_limit.absolute = 1GB", '1: "disk_free_limit.absolute" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "management.tcp.port = 1", '1: "management.tcp.port" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "disk_free_limit = 1GB", '1: unknown key "disk_free_limit"; did you mean "disk_free_limit.relative"?'),
+    ("a.conf", "disk_free_limit.absolute = 1TB", '1: disk_free_limit.absolute is "1TB"; allowed: a size such as 1024, 512MiB or 2GB'),
+    ("a.conf", "vm_memory_high_watermark.relative = 1.2", '1: memory_high_watermark is "1.2"; allowed: 0.0 to 1.0'),
+    ("a.conf", "vm_memory_high_watermark_paging_ratio = 1", '1: memory_paging_ratio is "1.0"; allowed: 0.0 to 0.99'),
+    ("a.toml", "[disk]\nfree_limit = -1", '2: disk.free_limit is "-1"; allowed: bytes, or a size such as 512MiB or 2GB'),
     ("a.conf", "log.console.level = loud", '1: log.console.level is "loud"; allowed: debug, info, warning, error, critical, none'),
 ]  # fmt: skip
 

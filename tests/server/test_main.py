@@ -39,6 +39,10 @@ ASKED = [
     (["delete_vhost", "v"], "delete_vhost", {"name": "v"}, 'Deleting vhost "v" ...'),
     (["close_connection", "<leveret.1>", "bye"], "close_connection", {"pid": "<leveret.1>", "reason": "bye"}, "Closing connection <leveret.1>, reason: bye..."),
     (["close_all_connections", "bye"], "close_all_connections", {"vhost": "/", "reason": "bye"}, "Closing all connections in vhost /, reason: bye..."),
+    (["set_vm_memory_high_watermark", "0.3"], "set_vm_memory_high_watermark", {"size_bytes": 0, "share": 0.3}, "Setting memory threshold to 0.3 ..."),
+    (["set_vm_memory_high_watermark", "absolute", "2GB"], "set_vm_memory_high_watermark", {"size_bytes": 2_000_000_000, "share": None}, "Setting memory threshold to 2GB bytes ..."),
+    (["set_disk_free_limit", "100MB"], "set_disk_free_limit", {"size_bytes": 100_000_000, "share": None}, "Setting disk free limit to 100MB bytes ..."),
+    (["set_disk_free_limit", "mem_relative", "0.5"], "set_disk_free_limit", {"size_bytes": 0, "share": 0.5}, "Setting disk free limit to 0.5 times the total RAM ..."),
     (["close_all_connections", "--global", "bye"], "close_all_connections", {"vhost": None, "reason": "bye"}, "Closing all connections across all vhosts, reason: bye..."),
 ]  # fmt: skip
 
@@ -286,6 +290,9 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "consumers    4",
         "queues       1, messages 5 ready 6 unacknowledged",
         "actors       50",
+        "memory       123.4 MB used, limit 9500.0 MB",
+        "disk         unknown free, limit 50.0 GB",
+        "alarms       disk",
         "",
         "ready\tunacknowledged\tconsumers\tqueue",
         "5\t6\t4\ta\\nb in /",

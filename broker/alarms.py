@@ -1,0 +1,94 @@
+"""Alarms: memory or disk run short, so whoever publishes is not read any more.
+
+A connection is *blocked* when it publishes while an alarm is raised: it is told so (``connection.blocked``,
+if it can be), what it published waits unread or unrouted, and so does all that it sends after it. Until
+then it is *blocking*: a connection that only consumes stays so, and its acks go on. All go on when the last
+alarm is over. Source: ``rabbit_alarm``, ``rabbit_reader``.
+
+A plain object of the node. The watches (``memory_watch``, ``disk_watch``) raise and clear; readers look at
+``raised`` when they have read something.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.actors.ref import Ref
+    from leveret.actors.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+MEMORY: Final = "memory"
+DISK: Final = "disk"
+
+
+class AlarmsOver:
+    """To a blocked reader: the last alarm is over."""
+
+    __slots__ = ()
+
+
+_OVER: Final = AlarmsOver()
+
+
+class Alarms:
+    """What is short at present, and who is blocked for it.
+
+    Args:
+        runtime: carries the word to readers.
+
+    Attributes:
+        raised: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
+        disk_changed: called when the disk alarm has been raised or cleared.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.raised: tuple[str, ...] = ()
+        self.disk_changed: Callable[[], None] | None = None
+        self._runtime = runtime
+        self._blocked: set[Ref] = set()
+
+    @property
+    def reason(self) -> str:
+        """RabbitMQ's text of connection.blocked."""
+        return "low on " + " & ".join(self.raised)
+
+    @property
+    def has_disk(self) -> bool:
+        """Whether the disk alarm is raised."""
+        return DISK in self.raised
+
+    def set(self, what: str, is_raised: bool, figures: str) -> None:
+        """Raise or clear an alarm, if that is news.
+
+        Args:
+            what: ``MEMORY`` or ``DISK``.
+            is_raised: whether it is short.
+            figures: why, for the log.
+        """
+        if (what in self.raised) == is_raised:
+            return
+        if is_raised:
+            self.raised = tuple(sorted((*self.raised, what)))
+            log.warning("alarm raised, publishers are blocked resource=%s %s", what, figures)
+        else:
+            self.raised = tuple(each for each in self.raised if each != what)
+            log.warning("alarm cleared resource=%s %s", what, figures)
+        if what == DISK and self.disk_changed is not None:
+            self.disk_changed()
+        if not self.raised:
+            blocked, self._blocked = self._blocked, set()
+            for reader in blocked:
+                self._runtime.send(reader, _OVER)
+
+    def block(self, reader: Ref) -> None:
+        """Tell a reader when all alarms are over."""
+        self._blocked.add(reader)
+
+    def forget(self, reader: Ref) -> None:
+        """Forget a reader; harmless when it was not blocked."""
+        self._blocked.discard(reader)

@@ -1,0 +1,113 @@
+"""The disk watch: compares what is free in the data directory with the limit.
+
+Below it publishers are blocked (``alarms``). A store that finds the disk full, whatever ``statvfs`` says
+(a quota, say), has it look at once and counts as below, until it can write again.
+
+The less is above the limit, the sooner it looks again: within 0.1 to 10 seconds, as if the disk could fill up
+at 250 MB/s. Source: ``rabbit_disk_monitor``.
+
+When there is room again it restores the ballast, which stores give up when the disk is full.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.gen_server import GenServer
+from leveret.broker.alarms import DISK
+from leveret.broker.node import DISK_WATCH, LookAgain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.actors.timers import Timer
+    from leveret.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+INTERVAL_MIN_S: Final = 0.1
+INTERVAL_MAX_S: Final = 10.0
+FAST_BYTES_PER_S: Final = 250_000_000
+
+_LOOK: Final = "look"
+
+
+def interval_s(free_bytes: int, limit_bytes: int, is_raised: bool) -> float:
+    """Return when to look again."""
+    if is_raised:
+        return INTERVAL_MAX_S
+    ideal_s = 2 * (free_bytes - limit_bytes) / FAST_BYTES_PER_S
+    return max(INTERVAL_MIN_S, min(INTERVAL_MAX_S, ideal_s))
+
+
+class DiskWatch(GenServer):
+    """Looks at the disk, for ever; what it finds is the node's (``alarms``, ``disk_free_bytes``)."""
+
+    def init(self, node: Node) -> None:
+        """Look for the first time, if the node has a data directory."""
+        self.runtime.register(DISK_WATCH, self.ref)
+        self._node = node
+        self._timer: Timer | None = None
+        self._has_ballast = False
+        self._is_restoring = False
+        if node.data_dir is not None:
+            self._look(node.data_dir)
+
+    def handle_info(self, message: object) -> None:
+        """Look."""
+        assert message == _LOOK
+        assert self._node.data_dir is not None
+        self._look(self._node.data_dir)
+        if not self._node.alarms.has_disk:
+            self._restore_ballast()
+
+    def handle_cast(self, message: object) -> None:
+        """Look at once: the limit is another one, or a store has found the disk full, or not any more."""
+        if not isinstance(message, LookAgain):
+            super().handle_cast(message)
+        elif self._node.data_dir is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._look(self._node.data_dir)
+
+    def _look(self, folder: Path) -> None:
+        node = self._node
+        limit_bytes = node.disk_limit_bytes
+        try:
+            node.disk_free_bytes = free_bytes = node.files.free_bytes(folder)
+        except OSError as error:
+            log.error("disk not looked at folder=%s error=%s", folder, error)
+            self._timer = self.start_timer(INTERVAL_MAX_S, _LOOK)
+            return
+        stores = [vhost.msg_store for vhost in node.vhosts.values()]
+        is_full = any(store is not None and store.is_full for store in stores)
+        is_raised = free_bytes < limit_bytes or is_full
+        figures = f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_is_full={is_full}"
+        node.alarms.set(DISK, is_raised, figures)
+        if is_raised:
+            self._has_ballast = False
+        delay_s = interval_s(free_bytes, limit_bytes, is_raised)
+        self._timer = self.start_timer(delay_s, _LOOK)
+
+    def _restore_ballast(self) -> None:
+        """Write the ballast if it may be gone, beside the loop."""
+        loop = self.runtime.loop
+        if self._has_ballast or self._is_restoring or loop is None:
+            return
+        self._is_restoring = True
+
+        def restore() -> None:
+            is_there = False
+            try:
+                is_there = self._node.ballast.restore()
+            except OSError as error:
+                log.error("ballast not written error=%s", error)
+            loop.call_soon_threadsafe(self._restored, is_there)
+
+        threading.Thread(target=restore, name="leveret-ballast", daemon=True).start()
+
+    def _restored(self, is_there: bool) -> None:
+        self._is_restoring = False
+        self._has_ballast = is_there

@@ -1,0 +1,302 @@
+"""Memory and disk watches on virtual time: when they look, and what they raise."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import Runtime
+from leveret.broker.disk_watch import DiskWatch
+from leveret.broker.disk_watch import interval_s as disk_interval_s
+from leveret.broker.memory_watch import MemoryWatch, report_interval_s
+from leveret.broker.memory_watch import interval_s as memory_interval_s
+from leveret.broker.node import Node
+from leveret.broker.settings import BrokerSettings
+from leveret.core.machine import Machine
+from leveret.core.sizes import SizeLimit
+from leveret.metadata.memory import MemoryStore
+from leveret.queue_backing.backing_actor import ReportRamDuration, SetRamDurationTarget
+from leveret.testing.virtual_clock import VirtualClock
+
+MB = 1_000_000
+GB = 1_000 * MB
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "queues", "delay_s"),
+    [
+        (0, 10 * GB, 0, 2.5),
+        (5 * GB - 625 * MB, 10 * GB, 0, 2.5),
+        (5 * GB - 250 * MB, 10 * GB, 0, 1.0),
+        (5 * GB - 1, 10 * GB, 0, 0.1),
+        (9 * GB, 10 * GB, 0, 0.1),
+        (9 * GB, 10 * GB, 50_000, 1.0),
+        (9 * GB, 10 * GB, 5_000_000, 2.5),
+        (10 * GB + 1, 10 * GB, 0, 1.0),
+        (1, 0, 0, 1.0),
+    ],
+)
+def test_memory_is_looked_at_the_sooner_the_scarcer_it_is(
+    used: int, limit: int, queues: int, delay_s: float
+) -> None:
+    assert memory_interval_s(used, limit, 0.5, queues) == pytest.approx(delay_s)
+
+
+@pytest.mark.parametrize(
+    ("queues", "is_pressed", "period_s"),
+    [(0, False, 5.0), (100_000, False, 5.0), (1, True, 0.25), (20_000, True, 2.0)],
+)
+def test_queues_report_more_often_where_memory_is_short(
+    queues: int, is_pressed: bool, period_s: float
+) -> None:
+    assert report_interval_s(queues, is_pressed) == period_s
+
+
+# rabbit_disk_monitor:interval/1, 3.10.8.
+@pytest.mark.parametrize(
+    ("free", "is_raised", "delay_s"),
+    [
+        (50 * MB, False, 0.1),
+        (300 * MB, False, 2.0),
+        (20 * GB, False, 10.0),
+        (10 * MB, True, 10.0),
+    ],
+)
+def test_the_disk_is_looked_at_the_sooner_the_fuller_it_is(
+    free: int, is_raised: bool, delay_s: float
+) -> None:
+    assert disk_interval_s(free, 50 * MB, is_raised) == pytest.approx(delay_s)
+
+
+class FakeMachine(Machine):
+    """A machine of 10 GB; ``free`` is what the allocator would give back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used: int | None = 1 * GB
+        self.free = 0
+        self.looks = 0
+
+    def used_bytes(self) -> int | None:
+        self.looks += 1
+        return self.used
+
+    def total_bytes(self) -> int | None:
+        return 10 * GB
+
+    def give_back(self) -> None:
+        assert self.used is not None
+        self.used -= self.free
+        self.free = 0
+
+
+class FakeFiles:
+    """A disk with so much free, or an error."""
+
+    def __init__(self) -> None:
+        self.free = 20 * GB
+        self.error: OSError | None = None
+
+    def free_bytes(self, folder: Path) -> int:
+        if self.error is not None:
+            raise self.error
+        return self.free
+
+
+class FakeStore:
+    """As much of a message store as the disk watch sees."""
+
+    is_full = False
+
+
+class FakeVhost:
+    def __init__(self) -> None:
+        self.msg_store = FakeStore()
+
+
+class Watched:
+    """A node with a watch, and nothing else."""
+
+    def __init__(self, watch: Any, data_dir: Path | None = None) -> None:
+        self.clock = VirtualClock()
+        self.runtime = Runtime(clock=self.clock)
+        self.machine = FakeMachine()
+        settings = BrokerSettings(memory_high_watermark=SizeLimit(share=0.4))
+        store = MemoryStore(lambda run: self.clock.call_later(0, run))
+        self.node = Node(self.runtime, settings, store, data_dir, self.machine)
+        self.files = self.node.files = FakeFiles()  # type: ignore[assignment]
+        self.runtime.spawn(watch, self.node)
+        self.clock.jump(0)
+
+    @property
+    def raised(self) -> tuple[str, ...]:
+        return self.node.alarms.raised
+
+
+class Queue(GenServer):
+    """A backing actor, as the memory watch sees it."""
+
+    def init(self, heard: list[Any]) -> None:
+        self.heard = heard
+
+    def handle_cast(self, message: Any) -> None:
+        self.heard.append(message)
+
+
+def test_the_memory_alarm_is_raised_above_the_watermark_and_cleared_below() -> None:
+    watched = Watched(MemoryWatch)
+    assert watched.raised == ()
+
+    watched.machine.used = 4 * GB + 1
+    watched.clock.jump(2.5)
+    assert watched.raised == ("memory",)
+    assert watched.node.alarms.reason == "low on memory"
+
+    watched.machine.used = 4 * GB
+    watched.clock.jump(1.0)
+    assert watched.raised == ()
+
+
+def test_free_memory_is_given_back_before_the_alarm_is_raised() -> None:
+    watched = Watched(MemoryWatch)
+
+    watched.machine.used, watched.machine.free = 5 * GB, 2 * GB
+    watched.clock.jump(2.5)
+
+    assert watched.raised == ()
+    assert watched.machine.used == 3 * GB
+
+
+def test_another_watermark_holds_at_once() -> None:
+    watched = Watched(MemoryWatch)
+
+    watched.node.set_limits(memory=SizeLimit(1 * GB - 1))
+    watched.clock.jump(0)
+    assert watched.raised == ("memory",)
+
+    watched.node.set_limits(memory=SizeLimit(share=0.4))
+    watched.clock.jump(0)
+    assert watched.raised == ()
+
+
+def test_memory_that_nobody_tells_of_is_not_watched() -> None:
+    clock_looks = Watched(MemoryWatch).machine.looks
+    watched = Watched.__new__(Watched)
+
+    class Silent(FakeMachine):
+        def used_bytes(self) -> int | None:
+            self.looks += 1
+            return None
+
+    watched.clock = VirtualClock()
+    watched.runtime = Runtime(clock=watched.clock)
+    machine = Silent()
+    store = MemoryStore(lambda run: watched.clock.call_later(0, run))
+    watched.node = Node(watched.runtime, BrokerSettings(), store, None, machine)
+    watched.runtime.spawn(MemoryWatch, watched.node)
+    watched.clock.jump(60.0)
+
+    watched.node.set_limits(memory=SizeLimit(0))
+    watched.clock.jump(60.0)
+
+    assert clock_looks > 1
+    assert machine.looks == 1
+    assert watched.raised == ()
+
+
+def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
+    watched = Watched(MemoryWatch)
+    memory, heard = watched.node.memory, []
+    queue: Ref = watched.runtime.spawn(Queue, heard)
+    memory.active.append(queue)
+    watched.clock.jump(5.0)
+    assert [type(each) for each in heard] == [ReportRamDuration]
+
+    assert memory.report(queue, 8.0) == float("inf")
+    memory.report("one that keeps little", 1.0)
+    watched.machine.used = 3 * GB
+    watched.clock.jump(2.5)
+
+    told = heard[-1]
+    assert type(told) is SetRamDurationTarget
+    assert told.duration_s == pytest.approx((8.0 + 1.0 + 1.0) / 2 / 0.75)
+
+
+def test_a_queue_that_was_killed_does_not_count_any_more() -> None:
+    watched = Watched(MemoryWatch)
+    memory, heard = watched.node.memory, []
+    one, other = (watched.runtime.spawn(Queue, heard) for _ in range(2))
+    memory.report(one, 1_000.0)
+    memory.report(other, 8.0)
+
+    watched.runtime.exit(one, "kill")
+    watched.machine.used = 3 * GB
+    watched.clock.jump(5.0)
+
+    assert memory.desired_s == pytest.approx((8.0 + 1.0) / 0.75)
+
+
+def test_the_disk_alarm_is_raised_below_the_limit_and_cleared_above(tmp_path: Path) -> None:
+    watched = Watched(DiskWatch, tmp_path)
+    assert (watched.raised, watched.node.disk_free_bytes) == ((), 20 * GB)
+
+    watched.files.free = 50 * MB - 1
+    watched.clock.jump(10.0)
+    assert watched.raised == ("disk",)
+
+    watched.files.free = 50 * MB
+    watched.clock.jump(10.0)
+    assert watched.raised == ()
+
+
+def test_another_disk_limit_holds_at_once(tmp_path: Path) -> None:
+    watched = Watched(DiskWatch, tmp_path)
+
+    watched.node.set_limits(disk=SizeLimit(share=2.1))
+    watched.clock.jump(0)
+
+    assert watched.raised == ("disk",)
+
+
+def test_a_store_that_finds_the_disk_full_raises_the_alarm_at_once(tmp_path: Path) -> None:
+    watched = Watched(DiskWatch, tmp_path)
+    vhost = FakeVhost()
+    watched.node.vhosts["/"] = vhost  # type: ignore[assignment]
+
+    vhost.msg_store.is_full = True
+    watched.node.disk_changed()
+    watched.clock.jump(0)
+    assert watched.raised == ("disk",)
+
+    vhost.msg_store.is_full = False
+    watched.node.disk_changed()
+    watched.clock.jump(0)
+    assert watched.raised == ()
+
+
+def test_a_disk_that_cannot_be_looked_at_leaves_things_as_they_are(tmp_path: Path) -> None:
+    watched = Watched(DiskWatch, tmp_path)
+    watched.files.free = 0
+    watched.clock.jump(10.0)
+
+    watched.files.error = OSError(errno.EIO, "no")
+    watched.clock.jump(10.0)
+    assert watched.raised == ("disk",)
+
+    watched.files.error, watched.files.free = None, 1 * GB
+    watched.clock.jump(10.0)
+    assert watched.raised == ()
+
+
+def test_without_a_data_directory_no_disk_is_watched() -> None:
+    watched = Watched(DiskWatch)
+    watched.node.set_limits(disk=SizeLimit(share=100.0))
+    watched.clock.jump(60.0)
+
+    assert watched.raised == ()
+    assert watched.node.disk_free_bytes is None
