@@ -51,7 +51,7 @@ class DiskWatch(GenServer):
         self._node = node
         self._timer: Timer | None = None
         self._has_ballast = False
-        self._is_restoring = False
+        self._restoring: threading.Thread | None = None
         if node.data_dir is not None:
             self._look(node.data_dir)
 
@@ -94,9 +94,8 @@ class DiskWatch(GenServer):
     def _restore_ballast(self) -> None:
         """Write the ballast if it may be gone, beside the loop."""
         loop = self.runtime.loop
-        if self._has_ballast or self._is_restoring or loop is None:
+        if self._has_ballast or self._restoring is not None or loop is None:
             return
-        self._is_restoring = True
 
         def restore() -> None:
             is_there = False
@@ -106,8 +105,14 @@ class DiskWatch(GenServer):
                 log.error("ballast not written error=%s", error)
             loop.call_soon_threadsafe(self._restored, is_there)
 
-        threading.Thread(target=restore, name="leveret-ballast", daemon=True).start()
+        self._restoring = threading.Thread(target=restore, name="leveret-ballast")
+        self._restoring.start()
 
     def _restored(self, is_there: bool) -> None:
-        self._is_restoring = False
+        self._restoring = None
         self._has_ballast = is_there
+
+    def terminate(self, reason: object) -> None:
+        """Leave no thread behind."""
+        if self._restoring is not None:
+            self._restoring.join()

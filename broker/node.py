@@ -125,13 +125,14 @@ class Node:
         settings: BrokerSettings,
         store: Metadata,
         data_dir: Path | None = None,
+        files: Files | None = None,
         machine: Machine | None = None,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
         self.store = store
         self.data_dir = data_dir
-        self.files = Files()
+        self.files = files or Files()
         self.ballast = Ballast(self.files, data_dir or Path())
         self.machine = machine or Machine()
         self.memory_total_bytes = self._memory_total_bytes()

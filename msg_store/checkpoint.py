@@ -115,6 +115,7 @@ class Checkpointer:
         self, core: GroupCommit, home: IndexHome, limits: CheckpointLimits | None = None
     ) -> None:
         self.is_full = False
+        self.has_room = True  # as of the last write
         self.is_stopping = False
         self._core = core
         self._home = home
@@ -249,7 +250,8 @@ class Checkpointer:
         self._write = None
         if self._core.error is not None:
             return None
-        if isinstance(error, IndexFull):
+        self.has_room = not isinstance(error, IndexFull)
+        if not self.has_room:
             self.is_full = True
             return None
         if error is not None:

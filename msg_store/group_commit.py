@@ -103,6 +103,7 @@ class GroupCommit:
         self.wake_index = wake_index
         self.error: StoreFailed | None = None
         self.range_acks: list[RangeAck] = []
+        self.has_room = True  # as of the last flush
         self.is_rotating = False  # no flush is started as long as counts are owed
         references.unheld = tables.unheld
         self._rdq = rdq
@@ -462,6 +463,7 @@ class GroupCommit:
 
     def _durable(self, flush: Flush) -> Report:
         self.mark = Mark(self._journal.end.next_lsn, *self._rdq.reached)
+        self.has_room = True
         taken, tables = flush.taken, self.tables
         rows = flush.add_to(tables)
         if self.references.counts:
@@ -490,6 +492,7 @@ class GroupCommit:
         self._ops = sum(map(len, self._dirty.values()))
         self._ops += sum(len(moves.copies) for moves in self._moves)
         self._is_full = self._is_urgent = True
+        self.has_room = False
         return Report(nacked=nacked, safe=self.settled())
 
 

@@ -149,7 +149,7 @@ class StoreParts:
     @property
     def is_full(self) -> bool:
         """The disk had no room for the last flush, or for the last checkpoint."""
-        return self.core.is_full or self._checkpointer.is_full
+        return not (self.core.has_room and self._checkpointer.has_room)
 
     def status(self) -> StoreStatus:
         """Return the figures of all parts."""

@@ -31,6 +31,7 @@ from leveret.broker.store_server import let_go
 from leveret.broker.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
+from leveret.core.files import Files
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server.admin import RefusedError
@@ -61,6 +62,7 @@ class Broker:
     Args:
         config: what it is told; the defaults of ``Config`` otherwise.
         clock: for all its timers; the loop's time by default.
+        files: the way to its messages; the machine's by default.
 
     Attributes:
         addresses: where it listens, with the real ports.
@@ -74,8 +76,14 @@ class Broker:
     node: Node
     runtime: Runtime
 
-    def __init__(self, config: Config | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: Config | None = None,
+        clock: Clock | None = None,
+        files: Files | None = None,
+    ) -> None:
         self.config = config or Config()
+        self._files = files
         self._clock = clock
         self._directory: DataDirectory | None = None
         self._sockets: list[socket.socket] = []
@@ -115,7 +123,7 @@ class Broker:
         self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
         data_dir = self._directory.path if self._directory is not None else None
-        self.node = Node(self.runtime, self._settings(), self._store, data_dir)
+        self.node = Node(self.runtime, self._settings(), self._store, data_dir, self._files)
         self.node.sockets = self._sockets
         await self._load(definitions)
         await self._start_tree(loop)

@@ -13,6 +13,7 @@ import random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from leveret.core.message import BODY
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.index_rows import IndexFull
 from leveret.msg_store.reports import Due
@@ -204,6 +205,13 @@ class StoreMachine(RuleBasedStateMachine):
         assert references.bodies.keys() <= awaited
         assert references.locations.keys() <= awaited
         self.calm()
+
+    @invariant()
+    def bodies_are_counted_in_bytes(self) -> None:
+        if hasattr(self, "rig") and self.rig.core.error is None:
+            references = self.rig.core.references
+            in_ram = [len(message[BODY]) for message, _ in references.bodies.values()]
+            assert references.body_bytes == sum(in_ram)
 
     @invariant()
     def few_files_are_open(self) -> None:

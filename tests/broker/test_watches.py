@@ -126,10 +126,10 @@ class Watched:
         self.clock = VirtualClock()
         self.runtime = Runtime(clock=self.clock)
         self.machine = FakeMachine()
+        self.files = FakeFiles()
         settings = BrokerSettings(memory_high_watermark=SizeLimit(share=0.4))
         store = MemoryStore(lambda run: self.clock.call_later(0, run))
-        self.node = Node(self.runtime, settings, store, data_dir, self.machine)
-        self.files = self.node.files = FakeFiles()  # type: ignore[assignment]
+        self.node = Node(self.runtime, settings, store, data_dir, self.files, self.machine)  # type: ignore[arg-type]
         self.runtime.spawn(watch, self.node)
         self.clock.jump(0)
 
@@ -197,7 +197,7 @@ def test_memory_that_nobody_tells_of_is_not_watched() -> None:
     watched.runtime = Runtime(clock=watched.clock)
     machine = Silent()
     store = MemoryStore(lambda run: watched.clock.call_later(0, run))
-    watched.node = Node(watched.runtime, BrokerSettings(), store, None, machine)
+    watched.node = Node(watched.runtime, BrokerSettings(), store, machine=machine)
     watched.runtime.spawn(MemoryWatch, watched.node)
     watched.clock.jump(60.0)
 

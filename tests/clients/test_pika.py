@@ -90,6 +90,36 @@ def test_nack_brings_it_back_redelivered(channel: BlockingChannel, name: str) ->
     assert (first.redelivered, second.redelivered) == (False, True)
 
 
+def test_a_blocked_connection_calls_back(
+    broker: BrokerUnderTest, connection: pika.BlockingConnection, name: str
+) -> None:
+    channel = connection.channel()
+    channel.queue_declare(name, exclusive=True)
+    heard: list[str] = []
+
+    def blocked(_: Any, frame: Any) -> None:
+        heard.append(frame.method.reason)
+
+    def unblocked(*_: Any) -> None:
+        heard.append("over")
+
+    connection.add_on_connection_blocked_callback(blocked)
+    connection.add_on_connection_unblocked_callback(unblocked)
+    broker.control("set_vm_memory_high_watermark", "0.0000001")
+    try:
+        channel.basic_publish("", name, b"waits")
+        while not heard:
+            connection.process_data_events(time_limit=1)
+    finally:
+        broker.control("set_vm_memory_high_watermark", "0.4")
+
+    _, _, body = channel.basic_get(name, auto_ack=True)
+    connection.process_data_events(time_limit=0)
+
+    assert body == b"waits"
+    assert heard == ["low on memory", "over"]
+
+
 def test_a_large_body(channel: BlockingChannel, name: str) -> None:
     channel.queue_declare(name, exclusive=True)
     body = bytes(range(256)) * 40_000
