@@ -15,8 +15,6 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from leveret.actors.ref import Ref
     from leveret.actors.runtime import Runtime
 
@@ -43,12 +41,10 @@ class Alarms:
 
     Attributes:
         raised: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
-        disk_changed: called when the disk alarm has been raised or cleared.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self.raised: tuple[str, ...] = ()
-        self.disk_changed: Callable[[], None] | None = None
         self._runtime = runtime
         self._blocked: set[Ref] = set()
 
@@ -78,8 +74,6 @@ class Alarms:
         else:
             self.raised = tuple(each for each in self.raised if each != what)
             log.warning("alarm cleared resource=%s %s", what, figures)
-        if what == DISK and self.disk_changed is not None:
-            self.disk_changed()
         if not self.raised:
             blocked, self._blocked = self._blocked, set()
             for reader in blocked:

@@ -5,14 +5,11 @@ Below it publishers are blocked (``alarms``). A store that finds the disk full, 
 
 The less is above the limit, the sooner it looks again: within 0.1 to 10 seconds, as if the disk could fill up
 at 250 MB/s. Source: ``rabbit_disk_monitor``.
-
-When there is room again it restores the ballast, which stores give up when the disk is full.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
@@ -50,8 +47,6 @@ class DiskWatch(GenServer):
         self.runtime.register(DISK_WATCH, self.ref)
         self._node = node
         self._timer: Timer | None = None
-        self._has_ballast = False
-        self._restoring: threading.Thread | None = None
         if node.data_dir is not None:
             self._look(node.data_dir)
 
@@ -60,8 +55,6 @@ class DiskWatch(GenServer):
         assert message == _LOOK
         assert self._node.data_dir is not None
         self._look(self._node.data_dir)
-        if not self._node.alarms.has_disk:
-            self._restore_ballast()
 
     def handle_cast(self, message: object) -> None:
         """Look at once: the limit is another one, or a store has found the disk full, or not any more."""
@@ -86,33 +79,5 @@ class DiskWatch(GenServer):
         is_raised = free_bytes < limit_bytes or is_full
         figures = f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_is_full={is_full}"
         node.alarms.set(DISK, is_raised, figures)
-        if is_raised:
-            self._has_ballast = False
         delay_s = interval_s(free_bytes, limit_bytes, is_raised)
         self._timer = self.start_timer(delay_s, _LOOK)
-
-    def _restore_ballast(self) -> None:
-        """Write the ballast if it may be gone, beside the loop."""
-        loop = self.runtime.loop
-        if self._has_ballast or self._restoring is not None or loop is None:
-            return
-
-        def restore() -> None:
-            is_there = False
-            try:
-                is_there = self._node.ballast.restore()
-            except OSError as error:
-                log.error("ballast not written error=%s", error)
-            loop.call_soon_threadsafe(self._restored, is_there)
-
-        self._restoring = threading.Thread(target=restore, name="leveret-ballast")
-        self._restoring.start()
-
-    def _restored(self, is_there: bool) -> None:
-        self._restoring = None
-        self._has_ballast = is_there
-
-    def terminate(self, reason: object) -> None:
-        """Leave no thread behind."""
-        if self._restoring is not None:
-            self._restoring.join()

@@ -32,7 +32,7 @@ All for one thread, the loop's. Frozen generations do not change, and the checkp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
@@ -83,7 +83,7 @@ class Tables:
         self._held = held
         self._orphans: set[int] = set()
         self._leaving: set[int] = set()
-        self._owed: dict[int, list[Change]] = {}
+        self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
         self._views: WeakSet[View] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = Terms(*found)
@@ -149,10 +149,11 @@ class Tables:
         born, take_row = active.born, rows.pop
         terms = self._touched(queue_no)
         file_no = freed = size_bytes = vanished = 0
+        below: list[tuple[int, int]] = []
         for seq, msg_no in acked:
             row = take_row(seq, None)
             if row is None:
-                self._ack_below(queue_no, seq, msg_no, terms)
+                below.append((seq, msg_no))
                 continue
             vanished += 1
             size_bytes += row[2]
@@ -178,6 +179,8 @@ class Tables:
         terms.size_bytes -= size_bytes
         if not rows:
             active.rows.pop(queue_no, None)
+        if below:
+            self._ack_below(queue_no, below, terms)
 
     def moved(self, moves: Iterable[Relocation], then: Callable[[bool], None]) -> None:
         """Let messages that still lie in their source lie in the copy.
@@ -260,12 +263,39 @@ class Tables:
 
     def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
         """Pay what is owed to messages, with what the index has of them."""
+        acked: list[tuple[int, Location, Terms]] = []
         for msg_no in msg_nos:
             location = known = found.get(msg_no)
-            for change in self._owed.pop(msg_no, ()):
+            owed = self._owed.pop(msg_no, ())
+            if isinstance(owed, Terms):
+                if location is not None:  # else a row of a damaged index
+                    acked.append((msg_no, location, owed))
+                continue
+            for change in owed:
                 location = change(location)
             if location is not known:
                 self._put(msg_no, location)
+        self._subtract(acked)
+
+    def _subtract(self, acked: list[tuple[int, Location, Terms]]) -> None:
+        """Take a row off each message; as ``_subtractor``, but for many that only the index knows."""
+        changed, held = self.active.changed, self._held
+        file_no = freed = 0
+        for msg_no, location, terms in acked:
+            in_file, _, length, size_bytes, count = location
+            terms.size_bytes -= size_bytes
+            if count > 1:
+                changed[msg_no] = (*location[:4], count - 1)
+                continue
+            changed[msg_no] = None
+            if msg_no in held:
+                self._orphans.add(msg_no)
+                continue
+            if in_file != file_no:
+                self._free(file_no, freed)
+                file_no, freed = in_file, 0
+            freed += length
+        self._free(file_no, freed)
 
     # Generations.
 
@@ -342,22 +372,41 @@ class Tables:
             self.files.free(file_no, record_bytes, self.active.number)
             self.active.dirty_files.add(file_no)
 
-    def _ack_below(self, queue_no: int, seq: int, msg_no: int, terms: Terms) -> None:
-        """Remove a row that an older generation or the index has."""
+    def _ack_below(self, queue_no: int, rows: Acked, terms: Terms) -> None:
+        """Remove rows that older generations or the index have."""
         acked = self.active.acked.get(queue_no)
         if acked is None:
             acked = self.active.acked[queue_no] = set()
-        elif seq in acked:
-            return
-        acked.add(seq)
-        self.active.row_count += 1
-        terms.messages -= 1
-        self._change(msg_no, self._subtractor(msg_no, terms))
+        count, owed = len(acked), self._owed
+        known = [owed, *filter(None, self._known())]
+        for seq, msg_no in rows:
+            if seq in acked:
+                continue
+            acked.add(seq)
+            for each in known:
+                if msg_no in each:
+                    self._change(msg_no, self._subtractor(msg_no, terms))
+                    break
+            else:
+                owed[msg_no] = terms
+        count = len(acked) - count
+        self.active.row_count += count
+        terms.messages -= count
+
+    def _known(self) -> Iterator[Collection[int]]:
+        """Yield all that knows messages, besides the index."""
+        yield self._orphans
+        for generation in (self.active, *self.frozen):
+            yield generation.born
+            yield generation.changed
 
     def _change(self, msg_no: int, change: Change) -> None:
         """Change a message's count or place, now if they are known."""
-        if msg_no in self._owed:
-            self._owed[msg_no].append(change)
+        owed = self._owed.get(msg_no)
+        if owed is not None:
+            if isinstance(owed, Terms):
+                owed = self._owed[msg_no] = [self._subtractor(msg_no, owed)]
+            owed.append(change)
             return
         location: Location | None = None
         if msg_no not in self._orphans:

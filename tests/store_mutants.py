@@ -52,11 +52,19 @@ MUTANTS = {
     ),
     "counts that are owed are forgotten": Mutant(
         "tables.py",
-        "            for change in self._owed.pop(msg_no, ()):",
-        "            for change in self._owed.pop(msg_no, ())[:1]:",
+        "            for change in owed:\n                location",
+        "            for change in owed[:1]:\n                location",
     ),
     "a message is gone with its first ack": Mutant(
         "tables.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
+    ),
+    "a message that only the index knows is gone with its first ack": Mutant(
+        "tables.py", "            if count > 1:\n                changed", "            if False:\n                changed"
+    ),
+    "a held message that only the index knows is garbage": Mutant(
+        "tables.py",
+        "            changed[msg_no] = None\n            if msg_no in held:",
+        "            changed[msg_no] = None\n            if False:",
     ),
     "late rows do not count": Mutant(
         "tables.py", "return (*location[:4], location[4] + count)", "return location"
@@ -70,7 +78,7 @@ MUTANTS = {
         "row",
     ),
     "acks of frozen rows leave no trace": Mutant(
-        "tables.py", "        acked.add(seq)\n", ""
+        "tables.py", "            acked.add(seq)\n", ""
     ),
     "a view forgets what begins while it is read": Mutant(
         "tables.py", "            view.generations.append(self.active)\n", "            pass\n"
