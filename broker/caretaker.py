@@ -56,7 +56,12 @@ class Caretaker(GenServer):
         """Begin to do what is to be done."""
         now_ms, node = int(self.runtime.clock.wall_s() * 1000), self._node
         stores = [
-            (vhost, vhost.msg_store, self._undefined(vhost, vhost.msg_store))
+            (
+                vhost,
+                vhost.msg_store,
+                self._undefined(vhost, vhost.msg_store),
+                vhost.msg_store.leaving(),
+            )
             for vhost in node.vhosts.values()
             if vhost.msg_store is not None
         ]
@@ -65,8 +70,12 @@ class Caretaker(GenServer):
         def work() -> Callable[[], None]:
             node.ballast.restore()
             due = [
-                (vhost, store, orphans.due(node.files, self._folder(vhost.name), found, now_ms))
-                for vhost, store, found in stores
+                (
+                    vhost,
+                    store,
+                    orphans.due(node.files, self._folder(vhost.name), found, leaving, now_ms),
+                )
+                for vhost, store, found, leaving in stores
             ]
             folders = orphans.due_folders(node.files, self._vhosts, claimed, now_ms)
             return lambda: self._looked(due, folders, now_ms)

@@ -7,7 +7,8 @@ queues are given once, so a queue that is declared again under the same name nev
 
 ::
 
-    vhosts/<id>/orphans.json     queue_no -> when it was first seen, ms since 1970; "vhost": the folder itself
+    vhosts/<id>/orphans.json     queue_no -> when it was first seen, ms since 1970, 0 if it is being deleted;
+                                 "vhost": the folder itself
     vhosts/<id>-<ms>.deleted     a folder that is being removed
 
 Differs from RabbitMQ: it removes them as soon as it sees them.
@@ -34,7 +35,12 @@ _VHOST: Final = "vhost"
 
 
 def due(
-    files: Files, folder: Path, found: Iterable[int], now_ms: int, kept_ms: int = KEPT_MS
+    files: Files,
+    folder: Path,
+    found: Collection[int],
+    leaving: Collection[int],
+    now_ms: int,
+    kept_ms: int = KEPT_MS,
 ) -> list[int]:
     """Note in a store's list which queues without a definition it holds messages of.
 
@@ -42,13 +48,15 @@ def due(
         files: the way to it.
         folder: the store's.
         found: their numbers.
+        leaving: those that are being deleted; if the broker ends before that is done, they are due.
         now_ms: wall time.
         kept_ms: how long they are kept.
 
     Returns:
         Those that have been there for too long.
     """
-    return [int(each) for each in _due(files, folder, map(str, found), now_ms, kept_ms)]
+    names = list(map(str, found))
+    return list(map(int, _due(files, folder, names, map(str, leaving), now_ms, kept_ms)))
 
 
 def due_folders(
@@ -70,19 +78,27 @@ def due_folders(
         folder = vhosts / name
         if name in claimed or not folder.is_dir():
             continue
-        if name.endswith(_DELETED) or _due(files, folder, [_VHOST], now_ms, kept_ms):
+        if name.endswith(_DELETED) or _due(files, folder, [_VHOST], (), now_ms, kept_ms):
             found.append(folder)
     return found
 
 
-def _due(files: Files, folder: Path, found: Iterable[str], now_ms: int, kept_ms: int) -> list[str]:
+def _due(
+    files: Files,
+    folder: Path,
+    found: Collection[str],
+    leaving: Iterable[str],
+    now_ms: int,
+    kept_ms: int,
+) -> list[str]:
     before = _listed(files, folder)
-    now = {name: min(before.get(name, now_ms), now_ms) for name in found}
+    seen = {name: min(before.get(name, now_ms), now_ms) for name in found}
+    now = seen | dict.fromkeys(leaving, 0)
     if now != before:
         _note(files, folder, now)
-    if news := sorted(now.keys() - before.keys()):
+    if news := sorted(seen.keys() - before.keys()):
         log.warning("no definition folder=%s of=%s kept_h=%d", folder, news, kept_ms // 3_600_000)
-    return [name for name, since_ms in now.items() if now_ms - since_ms >= kept_ms]
+    return [name for name, since_ms in seen.items() if now_ms - since_ms >= kept_ms]
 
 
 def _listed(files: Files, folder: Path) -> dict[str, int]:

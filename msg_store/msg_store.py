@@ -180,6 +180,10 @@ class MsgStore:
         """Return all queues that the store knows and that are not being deleted."""
         return self.tables.queues()
 
+    def leaving(self) -> set[int]:
+        """Return the queues that are being deleted and still have messages."""
+        return self.queue_nos() - self.queues()
+
     def queue_nos(self) -> set[int]:
         """Return all queues that have anything in the store, known to anybody or not."""
         return {no for no, terms in self.tables.terms.items() if terms.messages}

@@ -129,7 +129,7 @@ def undefined_queues(broker: Broker) -> set[int]:
     vhost = broker.node.vhosts["/"]
     assert vhost.msg_store is not None
     defined = {no for each in vhost.topology.queues.values() for no in queue_nos_of(each)}
-    return vhost.msg_store.queues() - defined
+    return (vhost.msg_store.queues() | vhost.msg_store.queue_nos()) - defined
 
 
 def wait_for_command(

@@ -13,8 +13,8 @@ FILES = Files()
 KEPT = 1000
 
 
-def due(folder: Path, found: list[int], now_ms: int) -> list[int]:
-    return orphans.due(FILES, folder, found, now_ms, KEPT)
+def due(folder: Path, found: list[int], now_ms: int, leaving: tuple[int, ...] = ()) -> list[int]:
+    return orphans.due(FILES, folder, found, leaving, now_ms, KEPT)
 
 
 def test_what_is_seen_for_long_enough_is_due(tmp_path: Path) -> None:
@@ -36,6 +36,14 @@ def test_nothing_is_written_where_nothing_is_found(tmp_path: Path) -> None:
     assert due(tmp_path, [], 10_000) == []
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deletion_that_the_end_of_the_broker_cut_off_is_due_at_once(tmp_path: Path) -> None:
+    assert due(tmp_path, [5], 10_000, leaving=(7,)) == []
+    assert due(tmp_path, [5, 7], 10_100) == [7]
+    assert due(tmp_path, [5], 10_200, leaving=(7,)) == []
+    assert due(tmp_path, [], 10_300) == []
+    assert not (tmp_path / orphans.LIST).exists()
 
 
 def test_a_clock_that_went_back_does_not_keep_them_for_longer(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import wire
 from conformance.raw import Channel, Connection
 from durable.workers import BrokerWorker
 from leveret.core.files import Files
@@ -19,7 +20,9 @@ from leveret.msg_store.opening import Opened, StoreFiles, open_store
 from leveret.msg_store.replay import pages
 
 Start = Callable[[], BrokerWorker]
-WINDOW = 1_000
+WINDOW = 5_000
+BATCH = 500
+BODY_BYTES = 10
 AFTER_ALL = 1 << 23  # a boot epoch above those of all brokers here
 
 
@@ -29,18 +32,26 @@ def channel_of(worker: BrokerWorker) -> Channel:
     return connection.channel()
 
 
-def publish(channel: Channel, exchange: str, key: str, bodies: range) -> int:
-    """Publish persistent messages, at most ``WINDOW`` ahead of their confirms; wait for all."""
+def publish(channel: Channel, exchange: str, key: str, bodies: range) -> None:
+    """Publish persistent messages, some ahead of their confirms; wait for all."""
     channel.ok("confirm.select")
+    payload = wire.method("basic.publish", exchange=exchange, routing_key=key)
+    start = wire.frame(wire.METHOD, channel.number, payload)
+    start += wire.frame(wire.HEADER, channel.number, wire.head(BODY_BYTES, {"delivery_mode": 2}))
     sent = confirmed = 0
-    for number in bodies:
-        channel.publish(key, b"%d" % number, exchange, delivery_mode=2)
-        sent += 1
-        if sent - confirmed > WINDOW:
+    for first in range(bodies.start, bodies.stop, BATCH):
+        batch = range(first, min(first + BATCH, bodies.stop))
+        bodies_ = [wire.frame(wire.BODY, channel.number, body_of(number)) for number in batch]
+        channel.connection.send_bytes(b"".join(start + body for body in bodies_))
+        sent += len(batch)
+        while confirmed < sent - WINDOW:
             confirmed = confirm(channel, confirmed)
     while confirmed < sent:
         confirmed = confirm(channel, confirmed)
-    return confirmed
+
+
+def body_of(number: int) -> bytes:
+    return b"%0*d" % (BODY_BYTES, number)
 
 
 def confirm(channel: Channel, confirmed: int) -> int:
