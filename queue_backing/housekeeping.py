@@ -38,13 +38,20 @@ class Housekeeping(QueueState):
             reduce_memory_use(self)
 
     def set_queue_mode(self, mode: QueueMode) -> None:
-        """Change between ``default`` and ``lazy``; what must go to disk goes in steps."""
+        """Change between ``default`` and ``lazy``.
+
+        What must go to disk goes in steps, the first of them in the next turn: there may be many
+        levels of a priority queue to tell in this one.
+        """
         if mode == ("lazy" if self.to_lazy else self.mode):
             return
         if mode == "lazy":
             self.to_lazy = True
             self.reduce_above = -1
-            reduce_memory_use(self)
+            if self.count or self.rpa:
+                self.bump = True
+            else:
+                reduce_memory_use(self)
             return
         self.reduce_above = reduce_above(self.target, self.limits.slack)
         if self.to_lazy:

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from leveret.queue_backing.delta import BLANK, Delta
+from leveret.queue_backing.figures import head_timestamp, memory_bytes
 from leveret.queue_backing.loading import deltas_to_betas
 from leveret.queue_backing.paging import page_out
 from leveret.queue_backing.queue_index import Terms
@@ -158,6 +159,7 @@ def to_disk(queue: QueueState, entries: list[Entry]) -> list[Entry]:
 def info(queue: QueueState) -> dict[str, Any]:
     """Return figures by RabbitMQ's names."""
     unacked = len(queue.rpa) + len(queue.dpa)
+    in_ram, betas = queue.ram_count + len(queue.rpa), len(queue.q2) + len(queue.q3)
     delta, rates = queue.delta, queue.rates
     return {
         "messages_ready": queue.count,
@@ -165,7 +167,7 @@ def info(queue: QueueState) -> dict[str, Any]:
         "messages": queue.count + unacked,
         "messages_ready_ram": queue.ram_count,
         "messages_unacknowledged_ram": len(queue.rpa),
-        "messages_ram": queue.ram_count + len(queue.rpa),
+        "messages_ram": in_ram,
         "messages_persistent": queue.persistent_count,
         "messages_paged_out": queue.count - queue.ram_count,
         "message_bytes_ready": queue.ready_bytes,
@@ -175,9 +177,14 @@ def info(queue: QueueState) -> dict[str, Any]:
         "message_bytes_persistent": queue.persistent_bytes,
         "disk_reads": queue.disk_reads,
         "disk_writes": queue.disk_writes,
+        "memory": memory_bytes(queue.ram_bytes, in_ram, in_ram + len(queue.dpa) + betas),
+        "head_message_timestamp": head_timestamp(
+            [next(iter(part), None) for part in (queue.q4 or queue.q3, queue.rpa.values())]
+        ),
         "q1": len(queue.q1),
         "q2": len(queue.q2),
         "delta": (delta.start, delta.length, delta.transient, delta.end),
+        "delta_messages": delta.length,
         "q3": len(queue.q3),
         "q4": len(queue.q4),
         "target_ram_count": "infinity" if queue.target == INFINITE else queue.target,

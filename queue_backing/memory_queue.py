@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
 from leveret.queue_backing.backing_queue import FOREVER_S, Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.figures import head_timestamp, memory_bytes
 from leveret.queue_backing.merge import merge
 from leveret.queue_backing.status import MESSAGE, SEQ, Entry, body_of, message_of, seq_of
 from leveret.queue_backing.tail import Tail
@@ -427,15 +428,36 @@ class MemoryQueue:
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
             "messages": ready + unacked,
+            "messages_ready_ram": ready,
+            "messages_unacknowledged_ram": unacked,
             "messages_ram": ready + unacked,
+            "messages_persistent": 0,
+            "messages_paged_out": 0,
             "message_bytes_ready": self.ready_bytes,
             "message_bytes_unacknowledged": self.unacked_bytes,
             "message_bytes": self.ready_bytes + self.unacked_bytes,
             "message_bytes_ram": self.ready_bytes + self.unacked_bytes,
+            "message_bytes_persistent": 0,
+            "disk_reads": 0,
+            "disk_writes": 0,
+            "memory": memory_bytes(
+                self.ready_bytes + self.unacked_bytes,
+                ready + unacked,
+                len(self._ready or ()) + unacked,
+            ),
+            "head_message_timestamp": self._head_timestamp(),
             "next_seq_id": self._next_seq,
             "next_deliver_seq_id": self._next_deliver,
             "mode": self.mode,
         }
+
+    def _head_timestamp(self) -> int | None:
+        heads = [next(iter(self._unacked.values()), None)] if self._unacked else []
+        if self._ready:
+            heads.append(self._ready[0])
+        elif self._tail is not None and self._tail.messages:
+            heads.append((self._next_seq, self._tail.messages[0]))
+        return head_timestamp(heads)
 
     def check(self) -> None:
         """Assert the invariants; for tests, costs a walk over everything."""

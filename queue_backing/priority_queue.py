@@ -311,8 +311,12 @@ class PriorityQueue:
             if isinstance(value, int | float) and name not in _SHARED:
                 total[name] = sum(info[name] for info in infos)
         del total["delta"]
+        stamps = (info["head_message_timestamp"] for info in infos)
+        total["head_message_timestamp"] = next((each for each in stamps if each is not None), None)
         total["next_seq_id"] = self._next_seq
         return total
 
 
-_SHARED = frozenset({"next_seq_id", "next_deliver_seq_id", "target_ram_count"})
+_SHARED = frozenset({
+    "next_seq_id", "next_deliver_seq_id", "target_ram_count", "head_message_timestamp",
+})  # fmt: skip

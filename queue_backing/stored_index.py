@@ -329,6 +329,16 @@ class StoredIndex:
         self._rows = self._transient_rows = None
 
 
+class PassingIndex(StoredIndex):
+    """The index of a queue that is not durable: nothing of it outlives its end."""
+
+    __slots__ = ()
+
+    def terminate(self, terms: Terms) -> None:
+        """End and keep nothing."""
+        self.delete()
+
+
 def _entries(rows: Iterable[Any], persistent: bool) -> list[Entry]:
     return [
         (seq, None, expiry_ms, persistent, msg_no, size, True, True)

@@ -281,6 +281,8 @@ def test_the_change_to_lazy_mode_waits_for_credit_and_can_be_taken_back() -> Non
 
     rig.queue.set_queue_mode("lazy")
     assert (rig.queue.mode, rig.queue.info()["mode"]) == ("default", "lazy")
+    assert (rig.queue.ram_count, rig.queue.needs_timeout()) == (10, "timed")
+    rig.queue.timeout()
     assert rig.queue.ram_count == 6
     rig.queue.set_queue_mode("default")
     rig.publish_some(1)
@@ -321,6 +323,23 @@ def test_the_highest_priority_goes_first_and_a_seq_stays_one_integer() -> None:
     assert (again.seqs, again.redelivered) == ([1, 4], 2)
     assert queue.ack([1, 2, 3, 4, 5]) == 5
     assert queue.depth() == 1
+
+
+def test_a_change_of_mode_moves_nothing_before_its_steps_one_level_at_a_time() -> None:
+    queue, indexes = priorities(3)
+    for priority in (0, 1, 2):
+        queue.publish(of_priority(*[priority] * 9), False, first_msg_no=1 + 9 * priority)
+
+    queue.set_queue_mode("lazy")
+
+    paged = [len(index.contents) for index in indexes]
+    assert paged == [0, 0, 0]
+    while queue.needs_timeout() is not None:
+        before, paged = paged, [len(index.contents) for index in indexes]
+        assert sum(a != b for a, b in zip(before, paged, strict=True)) <= 1
+        queue.timeout()
+    assert [len(index.contents) for index in indexes] == [9, 9, 9]
+    assert queue.info()["mode"] == "lazy"
 
 
 def test_priorities_against_a_model(rng: random.Random) -> None:

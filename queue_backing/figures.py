@@ -1,0 +1,50 @@
+"""Figures of a backing queue that are worked out when they are asked for, and not kept.
+
+``memory`` is an estimate from what is counted anyway: bodies in RAM, and for each message what CPython
+takes for its tuples and their bytes (measured with ``tracemalloc``, 64-bit, heads of 35 bytes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.amqp.errors import SyntaxError_
+from leveret.amqp.properties import decode_properties
+from leveret.core.message import HEAD
+from leveret.queue_backing.status import MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.core.message import Message
+    from leveret.queue_backing.status import Entry
+
+PAIR_BYTES: Final = 3_000  # the two actors of a queue and its empty parts
+MESSAGE_BYTES: Final = 170  # a message beside its body
+ENTRY_BYTES: Final = 160  # its place in the queue
+
+
+def memory_bytes(body_bytes: int, messages: int, entries: int) -> int:
+    """Return about how much RAM a queue takes.
+
+    Args:
+        body_bytes: of all bodies in RAM.
+        messages: contents in RAM.
+        entries: positions in RAM, with content or without.
+    """
+    return PAIR_BYTES + body_bytes + messages * MESSAGE_BYTES + entries * ENTRY_BYTES
+
+
+def head_timestamp(heads: Iterable[Entry | None]) -> int | None:
+    """Return the least ``timestamp`` of those of some entries that have one and are in RAM."""
+    messages = [head[MESSAGE] for head in heads if head is not None]
+    stamps = [timestamp_of(message) for message in messages if message is not None]
+    return min((stamp for stamp in stamps if stamp is not None), default=None)
+
+
+def timestamp_of(message: Message) -> int | None:
+    """Return the timestamp property, None when there is none or the head cannot be read."""
+    try:
+        return decode_properties(message[HEAD]).timestamp
+    except SyntaxError_:
+        return None
