@@ -95,12 +95,7 @@ class AmqQueue(Dispatch):
         self._unused_timer: UnusedTimer | None = None
         if entry.exclusive is not None:
             self.monitor(entry.exclusive)
-        if entry.view.expires_ms is not None:
-            self._unused_timer = UnusedTimer(
-                entry.view.expires_ms,
-                lambda delay_s: self.start_timer(delay_s, _MAYBE_EXPIRE),
-                self.runtime.clock.monotonic_s(),
-            )
+        self._take_view()
         self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
         watchers = entry.up(self.ref)
         for channel in watchers:
@@ -108,6 +103,29 @@ class AmqQueue(Dispatch):
         if entry.auto_delete and entry.was_consumed:
             self._returning = {channel: self.monitor(channel) for channel in watchers}
             self.post(self.ref, _SEE_WHO_RETURNS)
+
+    def _take_view(self) -> None:
+        """Do as arguments and policies say.
+
+        A mode that nobody asks for any more stays until the next start, as in RabbitMQ.
+        """
+        view = self._entry.view
+        self._set_ttl(view.message_ttl_ms)
+        if view.queue_mode is not None:
+            self._run("set_queue_mode", view.queue_mode)
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
+            self._unused_timer = None
+        if view.expires_ms is not None:
+            self._unused_timer = UnusedTimer(
+                view.expires_ms,
+                lambda delay_s: self.start_timer(delay_s, _MAYBE_EXPIRE),
+                self.runtime.clock.monotonic_s(),
+            )
+
+    def _policy_changed(self, _: mail.PolicyChanged) -> None:
+        if not self._is_deleted:
+            self._take_view()
 
     def prioritise(self, message: Any) -> int:
         """RabbitMQ's priorities, but for ``Stat`` and ``Requeue``."""
@@ -314,6 +332,8 @@ class AmqQueue(Dispatch):
             "exclusive_consumer": consumers is not None and consumers.exclusive,
             **self._run("info"),
         }
+        if not self._consumer_count():  # else it would have to be measured all the time
+            figures["consumer_capacity"] = figures["consumer_utilisation"] = 0
         return {name: figures[name] for name in info.items or figures if name in figures}
 
     # The end.
@@ -356,6 +376,7 @@ class AmqQueue(Dispatch):
         **Dispatch.MOVES,
         Finish: _finish,
         SeeWhoReturns: _see_who_returns,
+        mail.PolicyChanged: _policy_changed,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
         mail.Consume: _consume,

@@ -4,28 +4,34 @@
 queue                  backing
 =====================  =============================================================================
 not durable            ``MemoryQueue``
-durable                ``VariableQueue`` over the vhost's message store
+not durable and lazy   ``VariableQueue`` over the vhost's message store, of which nothing is kept
+durable                ``VariableQueue`` over the store
 with ``x-max-priority``  ``PriorityQueue`` of one variable queue for each priority, over the store or not
 =====================  =============================================================================
 
 A node without a data directory has no stores; its durable queues are as those that are not. The
-priorities of a durable queue have numbers in the store that follow the queue's own.
+priorities of a durable queue have numbers in the store that follow the queue's own. What a queue that is
+not durable has for a backing is settled when it is started: one that a policy makes lazy later stays in
+memory.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.properties import examine
+from leveret.core.errors import StoreError
 from leveret.core.message import HEAD
 from leveret.queue_backing.memory_index import MemoryIndex
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.stored_index import StoredIndex
+from leveret.queue_backing.stored_index import PassingIndex, StoredIndex
 from leveret.queue_backing.variable_queue import VariableQueue
 
 if TYPE_CHECKING:
-    from leveret.broker.queue_registry import ArgumentsView, QueueEntry
+    from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.queue_view import ArgumentsView
     from leveret.core.clock import Clock
     from leveret.core.message import Message
     from leveret.metadata.interface import Metadata
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
     from leveret.queue_backing.memory_monitor import MemoryMonitor
     from leveret.queue_backing.queue_index import QueueIndex
     from leveret.queue_backing.stored_index import IndexOwner
+
+log = logging.getLogger(__name__)
 
 PRIORITY_MAX: Final = 255
 
@@ -58,7 +66,7 @@ def backing_of(
         clock: the node's.
         memory: the node's; of queues that can page.
     """
-    if not entry.queue_no:
+    if not (entry.queue_no or entry.transient_no):
         store = None
     levels = _levels(entry.view)
     if store is None and levels == 1:
@@ -69,7 +77,7 @@ def backing_of(
         if store is not None:
             owner.use_memory_of(memory)
             # What was on its way to a pair before this one is lost.
-            store.queue_down(entry.queue_no)
+            store.queue_down(numbers[0])
         queues = [VariableQueue(_index(store, number, entry, owner), clock) for number in numbers]
         return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
 
@@ -78,12 +86,13 @@ def backing_of(
 
 def queue_nos_of(entry: QueueEntry) -> range:
     """Return the numbers of a queue in the store, one for each priority."""
-    return range(entry.queue_no, entry.queue_no + _levels(entry.view))
+    first = entry.queue_no or entry.transient_no
+    return range(first, first + _levels(entry.view))
 
 
 def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
-    """Remove what a durable queue whose actors have ended has in the store."""
-    if store is not None and entry.queue_no:
+    """Remove what a queue whose actors have ended has in the store."""
+    if store is not None and (entry.queue_no or entry.transient_no):
         for queue_no in queue_nos_of(entry):
             store.delete_queue(queue_no)
 
@@ -91,6 +100,8 @@ def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
 def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexOwner) -> QueueIndex:
     if store is None:
         return MemoryIndex(owner)
+    if not entry.queue_no:
+        return PassingIndex(store.client(number, is_new=True), owner)
     return StoredIndex(store.client(number, routed_as=entry.queue_no), owner)
 
 
@@ -102,6 +113,16 @@ def new_queue_no(metadata: Metadata, view: ArgumentsView) -> int:
     """Return a number for a new durable queue, behind which there are those of its priorities."""
     first, *_ = [metadata.next_queue_no() for _ in range(_levels(view))]
     return first
+
+
+def number_transient(metadata: Metadata, entry: QueueEntry) -> None:
+    """Give a lazy queue that is not durable its numbers in the store, so that it can page there."""
+    if entry.queue_no or entry.transient_no or entry.view.queue_mode != "lazy":
+        return
+    try:
+        entry.transient_no = new_queue_no(metadata, entry.view)
+    except StoreError as error:
+        log.warning("queue stays in memory queue=%s error=%s", entry.name, error)
 
 
 def priority_of(message: Message) -> int:

@@ -85,15 +85,24 @@ class Dispatch(GenServer):
         self._backing: Ref = entry.backing
         self._consumers: Consumers | None = None
         self._senders: Senders | None = None
-        self._ttl_ms = entry.view.message_ttl_ms
-        self._has_expiries = False  # a message with an expiry was ever published
-        self._has_own_expiries = False  # ... with one of its own: expiries may fall along the queue
+        self._ttl_ms: int | None = None
+        self._has_expiries = False  # a message with an expiry may be in the queue
+        self._has_own_expiries = False  # ... so that expiries may fall along the queue
         self._head_timer: HeadTimer | None = None
         self._continues = False
         self._putting_back: list[list[int]] | None = None  # each batch sorted
         self._held: list[tuple[Any, From]] | None = None
         self._is_deleted = False
         self._ready: int = self.runtime.invoke_inline(self._backing, "attach", self.ref)
+        if self._ready:  # what has been recovered may expire
+            self._has_expiries = self._has_own_expiries = True
+            self._continue()
+
+    def _set_ttl(self, ttl_ms: int | None) -> None:
+        """Have messages expire so long after they are published, from now on."""
+        if ttl_ms != self._ttl_ms and self._run("depth"):
+            self._has_expiries = self._has_own_expiries = True
+        self._ttl_ms = ttl_ms
 
     def _run(self, operation: str, *arguments: Any) -> Any:
         return self.runtime.invoke_inline(self._backing, "run", operation, *arguments)
@@ -420,7 +429,10 @@ class Dispatch(GenServer):
         if dropped.count == TURN_MESSAGES and head is not None:
             self._continue()
             return False
-        if head is not None and head[EXPIRY_MS]:
+        if head is None:
+            if self._has_own_expiries and not dropped.pending and not self._run("depth"):
+                self._has_expiries = self._has_own_expiries = False
+        elif head[EXPIRY_MS]:
             if self._head_timer is None:
                 self._head_timer = HeadTimer(lambda s: self.start_timer(s, _DROP_EXPIRED))
             self._head_timer.set(head[EXPIRY_MS], now_ms)

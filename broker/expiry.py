@@ -77,10 +77,10 @@ class HeadTimer:
 
 
 class UnusedTimer:
-    """Tells when a queue with ``x-expires`` has been unused for too long.
+    """Tells when a queue that expires has been unused for too long.
 
     Args:
-        expires_ms: the argument.
+        expires_ms: after how long without use.
         start: ``start(delay_s)`` starts the timer.
         now_s: the time.
     """
@@ -100,8 +100,11 @@ class UnusedTimer:
             self._timer = self._start(self._expires_s)
 
     def fired(self, now_s: float, has_consumers: bool) -> bool:
-        """Return whether the queue must go; with consumers the time starts when the last leaves."""
-        self._timer = None
+        """Return whether the queue must go; with consumers the time starts when the last leaves.
+
+        What fired may be the timer of an ``UnusedTimer`` before this one: then this one's still runs.
+        """
+        self.cancel()
         if has_consumers:
             return False
         left_s = self._used_s + self._expires_s - now_s

@@ -1,4 +1,7 @@
-"""Rows that the node keeps but does not work with yet: vhosts' texts, policies, parameters."""
+"""Rows of settings: vhosts' texts, policies, parameters.
+
+What has an effect is also where it takes effect: policies and limits at their vhost.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,12 @@ class Kept:
         for row in self._rows.values():
             contents.add(row)
         return contents
+
+    def policies(self, vhost: str, is_operator: bool) -> list[PolicyRow]:
+        """Return a vhost's policies, or its operator policies."""
+        rows = self._rows.values()
+        policies = (row for row in rows if isinstance(row, PolicyRow) and row.vhost == vhost)
+        return [row for row in policies if row.is_operator == is_operator]
 
     def vhost(self, name: str) -> VhostRow:
         """Return a vhost's row."""

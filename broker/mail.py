@@ -243,6 +243,12 @@ class QueueFailed:
         self.entry = entry
 
 
+class PolicyChanged:
+    """Other policies apply to the queue than before; its entry has what takes effect now."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
 class Consume:
     """basic.consume; answered ``None`` or a ``SoftError`` to raise.

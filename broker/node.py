@@ -23,7 +23,7 @@ from leveret.amqp.errors import (
     PreconditionFailed,
     SoftError,
 )
-from leveret.broker import metadata_server
+from leveret.broker import metadata_server, policy_rules
 from leveret.broker.access import Access, User
 from leveret.broker.alarms import Alarms
 from leveret.broker.kept import Kept
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from leveret.broker.connection_protocol import ConnectionProtocol
     from leveret.broker.reader import Reader
     from leveret.metadata.interface import Metadata
-    from leveret.metadata.tables import BindingRow, Contents, Row
+    from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Node:
         boot_epoch: how often a broker was started on this store, or a vhost's messages recovered.
         access: users and permissions.
         vhosts: by name.
-        kept: rows without effect yet.
+        kept: rows of settings.
         unwritten: changes of metadata that are not on disk yet.
         admin_turn: held while an operator's change is checked, written and made.
         readers: open connections, by their reader.
@@ -399,13 +399,15 @@ class Node:
         self.kept.load(contents)
         for row in contents.vhosts:
             self.vhosts[row.name] = VHost(self, row.name)
+        for policy in contents.policies:
+            self._load_policy(policy)
         for parameter in contents.parameters:
             if parameter.component == "vhost-limits" and parameter.vhost in self.vhosts:
                 self.vhosts[parameter.vhost].limits = dict(parameter.value)
         for exchange in contents.exchanges:
             vhost = self.vhosts.get(exchange.vhost)
             if vhost is not None and exchange.name not in vhost.topology.exchanges:
-                vhost.topology.add_exchange(
+                vhost.add_exchange(
                     Exchange(
                         exchange.name,
                         exchange.type,
@@ -431,6 +433,18 @@ class Node:
                 )
         for each in contents.bindings:
             self._load_binding(each)
+
+    def _load_policy(self, row: PolicyRow) -> None:
+        """Take a policy in; one that this version would refuse is kept and has no effect."""
+        vhost = self.vhosts.get(row.vhost)
+        if vhost is None:
+            return
+        try:
+            policy_rules.check(row)
+        except policy_rules.PolicyError as error:
+            log.warning("policy skipped vhost=%s name=%s reason=%s", row.vhost, row.name, error)
+        else:
+            vhost.policies.put(row)
 
     def _load_binding(self, row: BindingRow) -> None:
         """Bind what a row says; a write cut off by a crash may have left one without its ends."""

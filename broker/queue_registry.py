@@ -13,60 +13,16 @@ once, the state is ``running`` and ``ref`` is dead: mail to it counts as lost wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leveret.amqp.errors import NotFound
+from leveret.broker.queue_view import NOTHING, view_of
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
+    from leveret.broker.queue_view import Applied, Arguments
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
-Arguments: TypeAlias = "dict[str, tuple[str, Any]]"
-
-
-@dataclass(slots=True)
-class ArgumentsView:
-    """The arguments that take effect in a queue, without their wire types; None = not given."""
-
-    expires_ms: int | None = None
-    message_ttl_ms: int | None = None
-    max_length: int | None = None
-    max_length_bytes: int | None = None
-    max_priority: int | None = None
-    overflow: str | None = None
-    queue_mode: str | None = None
-    dead_letter_exchange: str | None = None
-    dead_letter_routing_key: str | None = None
-    single_active_consumer: bool = False
-
-
-NO_ARGUMENTS: Final = ArgumentsView()
-
-_FIELDS: Final = {
-    "x-expires": "expires_ms",
-    "x-message-ttl": "message_ttl_ms",
-    "x-max-length": "max_length",
-    "x-max-length-bytes": "max_length_bytes",
-    "x-max-priority": "max_priority",
-    "x-overflow": "overflow",
-    "x-queue-mode": "queue_mode",
-    "x-dead-letter-exchange": "dead_letter_exchange",
-    "x-dead-letter-routing-key": "dead_letter_routing_key",
-    "x-single-active-consumer": "single_active_consumer",
-}
-
-
-def view_of(arguments: Arguments) -> ArgumentsView:
-    """Return the view of checked arguments; the common empty one when none of them matters."""
-    values: dict[str, Any] = {}
-    for name, attribute in _FIELDS.items():
-        if name in arguments:
-            value = arguments[name][1]
-            values[attribute] = (
-                value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-            )
-    return ArgumentsView(**values) if values else NO_ARGUMENTS
 
 
 def _nothing(entry: QueueEntry) -> None:
@@ -83,8 +39,10 @@ class QueueEntry:
         auto_delete: whether it goes after its last consumer.
         exclusive: the reader of the connection that owns it, None = shared.
         arguments: as declared.
-        view: those that take effect.
+        applied: the policies that apply to it.
+        view: what takes effect of arguments and policies.
         queue_no: its number in the message store; 0 when it is not durable.
+        transient_no: the same for one that is not durable and pages there; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
         supervisor: the queue's supervisor.
@@ -96,6 +54,7 @@ class QueueEntry:
         "_settled",
         "_waiters",
         "_watchers",
+        "applied",
         "arguments",
         "auto_delete",
         "backing",
@@ -106,6 +65,7 @@ class QueueEntry:
         "queue_no",
         "ref",
         "supervisor",
+        "transient_no",
         "vhost_name",
         "view",
         "was_consumed",
@@ -128,9 +88,11 @@ class QueueEntry:
         self.auto_delete = auto_delete
         self.exclusive = exclusive
         self.arguments = arguments or _NO_TABLE
+        self.applied: Applied = NOTHING
         self.view = view_of(self.arguments)
         self.on_deleted = on_deleted
         self.queue_no = queue_no
+        self.transient_no = 0
         self.ref: Ref | None = None
         self.backing: Ref | None = None
         self.supervisor: Ref | None = None

@@ -22,8 +22,14 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.broker import exchange_rules, queue_arguments
-from leveret.broker.backings import backing_of, forget_messages, new_queue_no
+from leveret.broker.backings import (
+    backing_of,
+    forget_messages,
+    new_queue_no,
+    number_transient,
+)
 from leveret.broker.mail import Delete
+from leveret.broker.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
@@ -79,6 +85,7 @@ class VHost:
     Attributes:
         name: its name.
         topology: exchanges, bindings and queue entries.
+        policies: its policies; every exchange and queue of the topology has what applies to it.
         queues_sup: the supervisor its queues are started under; None before the first start.
         msg_store: where its persistent messages are; None as long as it is not open, and on a node
             without a data directory.
@@ -94,6 +101,7 @@ class VHost:
         "limits",
         "msg_store",
         "name",
+        "policies",
         "queues_sup",
         "topology",
         "trusted_mark",
@@ -103,6 +111,7 @@ class VHost:
         self._node = node
         self.name = name
         self.topology = Topology(name)
+        self.policies = Policies()
         self.queues_sup: Ref | None = None
         self.msg_store: MsgStore | None = None
         self.trusted_mark: Mark | None = None
@@ -167,7 +176,7 @@ class VHost:
             internal=method.internal,
             arguments=method.arguments,
         )
-        self.topology.add_exchange(exchange)
+        self.add_exchange(exchange)
         if not exchange.durable:
             return
         try:
@@ -177,6 +186,11 @@ class VHost:
                 removed = self.topology.remove_exchange(name)
                 self._node.delete_later(self._removed_rows(removed))
             raise
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Make an exchange known by its name."""
+        apply_to_exchange(self.policies, exchange)
+        self.topology.add_exchange(exchange)
 
     def _check_alternate(self, user: User, method: ExchangeDeclare) -> None:
         alternate = exchange_rules.alternate_of(method, self.name)
@@ -353,7 +367,8 @@ class VHost:
             raise
 
     def register(self, entry: QueueEntry) -> None:
-        """Make a queue known by its name."""
+        """Make a queue known by its name; from now on its policies are up to date."""
+        apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
         if entry.exclusive is not None:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
@@ -373,6 +388,8 @@ class VHost:
         if entry.state == "deleted":
             return
         node = self._node
+        if self.msg_store is not None:
+            number_transient(node.store, entry)
         make_backing = backing_of(entry, self.msg_store, node.runtime.clock, node.memory)
         answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":

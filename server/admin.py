@@ -92,6 +92,28 @@ class Admin(Protocol):
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
         """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
 
+    async def set_policy(
+        self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
+    ) -> None:
+        """Make or replace a policy; the definition is JSON."""
+
+    async def clear_policy(self, vhost: str, name: str) -> None:
+        """Take a policy away."""
+
+    async def list_policies(self, vhost: str) -> list[Row]:
+        """Return vhost, name, pattern, apply-to, definition (JSON), priority; the strongest last."""
+
+    async def set_operator_policy(
+        self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
+    ) -> None:
+        """Make or replace an operator policy."""
+
+    async def clear_operator_policy(self, vhost: str, name: str) -> None:
+        """Take an operator policy away."""
+
+    async def list_operator_policies(self, vhost: str) -> list[Row]:
+        """Return the same of operator policies."""
+
     async def export_definitions(self) -> Row:
         """Return RabbitMQ's definitions document."""
 
@@ -99,6 +121,7 @@ class Admin(Protocol):
         """Take RabbitMQ's definitions document in; return what was left out, a line each."""
 
 
+_POLICY = ("vhost", "name", "pattern", "definition", "priority", "apply_to")
 VERBS: dict[str, tuple[str, ...]] = {
     "status": (),
     "tree": (),
@@ -123,6 +146,12 @@ VERBS: dict[str, tuple[str, ...]] = {
     "close_all_connections": ("vhost", "reason"),
     "set_vm_memory_high_watermark": ("size_bytes", "share"),
     "set_disk_free_limit": ("size_bytes", "share"),
+    "set_policy": _POLICY,
+    "clear_policy": ("vhost", "name"),
+    "list_policies": ("vhost",),
+    "set_operator_policy": _POLICY,
+    "clear_operator_policy": ("vhost", "name"),
+    "list_operator_policies": ("vhost",),
     "export_definitions": (),
     "import_definitions": ("document",),
 }

@@ -30,6 +30,7 @@ from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow,
 from leveret.routing.bindings import QUEUE
 from leveret.server.admin import RefusedError
 from leveret.server.admin_part import sliced
+from leveret.server.admin_policies import apply_to_all
 from leveret.server.definitions_plan import ORDER, Plan, described
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class Definitions:
 
     async def _make(self, plan: Plan) -> None:
         self._make_settings(plan)
+        for name in {policy.vhost for policy in plan.policies}:
+            await apply_to_all(self._node.runtime, self._node.vhosts[name])
         starts = self._node.runtime.whereis(VHOSTS) is not None
         if starts:
             await self._start_vhosts(plan)
@@ -121,6 +124,8 @@ class Definitions:
         node.vhosts.update(plan.new_vhosts)
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
+        for policy in plan.policies:
+            node.vhosts[policy.vhost].policies.put(policy)
 
     def _add_exchanges(self, plan: Plan) -> list[Row]:
         """Add the exchanges; return the rows of those that are there."""
@@ -130,7 +135,7 @@ class Definitions:
             if row.name in topology.exchanges:
                 there.append(row)
             else:
-                topology.add_exchange(exchange)
+                self._node.vhosts[row.vhost].add_exchange(exchange)
         return there
 
     async def _start_vhosts(self, plan: Plan) -> None:

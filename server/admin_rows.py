@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.tables import plain, type_name
@@ -10,8 +11,11 @@ from leveret.server.admin import Row
 from leveret.server.socket_counts import socket_counts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leveret.amqp.tables import Field, Table
     from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.queue_view import Applied
     from leveret.broker.reader import Reader
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
@@ -37,6 +41,7 @@ def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
     kind = entry.arguments.get("x-queue-type")
     return {
         **figures,
+        "backing_queue_status": _backing(figures),
         "name": entry.name,
         "durable": entry.durable,
         "auto_delete": entry.auto_delete,
@@ -46,12 +51,38 @@ def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
         "owner_pid": _pid(entry.exclusive),
         "state": entry.state,
         "type": kind[1].decode("utf-8", "replace") if kind is not None else "classic",
-        "policy": "",
+        **_policies(entry.applied),
     }
 
 
-def exchange(found: Exchange) -> Row:
-    """Return an exchange."""
+_BACKING = (
+    "mode", "q1", "q2", "delta", "q3", "q4", "target_ram_count", "next_seq_id",
+    "next_deliver_seq_id", "avg_ingress_rate", "avg_egress_rate", "avg_ack_ingress_rate",
+    "avg_ack_egress_rate",
+)  # fmt: skip
+
+
+def _backing(figures: dict[str, Any]) -> str:
+    """Return the parts of a backing queue as JSON; ``delta`` is how many messages it has."""
+    shown = {**figures, "delta": figures["delta_messages"]} if "q1" in figures else figures
+    return _json({name: shown[name] for name in _BACKING if name in shown})
+
+
+def _json(table: Mapping[str, Any]) -> str:
+    return json.dumps(table, separators=(",", ":"), ensure_ascii=False) if table else ""
+
+
+def _policies(applied: Applied) -> Row:
+    policy, operator = applied.policy, applied.operator
+    return {
+        "policy": policy.name if policy is not None else "",
+        "operator_policy": operator.name if operator is not None else "",
+        "effective_policy_definition": _json(applied.definition),
+    }
+
+
+def exchange(found: Exchange, applied: Applied) -> Row:
+    """Return an exchange and the name of its policy."""
     return {
         "name": found.name,
         "type": found.type,
@@ -59,7 +90,7 @@ def exchange(found: Exchange) -> Row:
         "auto_delete": found.auto_delete,
         "internal": found.internal,
         "arguments": triples(found.arguments),
-        "policy": "",
+        "policy": applied.policy.name if applied.policy is not None else "",
     }
 
 

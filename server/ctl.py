@@ -29,12 +29,12 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-QUEUE_COLUMNS: Final = _words("""arguments auto_delete consumer_capacity consumer_utilisation consumers disk_reads disk_writes
+QUEUE_COLUMNS: Final = _words("""arguments auto_delete backing_queue_status consumer_capacity consumer_utilisation consumers disk_reads disk_writes
     durable exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp leader
-    members memory message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready
-    message_bytes_unacknowledged messages messages_persistent messages_ram messages_ready
-    messages_ready_ram messages_unacknowledged messages_unacknowledged_ram name online owner_pid pid
-    policy slave_pids state synchronised_slave_pids type""")
+    effective_policy_definition members memory message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready
+    message_bytes_unacknowledged messages messages_paged_out messages_persistent messages_ram messages_ready
+    messages_ready_ram messages_unacknowledged messages_unacknowledged_ram name online
+    operator_policy owner_pid pid policy slave_pids state synchronised_slave_pids type""")
 CONNECTION_COLUMNS: Final = _words("""auth_mechanism channel_max channels client_properties connected_at frame_max host name
     peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port pid port protocol
     recv_cnt recv_oct send_cnt send_oct send_pend ssl ssl_cipher ssl_hash ssl_key_exchange
@@ -48,6 +48,7 @@ BINDINGS: Final = (
     "routing_key",
     "arguments",
 )
+POLICY_COLUMNS: Final = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 VHOST_COLUMNS: Final = _words("cluster_state default_queue_type description name tags tracing")
 
 
@@ -64,6 +65,7 @@ class Command:
         columns: that may be asked for; empty: the verb takes no columns.
         shown: columns without being asked; empty: the verb returns no rows.
         after: printed at the end, unless quiet.
+        options: further ones with their types and defaults, by name.
     """
 
     verb: str
@@ -74,7 +76,14 @@ class Command:
     columns: frozenset[str] = frozenset()
     shown: tuple[str, ...] = ()
     after: str = ""
+    options: tuple[tuple[str, type, Any], ...] = ()
 
+
+_SETTING_POLICY: Final = (
+    'Setting {} "{{name}}" for pattern "{{pattern}}" to "{{definition}}" '
+    'with priority "{{priority}}" for vhost "{{vhost}}" ...'
+)
+_POLICY_OPTIONS: Final = (("priority", int, 0), ("apply-to", str, "all"))
 
 COMMANDS: Final = (
     Command(
@@ -172,6 +181,50 @@ COMMANDS: Final = (
         shown=BINDINGS,
     ),
     Command(
+        "set_policy",
+        "make or replace a policy; DEFINITION is JSON",
+        _SETTING_POLICY.format("policy"),
+        ("name", "pattern", "definition"),
+        vhost=True,
+        options=_POLICY_OPTIONS,
+    ),
+    Command(
+        "clear_policy",
+        "take a policy away",
+        'Clearing policy "{name}" on vhost "{vhost}" ...',
+        ("name",),
+        vhost=True,
+    ),
+    Command(
+        "list_policies",
+        "policies of a vhost",
+        'Listing policies for vhost "{vhost}" ...',
+        vhost=True,
+        shown=POLICY_COLUMNS,
+    ),
+    Command(
+        "set_operator_policy",
+        "make or replace an operator policy, a ceiling for what policies may set",
+        _SETTING_POLICY.format("operator policy override"),
+        ("name", "pattern", "definition"),
+        vhost=True,
+        options=_POLICY_OPTIONS,
+    ),
+    Command(
+        "clear_operator_policy",
+        "take an operator policy away",
+        'Clearing operator policy "{name}" on vhost "{vhost}" ...',
+        ("name",),
+        vhost=True,
+    ),
+    Command(
+        "list_operator_policies",
+        "operator policies of a vhost",
+        'Listing operator policy overrides for vhost "{vhost}" ...',
+        vhost=True,
+        shown=POLICY_COLUMNS,
+    ),
+    Command(
         "list_connections",
         "connections",
         "Listing connections ...",
@@ -233,6 +286,8 @@ def add_parsers(parent: argparse.ArgumentParser, common: argparse.ArgumentParser
             parser.add_argument("columns", nargs="*", metavar="column")
         if command.vhost:
             parser.add_argument("-p", "--vhost", default="/")
+        for name, kind, default in command.options:
+            parser.add_argument(f"--{name}", type=kind, default=default)
         if command.verb == "close_all_connections":
             parser.add_argument("--global", dest="everywhere", action="store_true")
         parser.set_defaults(command=command)
@@ -283,6 +338,9 @@ def _columns(command: Command, asked: Iterable[str]) -> tuple[str, ...]:
 def _plain(command: Command, options: Options, ask: Ask) -> Any:
     names = [place.rstrip("?*") for place in command.places]
     arguments = {name: getattr(options, name) for name in names}
+    for option, _, _ in command.options:
+        name = option.replace("-", "_")
+        arguments[name] = getattr(options, name)
     if command.vhost:
         arguments["vhost"] = options.vhost
     return ask(command.verb, arguments)

@@ -15,12 +15,12 @@ import msgpack
 
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.tables import encode_table
-from leveret.broker import queue_arguments
+from leveret.broker import policy_rules, queue_arguments
 from leveret.broker.access import patterns_of
 from leveret.broker.backings import new_queue_no
 from leveret.broker.exchange_rules import RESERVED
-from leveret.broker.patterns import compile_pattern
-from leveret.broker.queue_registry import view_of
+from leveret.broker.policies import WITHOUT_EFFECT
+from leveret.broker.queue_view import view_of
 from leveret.broker.vhosts import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX
@@ -98,6 +98,11 @@ class Plan:
                 rows.append(queue)
         return rows + [row async for row in sliced(self.bindings) if self._is_durable(row)]
 
+    @property
+    def policies(self) -> list[PolicyRow]:
+        """The policies among what is kept."""
+        return [row for row in self.kept if isinstance(row, PolicyRow)]
+
     def vhost(self, name: str) -> VHost:
         """Return a vhost, the node's or a new one.
 
@@ -123,10 +128,6 @@ class Plan:
                 raise RefusedError(
                     f"vhost '{name}': {total} queues would exceed its limit of {limit}"
                 )
-        policies = sum(isinstance(row, PolicyRow) for row in self.kept)
-        if policies:
-            what = "1 policy is" if policies == 1 else f"{policies} policies are"
-            self.notices.append(f"{what} kept; policies have no effect yet")
 
     # One table each.
 
@@ -156,7 +157,9 @@ class Plan:
 
     def _add_policy(self, row: PolicyRow) -> None:
         self.vhost(row.vhost)
-        compile_pattern(row.pattern)
+        policy_rules.check(row)
+        if idle := ", ".join(sorted(WITHOUT_EFFECT & row.definition.keys())):
+            self.notices.append(f"{described(row)}: {idle} without effect so far")
         self._keep(row)
 
     def _keep(self, row: Row) -> None:

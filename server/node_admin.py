@@ -14,6 +14,7 @@ from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_definitions import Definitions
 from leveret.server.admin_figures import queue_rows, totals
 from leveret.server.admin_part import rows_of, sliced, vhost_of
+from leveret.server.admin_policies import PolicyAdmin
 from leveret.server.admin_users import UserAdmin
 from leveret.server.admin_vhosts import VhostAdmin
 from leveret.supervisors.tree import walk
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.server.broker import Broker
 
 
-class NodeAdmin(UserAdmin, VhostAdmin):
+class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin):
     """``Admin`` of one broker."""
 
     def __init__(self, broker: Broker) -> None:
@@ -63,8 +64,11 @@ class NodeAdmin(UserAdmin, VhostAdmin):
 
     async def list_exchanges(self, vhost: str) -> list[Row]:
         """Return the exchanges of a vhost."""
-        found = list(self._vhost(vhost).topology.exchanges.values())
-        return await rows_of(found, admin_rows.exchange)
+        place = self._vhost(vhost)
+        found = list(place.topology.exchanges.values())
+        return await rows_of(
+            found, lambda each: admin_rows.exchange(each, place.policies.of_exchange(each.name))
+        )
 
     async def list_bindings(self, vhost: str) -> list[Row]:
         """Return the bindings of a vhost, the default exchange's first."""

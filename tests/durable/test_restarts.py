@@ -12,6 +12,7 @@ import pika.exceptions
 import pytest
 
 from nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from waiting import wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
@@ -177,3 +178,17 @@ def test_priorities_are_kept(tmp_path: Path, end: Any) -> None:
         channel.queue_declare("q", durable=True, arguments=arguments)
         order = [7, 11, 2, 6, 10, 1, 5, 9, 0, 4, 8, 12]
         assert [number for number, _ in drain(channel, "q")] == order
+
+
+@ENDS
+def test_what_a_restart_brings_back_expires_in_its_time(tmp_path: Path, end: Any) -> None:
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        channel.queue_declare("q", durable=True)
+        for expiration in ("50", "3600000"):
+            expires = pika.BasicProperties(delivery_mode=2, expiration=expiration)
+            publish(channel, "q", range(1), expires)
+        end(broker)
+
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        wait_until(lambda: channel.queue_declare("q", passive=True).method.message_count == 1)
+        assert [number for number, _ in drain(channel, "q")] == [0]

@@ -1,0 +1,148 @@
+"""The operator's view of policies.
+
+A policy is checked, written, and then made known to its vhost: what is declared from now on has it from
+the start, and the queues that are there are told one slice after the other. ``policies.py`` says which
+policy applies, ``amqqueue.py`` what a queue does about it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgpack
+
+from leveret.broker import bootstrap, policy_rules
+from leveret.broker.mail import PolicyChanged
+from leveret.broker.policies import WITHOUT_EFFECT, apply_to_exchanges, apply_to_queue
+from leveret.metadata.tables import PolicyRow
+from leveret.server.admin import RefusedError, Row
+from leveret.server.admin_part import AdminPart, sliced
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime import Runtime
+    from leveret.broker.vhosts import VHost
+
+log = logging.getLogger(__name__)
+
+
+class PolicyAdmin(AdminPart):
+    """The policies of one node."""
+
+    async def set_policy(
+        self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
+    ) -> None:
+        """Make a policy, or replace the one of that name."""
+        await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=False)
+
+    async def set_operator_policy(
+        self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
+    ) -> None:
+        """Make an operator policy, or replace the one of that name."""
+        await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=True)
+
+    async def clear_policy(self, vhost: str, name: str) -> None:
+        """Take a policy away."""
+        await self._clear(vhost, name, is_operator=False)
+
+    async def clear_operator_policy(self, vhost: str, name: str) -> None:
+        """Take an operator policy away."""
+        await self._clear(vhost, name, is_operator=True)
+
+    async def list_policies(self, vhost: str) -> list[Row]:
+        """Return the policies of a vhost."""
+        return self._list(vhost, is_operator=False)
+
+    async def list_operator_policies(self, vhost: str) -> list[Row]:
+        """Return the operator policies of a vhost."""
+        return self._list(vhost, is_operator=True)
+
+    async def _set(
+        self,
+        vhost_name: str,
+        name: str,
+        pattern: str,
+        definition: str,
+        priority: int,
+        apply_to: str,
+        is_operator: bool,
+    ) -> None:
+        parsed = _parsed(definition)
+        row = PolicyRow(vhost_name, name, pattern, parsed, priority, apply_to, is_operator)
+        node = self._node
+        async with node.admin_turn:
+            vhost = self._vhost(vhost_name)
+            _check(row)
+            await bootstrap.write(node, [row])
+            node.kept.put(row)
+            vhost.policies.put(row)
+            await apply_to_all(node.runtime, vhost)
+        if idle := ", ".join(sorted(WITHOUT_EFFECT & parsed.keys())):
+            log.warning("policy without effect vhost=%s name=%s keys=%s", vhost_name, name, idle)
+
+    async def _clear(self, vhost_name: str, name: str, is_operator: bool) -> None:
+        node = self._node
+        async with node.admin_turn:
+            rows = node.kept.policies(vhost_name, is_operator)
+            row = next((each for each in rows if each.name == name), None)
+            if row is None:
+                raise RefusedError("Parameter does not exist")
+            vhost = self._vhost(vhost_name)
+            await bootstrap.write(node, [], [row])
+            node.kept.remove([row])
+            vhost.policies.remove(row)
+            await apply_to_all(node.runtime, vhost)
+
+    def _list(self, vhost: str, is_operator: bool) -> list[Row]:
+        self._vhost(vhost)
+        rows = self._node.kept.policies(vhost, is_operator)
+        return [_row(row) for row in sorted(rows, key=lambda row: (row.priority, row.name))]
+
+
+def _parsed(definition: str) -> dict[str, Any]:
+    try:
+        parsed: dict[str, Any] = json.loads(definition, parse_constant=_no_json)
+    except ValueError as error:
+        raise RefusedError("JSON decoding error. Reason: badarg") from error
+    return parsed
+
+
+def _no_json(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _check(row: PolicyRow) -> None:
+    """Refuse what is no policy, and what cannot be written."""
+    try:
+        policy_rules.check(row)
+        msgpack.packb(row.to_fields(), unicode_errors="surrogateescape")
+    except policy_rules.PolicyError as error:
+        raise RefusedError(f"Validation failed\n\n{error}\n") from error
+    except (ValueError, OverflowError) as error:
+        raise RefusedError(f"Validation failed\n\nit cannot be stored: {error}\n") from error
+
+
+def _row(row: PolicyRow) -> Row:
+    return {
+        "vhost": row.vhost,
+        "name": row.name,
+        "pattern": row.pattern,
+        "apply-to": row.apply_to,
+        "definition": json.dumps(
+            row.definition, separators=(",", ":"), sort_keys=True, ensure_ascii=False
+        ),
+        "priority": row.priority,
+    }
+
+
+async def apply_to_all(runtime: Runtime, vhost: VHost) -> None:
+    """Have all queues and exchanges of a vhost do as its policies say now.
+
+    One that is declared meanwhile has them already; one that is restarted meanwhile finds them in
+    its entry.
+    """
+    apply_to_exchanges(vhost.policies, vhost.topology)
+    async for entry in sliced(list(vhost.topology.queues.values())):
+        if apply_to_queue(vhost.policies, entry) and entry.ref is not None:
+            runtime.send(entry.ref, PolicyChanged())

@@ -1,0 +1,177 @@
+"""Which policies apply, and what they come to with each other and with arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.broker.policies import Policies, apply_to_exchanges, apply_to_queue
+from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.queue_view import NO_ARGUMENTS, NOTHING
+from leveret.core.limits import TTL_MS_MAX
+from leveret.metadata.tables import PolicyRow
+from leveret.routing.exchange import Exchange
+from leveret.routing.topology import Topology
+
+
+def row(name: str, pattern: str = ".*", priority: int = 0, **definition: Any) -> PolicyRow:
+    apply_to = definition.pop("apply_to", "all")
+    is_operator = definition.pop("operator", False)
+    definition = {key.replace("_", "-"): value for key, value in definition.items()}
+    return PolicyRow("/", name, pattern, definition, priority, apply_to, is_operator)
+
+
+def policies(*rows: PolicyRow) -> Policies:
+    found = Policies()
+    for each in rows:
+        found.put(each)
+    return found
+
+
+def name_of(found: PolicyRow | None) -> str | None:
+    return found.name if found is not None else None
+
+
+LAZY = {"queue_mode": "lazy"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "queue", "exchange"),
+    [
+        ([], None, None),
+        ([row("p", "^a", **LAZY)], "p", "p"),
+        ([row("p", "b", **LAZY)], "p", "p"),
+        ([row("p", "^b", **LAZY)], None, None),
+        ([row("p", apply_to="queues", **LAZY)], "p", None),
+        ([row("p", apply_to="exchanges", **LAZY)], None, "p"),
+        ([row("p", **LAZY), row("q", priority=1, **LAZY)], "q", "q"),
+        ([row("q", **LAZY), row("p", **LAZY)], "p", "p"),
+        ([row("p", priority=-1, **LAZY), row("q", "^x", **LAZY)], "p", "p"),
+        ([row("p", **LAZY), row("q", priority=1, max_age="1D", **LAZY)], "p", "q"),
+        ([row("p", **LAZY), row("q", priority=1, delivery_limit=1)], "p", "q"),
+        ([row("p", "^a", **LAZY), row("p", "^b", **LAZY)], None, None),
+    ],
+)
+def test_the_strongest_that_fits_applies(
+    rows: list[PolicyRow], queue: str | None, exchange: str | None
+) -> None:
+    found = policies(*rows)
+
+    assert name_of(found.of_queue("abc").policy) == queue
+    assert name_of(found.of_exchange("abc").policy) == exchange
+
+
+def test_one_of_each_kind_applies_and_limits_are_the_lesser() -> None:
+    found = policies(
+        row("p", message_ttl=500, max_length=7, queue_mode="lazy"),
+        row("o", operator=True, message_ttl=900, max_length=3, expires=5),
+    ).of_queue("q")
+
+    assert (name_of(found.policy), name_of(found.operator)) == ("p", "o")
+    assert list(found.definition.items()) == [
+        ("expires", 5), ("max-length", 3), ("message-ttl", 500), ("queue-mode", "lazy"),
+    ]  # fmt: skip
+
+
+def test_a_policy_that_is_removed_makes_room_for_the_next() -> None:
+    found = policies(row("p", priority=2, **LAZY), row("q", **LAZY), row("p", operator=True))
+
+    found.remove(row("p"))
+    assert (name_of(found.of_queue("a").policy), name_of(found.of_queue("a").operator)) == (
+        "q",
+        "p",
+    )
+    found.remove(row("q"))
+    found.remove(row("p", operator=True))
+    assert found.of_queue("a") is NOTHING
+
+
+def test_the_same_policies_are_one_object_for_all_queues() -> None:
+    found = policies(row("p", **LAZY))
+
+    assert found.of_queue("a") is found.of_queue("b")
+    assert found.of_queue("a") is found.of_exchange("a")
+
+
+@pytest.mark.parametrize(
+    ("argument", "policy", "operator", "effective"),
+    [(5, 3, None, 3), (2, 3, None, 2), (None, 3, None, 3), (5, 3, 1, 1), (5, None, 4, 4)],
+)
+def test_of_limits_the_least_holds(
+    argument: int | None, policy: int | None, operator: int | None, effective: int
+) -> None:
+    names = ("expires", "message_ttl", "max_length", "max_length_bytes")
+    rows = []
+    if policy is not None:
+        rows.append(row("p", **dict.fromkeys(names, policy)))
+    if operator is not None:
+        rows.append(row("o", operator=True, **dict.fromkeys(names, operator)))
+    arguments: dict[str, tuple[str, Any]] = {}
+    if argument is not None:
+        arguments = {f"x-{name.replace('_', '-')}": ("l", argument) for name in names}
+    entry = QueueEntry("/", "q", arguments=arguments)
+
+    assert apply_to_queue(policies(*rows), entry)
+
+    view = entry.view
+    assert (view.expires_ms, view.message_ttl_ms) == (effective, effective)
+    assert (view.max_length, view.max_length_bytes) == (effective, effective)
+
+
+def test_of_everything_else_the_argument_holds() -> None:
+    arguments = {
+        "x-queue-mode": ("S", b"default"),
+        "x-dead-letter-exchange": ("S", b"mine"),
+        "x-overflow": ("S", b"drop-head"),
+    }
+    entry = QueueEntry("/", "q", arguments=arguments)
+    given = row(
+        "p", queue_mode="lazy", dead_letter_exchange="theirs", dead_letter_routing_key="k",
+        overflow="reject-publish",
+    )  # fmt: skip
+
+    apply_to_queue(policies(given), entry)
+
+    view = entry.view
+    assert (view.queue_mode, view.overflow) == ("default", "drop-head")
+    assert (view.dead_letter_exchange, view.dead_letter_routing_key) == ("mine", "k")
+
+
+def test_times_beyond_what_an_argument_may_say_are_cut() -> None:
+    entry = QueueEntry("/", "q")
+
+    apply_to_queue(policies(row("p", expires=10**15, message_ttl=10**15)), entry)
+
+    assert (entry.view.expires_ms, entry.view.message_ttl_ms) == (TTL_MS_MAX, TTL_MS_MAX)
+
+
+def test_only_a_change_is_one_and_without_policies_the_arguments_are_back() -> None:
+    entry = QueueEntry("/", "q")
+    found = policies(row("p", **LAZY))
+
+    assert apply_to_queue(found, entry)
+    found.put(row("p", **LAZY))
+    assert not apply_to_queue(found, entry)
+    found.put(row("p", priority=1, **LAZY))
+    assert apply_to_queue(found, entry)
+    found.remove(row("p"))
+    assert apply_to_queue(found, entry)
+    assert (entry.view, entry.applied) == (NO_ARGUMENTS, NOTHING)
+
+
+def test_a_policy_gives_exchanges_an_alternate_but_their_argument_is_stronger() -> None:
+    topology = Topology("/")
+    topology.add_exchange(Exchange("e"))
+    topology.add_exchange(Exchange("own", arguments={"alternate-exchange": ("S", b"mine")}))
+    found = policies(row("p", alternate_exchange="amq.fanout"))
+    epoch = topology.epoch
+
+    apply_to_exchanges(found, topology)
+
+    assert topology.epoch > epoch
+    assert topology.exchange("e").alternate == "amq.fanout"
+    assert topology.exchange("own").alternate == "mine"
+    found.remove(row("p"))
+    apply_to_exchanges(found, topology)
+    assert topology.exchange("e").alternate is None
