@@ -125,12 +125,12 @@ def test_policies_are_exported_with_the_definitions(
             "definition": {"queue-mode": "lazy"}, "priority": 3,
         }
     ]  # fmt: skip
+    pairs = broker.expected(rabbitmq=[["expires", 70_000]], leveret={"expires": 70_000})
     assert [each for each in document["parameters"] if each["name"].startswith(name)] == [
         {
             "vhost": "/", "component": "operator_policy", "name": f"{name}-o",
             "value": {
-                "pattern": f"^{name}", "definition": {"expires": 70_000}, "priority": 0,
-                "apply-to": "queues",
+                "pattern": f"^{name}", "definition": pairs, "priority": 0, "apply-to": "queues",
             },
         }
     ]  # fmt: skip

@@ -30,7 +30,7 @@ DOCUMENT = {
             "vhost": "v",
             "component": "vhost-limits",
             "name": "limits",
-            "value": {"max-queues": 1},
+            "value": {"max-queues": 2},
         }
     ],
     "policies": [{"vhost": "v", "name": "p", "pattern": "", "definition": {"max-length": 1}}],
@@ -59,6 +59,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         await admin.add_user("hare", "pw")
         await admin.add_vhost("v")
         await admin.set_permissions("v", "hare", "^a", "^b", "^c")
+        await admin.import_definitions({"queues": [{"vhost": "v", "name": "there"}]})
+        await admin.set_policy("v", "old", "", '{"message-ttl":70000}', 0, "all")
         yield running
 
 
@@ -97,6 +99,11 @@ CHANGES: dict[str, Callable[[NodeAdmin], Any]] = {
     "set_user_tags": lambda admin: admin.set_user_tags("hare", ["administrator"]),
     "set_permissions": lambda admin: admin.set_permissions("v", "hare", "", "", ""),
     "clear_permissions": lambda admin: admin.clear_permissions("v", "hare"),
+    "set_policy": lambda admin: admin.set_policy("v", "new", "", '{"expires":70000}', 1, "all"),
+    "clear_policy": lambda admin: admin.clear_policy("v", "old"),
+    "set_operator_policy": lambda admin: admin.set_operator_policy(
+        "v", "new", "", '{"expires":70000}', 1, "all"
+    ),
     "add_vhost": lambda admin: admin.add_vhost("fresh"),
     "delete_vhost": lambda admin: admin.delete_vhost("v"),
     "import_definitions": lambda admin: admin.import_definitions(DOCUMENT),

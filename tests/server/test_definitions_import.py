@@ -92,7 +92,16 @@ BAD = [
         {"vhost": "/", "component": "other", "name": "n", "value": 1 << 70},
         "parameter 'n' of component 'other' in vhost '/': Integer value out of range",
     ),
-    ("policies", policy(pattern="("), "policy 'p' in vhost '/': invalid regular expression '('"),
+    (
+        "policies",
+        policy(pattern="("),
+        "policy 'p' in vhost '/': pattern should be regular expression but is invalid",
+    ),
+    (
+        "policies",
+        policy(definition={"queue-mode": 5}),
+        "policy 'p' in vhost '/': 5 is not a valid queue-mode value",
+    ),
     ("policies", policy(definition={}), "policies[0]: definition is empty"),
     ("policies", policy(**{"apply-to": "all of it"}), "policies[0]: apply-to 'all of it' is none"),
     ("policies", policy(vhost="v"), "policy 'p' in vhost 'v': virtual host 'v' does not exist"),
@@ -189,7 +198,7 @@ async def test_what_has_no_effect_is_kept_and_told(admin: NodeAdmin) -> None:
 
     assert await admin.import_definitions(document) == [
         "parameter 'up' of component 'federation-upstream' in vhost '/' is kept and has no effect",
-        "1 policy is kept; policies have no effect yet",
+        "policy 'p' in vhost '/': max-length without effect so far",
     ]
     after = await admin.export_definitions()
     assert after["parameters"] == [upstream]
@@ -361,3 +370,31 @@ async def test_definitions_come_over_what_is_there(tmp_path: Path) -> None:
         assert sorted(broker.node.vhosts) == ["/", "shop"]
         await NodeAdmin(broker).authenticate_user("hare", "pw")
         await NodeAdmin(broker).authenticate_user("guest", "guest")
+
+
+async def test_policies_of_a_file_apply_to_what_is_there_and_what_it_brings(
+    admin: NodeAdmin,
+) -> None:
+    await admin.import_definitions({"queues": [{"vhost": "/", "name": "old"}]})
+    lazy = policy(definition={"queue-mode": "lazy"})
+    value = {"pattern": "new", "definition": {"expires": 5_000_000}, "apply-to": "queues"}
+    operator = {"vhost": "/", "component": "operator_policy", "name": "o", "value": value}
+
+    notices = await admin.import_definitions(
+        {
+            "policies": [lazy],
+            "parameters": [operator],
+            "queues": [{"vhost": "/", "name": "new"}],
+            "exchanges": [{"vhost": "/", "name": "x", "type": "fanout"}],
+        }
+    )
+
+    rows = {row["name"]: row for row in await admin.list_queues("/")}
+    assert notices == []
+    assert (rows["old"]["policy"], rows["old"]["operator_policy"]) == ("p", "")
+    assert rows["new"]["effective_policy_definition"] == ('{"expires":5000000,"queue-mode":"lazy"}')
+    assert {row["mode"] for row in rows.values()} == {"lazy"}
+    assert {row["policy"] for row in await admin.list_exchanges("/")} == {"p"}
+    exported = await admin.export_definitions()
+    assert exported["policies"] == [lazy | {"priority": 0, "apply-to": "all"}]
+    assert exported["parameters"] == [operator | {"value": value | {"priority": 0}}]
