@@ -10,7 +10,7 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.broker.backings import new_queue_no
 from leveret.broker.node import VHOSTS
-from leveret.broker.queue_registry import view_of
+from leveret.broker.queue_view import view_of
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.errors import StoreError
 from leveret.metadata import passwords

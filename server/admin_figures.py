@@ -26,6 +26,10 @@ ASKED_AT_ONCE: Final = 100
 ASK_S: Final = 5.0
 LARGEST: Final = 20
 COUNTS: Final = ("messages_ready", "messages_unacknowledged", "consumers")
+PLACES: Final = (
+    "messages_ram", "messages_paged_out", "messages_persistent",
+    "q4", "q3", "delta_messages", "q2", "q1",
+)  # fmt: skip
 
 
 async def queue_rows(
@@ -51,17 +55,21 @@ async def queue_rows(
 
 
 async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, int], list[Row]]:
-    """Return the sums of ``COUNTS`` over all queues, and the ``LARGEST`` queues by messages."""
+    """Return the sums of ``COUNTS`` over all queues, and the ``LARGEST`` queues by messages.
+
+    These have their ``PLACES`` too; a queue in memory has no parts.
+    """
     sums = dict.fromkeys(COUNTS, 0)
     largest: list[tuple[int, int, Row]] = []
     number = 0
-    async for row in queue_rows(runtime, vhosts, COUNTS):
+    async for row in queue_rows(runtime, vhosts, COUNTS + PLACES):
         counts = {name: int(row.get(name, 0)) for name in COUNTS}
         for name, count in counts.items():
             sums[name] += count
         number -= 1  # of equally large ones the first is kept
         size = counts["messages_ready"] + counts["messages_unacknowledged"]
-        ranked = (size, number, {"vhost": row["vhost"], "name": row["name"]} | counts)
+        places = {name: row[name] for name in PLACES if name in row}
+        ranked = (size, number, {"vhost": row["vhost"], "name": row["name"]} | counts | places)
         if len(largest) < LARGEST:
             heapq.heappush(largest, ranked)
         elif ranked > largest[0]:

@@ -65,13 +65,61 @@ def status(found: Row) -> str:
         f"disk         {_size(disk['free_bytes'])} free, limit {_size(disk['limit_bytes'])}",
         f"alarms       {', '.join(found['alarms']) or 'none'}",
     ]
+    for store in found["stores"]:
+        lines += ["", *_store(store)]
     if queues["largest"]:
-        lines += ["", "ready\tunacknowledged\tconsumers\tqueue"]
+        lines += ["", "\t".join((*_QUEUE_COUNTS.values(), "queue"))]
     for queue in queues["largest"]:
-        counts = (queue["messages_ready"], queue["messages_unacknowledged"], queue["consumers"])
+        counts = (str(queue.get(name, "-")) for name in _QUEUE_COUNTS)
         place = _escaped(f"{queue['name']} in {queue['vhost']}")
-        lines.append("\t".join(map(str, counts)) + "\t" + place)
+        lines.append("\t".join((*counts, place)))
     return "\n".join(lines) + "\n"
+
+
+_QUEUE_COUNTS: Final = {
+    "messages_ready": "ready",
+    "messages_unacknowledged": "unacknowledged",
+    "consumers": "consumers",
+    "messages_ram": "in RAM",
+    "messages_paged_out": "paged out",
+    "messages_persistent": "persistent",
+    "q4": "q4",
+    "q3": "q3",
+    "delta_messages": "delta",
+    "q2": "q2",
+    "q1": "q1",
+}
+
+
+def _store(store: Row) -> list[str]:
+    """Return what the status page says about the message store of a vhost."""
+    age_s, transients = store["checkpoint_age_s"], store["transients"]
+    age = "none since the start" if age_s is None else f"{age_s:.0f} s ago"
+    return [
+        f"store of {_escaped(store['vhost'])}",
+        f"  messages   {store['messages']}, lost {store['contents_lost']}, "
+        f"read back {store['contents_read']}",
+        f"  segments   {store['segments']} with {_size(store['segment_bytes'])}: "
+        f"{_size(store['live_bytes'])} live, {_size(store['garbage_bytes'])} garbage",
+        f"  collector  {store['merges']} merges, {_size(store['merged_bytes'])} copied, "
+        f"{store['removed']} segments with {_size(store['removed_bytes'])} removed",
+        f"  journal    {_size(store['journal_bytes'])}, {store['unindexed_rows']} rows to index, "
+        f"last checkpoint {age}",
+        f"  syncs      {store['syncs']}, mean {store['sync_mean_s'] * 1000:.1f} ms, "
+        f"longest {store['sync_longest_s'] * 1000:.1f} ms",
+        f"  transients {transients['live']} paged out in {transients['segments']} segments with "
+        f"{_size(transients['disk_bytes'])}",
+    ]
+
+
+def _size(count_bytes: int) -> str:
+    """Return bytes in a unit that leaves at most four digits."""
+    size = float(count_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 10_000:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.0f} TiB"
 
 
 def tree(found: list[Row]) -> str:

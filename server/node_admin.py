@@ -15,6 +15,7 @@ from leveret.server.admin_definitions import Definitions
 from leveret.server.admin_figures import queue_rows, totals
 from leveret.server.admin_part import rows_of, sliced, vhost_of
 from leveret.server.admin_policies import PolicyAdmin
+from leveret.server.admin_stores import store_rows
 from leveret.server.admin_users import UserAdmin
 from leveret.server.admin_vhosts import VhostAdmin
 from leveret.supervisors.tree import walk
@@ -45,6 +46,7 @@ class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin):
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
             **self._node.resources(),
+            "stores": store_rows(self._node.vhosts.values()),
         }
 
     async def tree(self) -> list[Row]:

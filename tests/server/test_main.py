@@ -294,8 +294,18 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "disk         unknown free, limit 50.0 GB",
         "alarms       disk",
         "",
-        "ready\tunacknowledged\tconsumers\tqueue",
-        "5\t6\t4\ta\\nb in /",
+        "store of /",
+        "  messages   7, lost 1, read back 5",
+        "  segments   2 with 20 MiB: 9000 B live, 20 MiB garbage",
+        "  collector  2 merges, 10 B copied, 4 segments with 40 B removed",
+        "  journal    12 KiB, 3 rows to index, last checkpoint 4 s ago",
+        "  syncs      8, mean 2.1 ms, longest 30.5 ms",
+        "  transients 2 paged out in 1 segments with 27 TiB",
+        "",
+        "ready\tunacknowledged\tconsumers\tin RAM\tpaged out\tpersistent"
+        "\tq4\tq3\tdelta\tq2\tq1\tqueue",
+        "5\t6\t4\t9\t2\t7\t1\t2\t0\t0\t2\ta\\nb in /",
+        "1\t0\t0\t1\t0\t0\t-\t-\t-\t-\t-\tm in /",
     ]
 
 

@@ -266,6 +266,9 @@ async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> N
                 "messages_ready": 2,
                 "messages_unacknowledged": 1,
                 "consumers": 0,
+                "messages_ram": 3,
+                "messages_paged_out": 0,
+                "messages_persistent": 0,
             }
         ],
     }
