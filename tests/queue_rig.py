@@ -12,8 +12,10 @@ from leveret.actors.runtime import Runtime
 from leveret.broker import mail
 from leveret.broker.backings import in_memory
 from leveret.broker.outlet import ChannelLimiter, Outlet
+from leveret.broker.policies import Policies, apply_to_queue
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.queue_sup import QueueSup
+from leveret.metadata.tables import PolicyRow
 from leveret.queue_backing.backing_queue import BackingQueue
 from leveret.queue_backing.memory_queue import MemoryQueue
 from leveret.testing.virtual_clock import VirtualClock
@@ -67,7 +69,10 @@ class Channel:
     ) -> None:
         messages = [(b"origin", b"head", body) for body in bodies]
         size_bytes = sum(map(len, bodies))
-        self.send(mail.Publish(messages, persistent, self.ref, size_bytes, seqno, expirations))
+        first, self.rig.next_msg_no = self.rig.next_msg_no, self.rig.next_msg_no + len(bodies)
+        self.send(
+            mail.Publish(messages, persistent, self.ref, size_bytes, seqno, expirations, first)
+        )
 
     def consume(self, tag: bytes, **changes: Any) -> Any:
         spec: dict[str, Any] = {"no_ack": False, "exclusive": False, "priority": 0, "prefetch": 0}
@@ -132,6 +137,7 @@ class Rig:
         self.runtime = Runtime(clock=self.clock)
         self.owner = self.runtime.spawn(Inbox, [], label="reader")
         self.deleted: list[QueueEntry] = []
+        self.next_msg_no = 1
         self.entry = QueueEntry(
             "/",
             "q",
@@ -153,6 +159,16 @@ class Rig:
 
     def channel(self) -> Channel:
         return Channel(self)
+
+    def set_policy(self, **definition: object) -> None:
+        """Let exactly this apply, as an operator does who sets a policy."""
+        policies = Policies()
+        if definition:
+            named = {key.replace("_", "-"): value for key, value in definition.items()}
+            policies.put(PolicyRow("/", "p", "", named))
+        if apply_to_queue(policies, self.entry):
+            self.runtime.send(self.queue, mail.PolicyChanged())
+        self.settle()
 
     def stat(self) -> tuple[int, int]:
         """Ready messages and consumers, without touching x-expires."""

@@ -13,7 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from fake_index import FakeIndex
 from leveret.broker import dispatch, mail
+from leveret.queue_backing.backing_actor import SetRamDurationTarget
+from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.testing.virtual_clock import VirtualClock
 from queue_rig import Channel, Rig
 
 
@@ -57,7 +62,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         dispatch.DELIVERY_BATCH_MESSAGES, dispatch.TURN_MESSAGES = self.budgets
-        self.rig = Rig()
+        self.rig = self.new_rig()
         self.peers: list[Peer] = []
         self.ready: set[int] = set()
         self.done: set[int] = set()
@@ -67,6 +72,9 @@ class AmqQueueMachine(RuleBasedStateMachine):
         self.tags = 0
         self.publisher = self.rig.channel()
         self.open_channel()
+
+    def new_rig(self) -> Rig:
+        return Rig()
 
     def teardown(self) -> None:
         dispatch.DELIVERY_BATCH_MESSAGES, dispatch.TURN_MESSAGES = _BUDGETS
@@ -263,6 +271,31 @@ class TightBudgetsMachine(AmqQueueMachine):
     budgets = (3, 2)
 
 
+class PagingMachine(AmqQueueMachine):
+    """Modes and RAM targets change under load; nobody may notice."""
+
+    budgets = (5, 4)
+
+    def new_rig(self) -> Rig:
+        limits = Limits(segment=4, io_batch=1, step=3, slack=0)
+        return Rig(lambda: VariableQueue(FakeIndex(), VirtualClock(), limits))
+
+    @rule(mode=st.sampled_from(["lazy", "default"]))
+    def change_mode(self, mode: str) -> None:
+        self.rig.set_policy(queue_mode=mode)
+        assert self.rig.info()["mode"] == mode
+        self.collect()
+
+    @rule(duration_s=st.sampled_from([0.0, float("inf")]))
+    def change_target(self, duration_s: float) -> None:
+        backing = self.rig.entry.backing
+        assert backing is not None
+        self.rig.runtime.send(backing, SetRamDurationTarget(duration_s))
+        self.collect()
+
+
+PagingMachine.TestCase.settings = settings(max_examples=100, deadline=None)
+TestAmqQueueThatPages = PagingMachine.TestCase
 AmqQueueMachine.TestCase.settings = settings(max_examples=150, deadline=None)
 TightBudgetsMachine.TestCase.settings = settings(max_examples=150, deadline=None)
 TestAmqQueue = AmqQueueMachine.TestCase

@@ -6,33 +6,20 @@ import pytest
 
 from fake_index import FakeIndex
 from leveret.broker import mail
-from leveret.broker.policies import Policies, apply_to_queue
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES
-from leveret.metadata.tables import PolicyRow
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from queue_rig import Channel, Rig, longs
-
-
-def set_policy(rig: Rig, **definition: object) -> None:
-    """Let exactly this apply, as an operator who sets a policy does."""
-    policies = Policies()
-    if definition:
-        named = {key.replace("_", "-"): value for key, value in definition.items()}
-        policies.put(PolicyRow("/", "p", "", named))
-    assert apply_to_queue(policies, rig.entry)
-    rig.runtime.send(rig.queue, mail.PolicyChanged())
-    rig.settle()
+from queue_rig import Rig, longs
 
 
 def test_a_ttl_is_that_of_messages_published_from_now_on() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"before")
-    set_policy(rig, message_ttl=1000)
+    rig.set_policy(message_ttl=1000)
     channel.publish(b"with")
-    set_policy(rig)
+    rig.set_policy()
     channel.publish(b"after")
 
     rig.clock.jump(10)
@@ -45,7 +32,7 @@ def test_what_expires_sooner_behind_others_is_not_delivered_in_their_batch() -> 
     rig = Rig(arguments=longs(x_message_ttl=60_000))
     channel = rig.channel()
     channel.publish(b"0", b"1")
-    set_policy(rig, message_ttl=1000)
+    rig.set_policy(message_ttl=1000)
     channel.publish(b"2")
     rig.clock.jump(2)
 
@@ -58,7 +45,7 @@ def test_what_expires_sooner_behind_others_is_not_delivered_in_their_batch() -> 
 def test_the_lesser_of_policy_and_argument_holds() -> None:
     rig = Rig(arguments=longs(x_message_ttl=1000))
     channel = rig.channel()
-    set_policy(rig, message_ttl=5000)
+    rig.set_policy(message_ttl=5000)
     channel.publish(b"0")
 
     rig.clock.jump(1.001)
@@ -67,15 +54,15 @@ def test_the_lesser_of_policy_and_argument_holds() -> None:
 
 def test_an_expiry_comes_goes_and_starts_anew() -> None:
     rig = Rig()
-    set_policy(rig, expires=1000)
+    rig.set_policy(expires=1000)
     rig.clock.jump(0.9)
-    set_policy(rig, expires=1000, message_ttl=1)
+    rig.set_policy(expires=1000, message_ttl=1)
     rig.clock.jump(0.9)
     assert not rig.deleted
-    set_policy(rig)
+    rig.set_policy()
     rig.clock.jump(100)
     assert not rig.deleted
-    set_policy(rig, expires=1000)
+    rig.set_policy(expires=1000)
     rig.clock.jump(1.001)
     assert rig.deleted == [rig.entry]
 
@@ -84,43 +71,30 @@ def test_an_older_timer_that_has_fired_already_does_not_count() -> None:
     rig = Rig(arguments=longs(x_expires=1000))
     rig.runtime.suspend(rig.queue)
     rig.clock.jump(1.5)  # its timer has fired, and waits
-    assert apply_to_queue(_policies_without_time(), rig.entry)
-    rig.runtime.send(rig.queue, mail.PolicyChanged())
+    rig.set_policy(queue_mode="lazy")
     rig.runtime.resume(rig.queue)
     rig.settle()
 
     assert rig.deleted == [rig.entry]  # the mails are handled in order
 
 
-def _policies_without_time() -> Policies:
-    policies = Policies()
-    policies.put(PolicyRow("/", "p", "", {"queue-mode": "lazy"}))
-    return policies
-
-
 def variable(clock: VirtualClock | None = None) -> VariableQueue:
     return VariableQueue(FakeIndex(), clock or VirtualClock(), Limits(segment=4, step=10))
-
-
-def publish(channel: Channel, first_msg_no: int, *bodies: bytes) -> None:
-    messages = [(b"origin", b"head", body) for body in bodies]
-    size_bytes = sum(map(len, bodies))
-    channel.send(mail.Publish(messages, False, channel.ref, size_bytes, 0, None, first_msg_no))
 
 
 def test_the_mode_changes_at_once_and_in_steps() -> None:
     queue = variable()
     rig = Rig(lambda: queue)
     channel = rig.channel()
-    publish(channel, 1, *[b"x"] * 95)
+    channel.publish(*[b"x"] * 95)
 
-    set_policy(rig, queue_mode="lazy")
+    rig.set_policy(queue_mode="lazy")
     assert (rig.info()["mode"], queue.mode, queue.ram_count) == ("lazy", "lazy", 0)
-    publish(channel, 96, b"y")
+    channel.publish(b"y")
     assert queue.ram_count == 0
-    set_policy(rig, queue_mode="default")
+    rig.set_policy(queue_mode="default")
     assert queue.mode == "default"
-    publish(channel, 97, b"z")
+    channel.publish(b"z")
     channel.consume(b"c", no_ack=True)
     assert channel.bodies() == [b"x"] * 95 + [b"y", b"z"]
 
@@ -128,9 +102,9 @@ def test_the_mode_changes_at_once_and_in_steps() -> None:
 def test_a_mode_that_nobody_asks_for_any_more_stays() -> None:
     queue = variable()
     rig = Rig(lambda: queue)
-    set_policy(rig, queue_mode="lazy")
+    rig.set_policy(queue_mode="lazy")
 
-    set_policy(rig)
+    rig.set_policy()
 
     assert queue.mode == "lazy"
 
@@ -146,7 +120,7 @@ def test_a_queue_that_starts_takes_the_mode_it_has_been_given(how: str) -> None:
     arguments = {"x-queue-mode": ("S", b"lazy")} if how == "argument" else {}
     rig = Rig(make, arguments=arguments)
     if how == "policy":
-        set_policy(rig, queue_mode="lazy")
+        rig.set_policy(queue_mode="lazy")
 
     rig.runtime.exit(rig.queue, RuntimeError("killed"))
     rig.settle()
