@@ -43,8 +43,8 @@ from leveret.broker.delivery import Consumer
 from leveret.broker.exchange_rules import consumer_tag, strip_crlf
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue_arguments import check_consumer_arguments
+from leveret.broker.queue_asking import ask_queue
 from leveret.broker.script import Steps, Until
-from leveret.broker.vhosts import ask_queue
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:

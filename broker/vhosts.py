@@ -19,7 +19,6 @@ from leveret.amqp.errors import (
     InternalError,
     NotFound,
     PreconditionFailed,
-    SoftError,
 )
 from leveret.broker import exchange_rules, queue_arguments
 from leveret.broker.backings import (
@@ -30,6 +29,7 @@ from leveret.broker.backings import (
 )
 from leveret.broker.mail import Delete
 from leveret.broker.policies import Policies, apply_to_exchange, apply_to_queue
+from leveret.broker.queue_asking import GONE, ask_queue
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
@@ -48,35 +48,6 @@ if TYPE_CHECKING:
     from leveret.msg_store.msg_store import MsgStore
 
 log = logging.getLogger(__name__)
-
-_GONE = ("crashed", "stopped", "deleted")
-
-
-def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
-    """Ask a queue, whichever incarnation runs; a restart in between is waited for.
-
-    Args:
-        entry: the queue.
-        request: one of the calls of ``broker/mail.py``.
-        raises: raise a SoftError that is the answer; otherwise return it.
-
-    Raises:
-        NotFound: the queue is deleted, or has crashed for good.
-        SoftError: the queue's answer.
-    """
-    while True:
-        if not entry.is_running:
-            if entry.state in _GONE:
-                raise entry.missing()
-            yield Until(entry.when_running)
-            continue
-        assert entry.ref is not None
-        answer = yield Ask(entry.ref, request)
-        if isinstance(answer, CallFailed):
-            continue
-        if raises and isinstance(answer, SoftError):
-            raise answer
-        return answer
 
 
 class VHost:
@@ -412,7 +383,7 @@ class VHost:
             bindings = self.topology.bindings_to(QUEUE, entry.name)
             rows += [self._binding_row(each) for each in bindings if each.is_durable]
             rows.append(self._queue_row(entry))
-        if entry.state in _GONE:
+        if entry.state in GONE:
             forget_messages(entry, self.msg_store)
             entry.deleted()
             count = 0
@@ -433,7 +404,7 @@ class VHost:
     def owner_ended(self, owner: Ref) -> None:
         """Forget a connection's exclusive queues that do not run; the others see to it themselves."""
         for entry in list(self._exclusive.get(owner, ())):
-            if entry.state in _GONE:
+            if entry.state in GONE:
                 entry.deleted()
 
     def queue_deleted(self, entry: QueueEntry) -> None:

@@ -112,16 +112,6 @@ def _store(store: Row) -> list[str]:
     ]
 
 
-def _size(count_bytes: int) -> str:
-    """Return bytes in a unit that leaves at most four digits."""
-    size = float(count_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 10_000:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.0f} TiB"
-
-
 def tree(found: list[Row]) -> str:
     """Return the supervision tree, one actor per line, children indented below their supervisor."""
     return "".join(

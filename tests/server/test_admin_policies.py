@@ -152,6 +152,18 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
         assert (store.status().messages, store.queue_nos()) == (0, set())
 
 
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}], ids=["plain", "priorities"])
+async def test_a_lazy_queue_is_lazy_after_a_restart(
+    tmp_path: Path, arguments: dict[str, Any]
+) -> None:
+    async with Broker(config(tmp_path)) as broker:
+        await declare(broker, "q", durable=True, arguments={"x-queue-mode": "lazy", **arguments})
+        assert await modes(NodeAdmin(broker)) == {"q": ("", "lazy")}
+
+    async with Broker(config(tmp_path)) as broker:
+        assert await modes(NodeAdmin(broker)) == {"q": ("", "lazy")}
+
+
 async def test_without_a_data_directory_a_lazy_queue_stays_in_memory() -> None:
     async with Broker(config(None)) as broker:
         await declare(broker, "q", durable=True, arguments={"x-queue-mode": "lazy"})
