@@ -28,6 +28,7 @@ from leveret.broker.access import Access, User
 from leveret.broker.alarms import Alarms
 from leveret.broker.kept import Kept
 from leveret.broker.metadata_server import Write
+from leveret.broker.policies import apply_to_exchange
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.session import ReadingTurns
@@ -399,8 +400,7 @@ class Node:
         self.kept.load(contents)
         for row in contents.vhosts:
             self.vhosts[row.name] = VHost(self, row.name)
-        for policy in contents.policies:
-            self._load_policy(policy)
+        self._load_policies(contents.policies)
         for parameter in contents.parameters:
             if parameter.component == "vhost-limits" and parameter.vhost in self.vhosts:
                 self.vhosts[parameter.vhost].limits = dict(parameter.value)
@@ -434,17 +434,19 @@ class Node:
         for each in contents.bindings:
             self._load_binding(each)
 
-    def _load_policy(self, row: PolicyRow) -> None:
-        """Take a policy in; one that this version would refuse is kept and has no effect."""
-        vhost = self.vhosts.get(row.vhost)
-        if vhost is None:
-            return
-        try:
-            policy_rules.check(row)
-        except policy_rules.PolicyError as error:
-            log.warning("policy skipped vhost=%s name=%s reason=%s", row.vhost, row.name, error)
-        else:
-            vhost.policies.put(row)
+    def _load_policies(self, rows: list[PolicyRow]) -> None:
+        """Take policies in; one that this version would refuse is kept and has no effect."""
+        for row in rows:
+            try:
+                policy_rules.check(row)
+            except policy_rules.PolicyError as error:
+                log.warning("policy skipped vhost=%s name=%s reason=%s", row.vhost, row.name, error)
+            else:
+                if row.vhost in self.vhosts:
+                    self.vhosts[row.vhost].policies.put(row)
+        for vhost in self.vhosts.values():
+            for default in vhost.topology.exchanges.values():
+                apply_to_exchange(vhost.policies, default)
 
     def _load_binding(self, row: BindingRow) -> None:
         """Bind what a row says; a write cut off by a crash may have left one without its ends."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
     from leveret.metadata.tables import PolicyRow
     from leveret.routing.exchange import Exchange
-    from leveret.routing.topology import Topology
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 NOT_FOR_CLASSIC: Final = frozenset({
@@ -138,14 +137,10 @@ def _are_same(one: Applied, other: Applied) -> bool:
 
 
 def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
-    """Give an exchange the alternate exchange of the policy that applies to it."""
+    """Give an exchange the alternate exchange of the policy that applies to it.
+
+    Routes that are kept elsewhere hold until the topology is touched.
+    """
     exchange.set_policy_alternate(
         policies.of_exchange(exchange.name).definition.get(ALTERNATE_EXCHANGE)
     )
-
-
-def apply_to_exchanges(policies: Policies, topology: Topology) -> None:
-    """Give all exchanges of a vhost theirs; no route that is kept elsewhere holds any more."""
-    for exchange in topology.exchanges.values():
-        apply_to_exchange(policies, exchange)
-    topology.touch()

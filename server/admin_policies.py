@@ -15,7 +15,7 @@ import msgpack
 
 from leveret.broker import bootstrap, policy_rules
 from leveret.broker.mail import PolicyChanged
-from leveret.broker.policies import WITHOUT_EFFECT, apply_to_exchanges, apply_to_queue
+from leveret.broker.policies import WITHOUT_EFFECT, apply_to_exchange, apply_to_queue
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_part import AdminPart, sliced
@@ -142,7 +142,9 @@ async def apply_to_all(runtime: Runtime, vhost: VHost) -> None:
     One that is declared meanwhile has them already; one that is restarted meanwhile finds them in
     its entry.
     """
-    apply_to_exchanges(vhost.policies, vhost.topology)
+    async for exchange in sliced(list(vhost.topology.exchanges.values())):
+        apply_to_exchange(vhost.policies, exchange)
+    vhost.topology.touch()
     async for entry in sliced(list(vhost.topology.queues.values())):
         if apply_to_queue(vhost.policies, entry) and entry.ref is not None:
             runtime.send(entry.ref, PolicyChanged())

@@ -70,6 +70,17 @@ async def test_policies_last_and_are_applied_again(tmp_path: Path) -> None:
         assert [row["name"] for row in await admin.list_policies("/")] == ["p"]
 
 
+async def test_the_alternate_of_a_default_exchange_lasts(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path)) as broker:
+        definition = '{"alternate-exchange":"amq.fanout"}'
+        await NodeAdmin(broker).set_policy("/", "p", "^amq.direct", definition, 0, "exchanges")
+
+    async with Broker(config(tmp_path)) as broker:
+        exchanges = broker.node.vhosts["/"].topology.exchanges
+        assert exchanges["amq.direct"].alternate == "amq.fanout"
+        assert exchanges["amq.topic"].alternate is None
+
+
 async def test_a_policy_of_one_vhost_is_not_the_others(broker: Broker, admin: NodeAdmin) -> None:
     await admin.add_vhost("other")
     await admin.set_policy("other", "p", "", LAZY, 0, "all")
