@@ -106,10 +106,13 @@ class Pair:
     def mode(self) -> None:
         if self.rng.random() < 0.3:
             mode: Any = self.rng.choice(["default", "lazy"])
+            is_change = mode != self.reference.mode
             self.reference.set_mode(mode)
             self.rig.queue.set_queue_mode(mode)
             if mode == "lazy":
                 self.rig.settle()
+                if is_change:
+                    self.reference.reduce()  # ours goes on until it keeps to its target
 
     def rates(self) -> None:
         rates = [self.rng.random() for _ in range(4)]
