@@ -1,10 +1,12 @@
-"""The caretaker: what is done on the disk every minute, beside everything else.
+"""The caretaker: what is done on the disk now and then, beside everything else.
 
-* The ballast is made, for the first time a minute after the start, and again when there is room after
-  it was given up.
-* Messages and folders that no definition names are listed, and removed after a week (``orphans``).
+* Every minute, for the first time a minute after the start: the ballast is made if it is not there and
+  there is room.
+* Every hour, and the first time: messages and folders that no definition names are listed, and removed
+  after a week (``orphans``).
 
-The disk is a thread's; what concerns vhosts is done here, on the loop. Only with a data directory.
+The disk, and what takes long with many queues, is a thread's; what is removed is removed on the loop.
+Only with a data directory.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 60.0
+ORPHANS_PERIODS: Final = 60
 _LOOK: Final = "look"
 
 
@@ -40,6 +43,7 @@ class Caretaker(GenServer):
         self._node = node
         self._thread: threading.Thread | None = None
         self._is_ending = threading.Event()
+        self._periods = 0
         if node.data_dir is not None and self.runtime.loop is not None:
             self._vhosts = node.data_dir / "vhosts"
             self._loop = self.runtime.loop
@@ -49,62 +53,45 @@ class Caretaker(GenServer):
         """Look, unless the last look is not over."""
         assert message == _LOOK
         if self._thread is None:
-            self.look()
+            self.look(has_orphans=self._periods % ORPHANS_PERIODS == 0)
+            self._periods += 1
         self.start_timer(PERIOD_S, _LOOK)
 
-    def look(self) -> None:
+    def look(self, has_orphans: bool = True) -> None:
         """Begin to do what is to be done."""
-        now_ms, node = int(self.runtime.clock.wall_s() * 1000), self._node
-        stores = [
-            (
-                vhost,
-                vhost.msg_store,
-                self._undefined(vhost, vhost.msg_store),
-                vhost.msg_store.leaving(),
-            )
-            for vhost in node.vhosts.values()
-            if vhost.msg_store is not None
-        ]
+        node = self._node
+        if not has_orphans:
+            self._do(self._restore_ballast)
+            return
+        now_ms = int(self.runtime.clock.wall_s() * 1000)
+        held = [_Held(vhost, vhost.msg_store) for vhost in node.vhosts.values() if vhost.msg_store]
         claimed = {self._folder(name).name for name in node.vhosts}
 
         def work() -> Callable[[], None]:
             node.ballast.restore()
-            due = [
-                (
-                    vhost,
-                    store,
-                    orphans.due(node.files, self._folder(vhost.name), found, leaving, now_ms),
-                )
-                for vhost, store, found, leaving in stores
-            ]
+            for each in held:
+                folder = self._folder(each.vhost.name)
+                found, leaving = each.undefined()
+                each.due += orphans.due(node.files, folder, found, leaving, now_ms)
             folders = orphans.due_folders(node.files, self._vhosts, claimed, now_ms)
-            return lambda: self._looked(due, folders, now_ms)
+            return lambda: self._looked(held, folders, now_ms)
 
         self._do(work)
+
+    def _restore_ballast(self) -> Callable[[], None]:
+        self._node.ballast.restore()
+        return _nothing
 
     def _folder(self, vhost_name: str) -> Path:
         assert self._node.data_dir is not None
         return store_folder(self._node.data_dir, vhost_name)
 
-    def _undefined(self, vhost: VHost, store: MsgStore) -> list[int]:
-        """Return the queues of a store that are not there; those without messages go at once."""
-        defined: set[int] = set()
-        for entry in vhost.topology.queues.values():
-            defined.update(queue_nos_of(entry))
-        undefined = store.queues() - defined
-        filled = undefined & store.queue_nos()
-        for queue_no in undefined - filled:
-            store.delete_queue(queue_no)
-        return sorted(filled)
-
-    def _looked(
-        self, due: list[tuple[VHost, MsgStore, list[int]]], folders: list[Path], now_ms: int
-    ) -> None:
-        for vhost, store, queue_nos in due:
-            if vhost.msg_store is store:
-                for queue_no in queue_nos:
-                    log.warning("orphan removed vhost=%s queue_no=%d", vhost.name, queue_no)
-                    store.delete_queue(queue_no)
+    def _looked(self, held: list[_Held], folders: list[Path], now_ms: int) -> None:
+        for each in held:
+            if each.vhost.msg_store is each.store:
+                for queue_no in each.due:
+                    log.warning("orphan removed vhost=%s queue_no=%d", each.vhost.name, queue_no)
+                    each.store.delete_queue(queue_no)
         claimed = {self._folder(name) for name in self._node.vhosts}
         removed = []
         for folder in folders:
@@ -144,6 +131,35 @@ class Caretaker(GenServer):
         self._is_ending.set()
         if self._thread is not None:
             self._thread.join()
+
+
+class _Held:
+    """What a vhost's store holds and its topology defines, as of one moment.
+
+    Attributes:
+        due: queues of the store that are to be removed.
+    """
+
+    def __init__(self, vhost: VHost, store: MsgStore) -> None:
+        self.vhost = vhost
+        self.store = store
+        self.due: list[int] = []
+        self._entries = list(vhost.topology.queues.values())
+        self._messages = store.message_counts()
+        self._leaving = store.leaving()
+
+    def undefined(self) -> tuple[list[int], list[int]]:
+        """Return queues with messages that are not defined, and those of them that are going.
+
+        What is not defined stays so, for numbers of queues are given once. Without messages it is due.
+        """
+        missing = self._messages.keys() - {
+            no for each in self._entries for no in queue_nos_of(each)
+        }
+        filled = [no for no in missing if self._messages[no]]
+        self.due += [no for no in missing - self._leaving if not self._messages[no]]
+        leaving = [no for no in filled if no in self._leaving]
+        return [no for no in filled if no not in self._leaving], leaving
 
 
 def _nothing() -> None:

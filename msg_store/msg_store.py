@@ -176,13 +176,13 @@ class MsgStore:
         next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)
         return QueueClient(self, queue_no, next_seq, messages, size_bytes)
 
-    def queues(self) -> set[int]:
-        """Return all queues that the store knows and that are not being deleted."""
-        return self.tables.queues()
+    def message_counts(self) -> dict[int, int]:
+        """Return how many messages each queue has that the store knows, known to anybody or not."""
+        return {no: terms.messages for no, terms in self.tables.terms.items()}
 
     def leaving(self) -> set[int]:
-        """Return the queues that are being deleted and still have messages."""
-        return self.queue_nos() - self.queues()
+        """Return the queues that are being deleted."""
+        return set(self.tables.leaving)
 
     def queue_nos(self) -> set[int]:
         """Return all queues that have anything in the store, known to anybody or not."""

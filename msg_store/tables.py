@@ -67,6 +67,9 @@ class Tables:
         held: places of messages that a queue has been promised; not changed here.
         files: the segments at the start, all of them sealed.
         queues: the queues at the start.
+
+    Attributes:
+        leaving: queues that are forgotten as soon as they have no rows.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class Tables:
         self.terms: dict[int, Terms] = {}
         self._held = held
         self._orphans: set[int] = set()
-        self._leaving: set[int] = set()
+        self.leaving: set[int] = set()
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
         self._views: WeakSet[View] = WeakSet()
         for queue_no, found in (queues or {}).items():
@@ -315,8 +318,8 @@ class Tables:
             assert row is not None, "an orphan lies in a segment that was removed"
             frozen.files[file_no] = row._replace(valid_bytes=row.valid_bytes - length)
         terms = self.terms
-        for queue_no in [no for no in self._leaving if no not in terms or not terms[no].messages]:
-            self._leaving.discard(queue_no)
+        for queue_no in [no for no in self.leaving if no not in terms or not terms[no].messages]:
+            self.leaving.discard(queue_no)
             terms.pop(queue_no, None)
             frozen.dirty_queues.add(queue_no)
         frozen.queues = {
@@ -346,13 +349,9 @@ class Tables:
         """Note that a queue that was closed has gone on."""
         self._touched(queue_no).is_clean = False
 
-    def queues(self) -> set[int]:
-        """Return all queues but those that are to be forgotten."""
-        return self.terms.keys() - self._leaving
-
     def forget_queue(self, queue_no: int) -> None:
         """Forget a queue, as soon as it has no rows."""
-        self._leaving.add(queue_no)
+        self.leaving.add(queue_no)
         self.active.dirty_queues.add(queue_no)
 
     # Inside.

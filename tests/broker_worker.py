@@ -94,6 +94,7 @@ def make_all_rare_things_frequent() -> None:
     store_server.StoreFiles = files  # type: ignore[assignment,misc]
     store_server.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
     caretaker.PERIOD_S = 0.05  # type: ignore[misc]
+    caretaker.ORPHANS_PERIODS = 1  # type: ignore[misc]
     orphans.due = partial(orphans.due, kept_ms=0)
     node.Ballast = partial(Ballast, size_bytes=100_000)  # type: ignore[assignment,misc]
     backings.VariableQueue = partial(VariableQueue, limits=QUEUE_LIMITS)  # type: ignore[assignment,misc]
@@ -129,7 +130,8 @@ def undefined_queues(broker: Broker) -> set[int]:
     vhost = broker.node.vhosts["/"]
     assert vhost.msg_store is not None
     defined = {no for each in vhost.topology.queues.values() for no in queue_nos_of(each)}
-    return (vhost.msg_store.queues() | vhost.msg_store.queue_nos()) - defined
+    counts, leaving = vhost.msg_store.message_counts(), vhost.msg_store.leaving()
+    return {no for no, count in counts.items() if count or no not in leaving} - defined
 
 
 def wait_for_command(

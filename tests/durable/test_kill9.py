@@ -190,7 +190,7 @@ def run(folder: Path, rng: random.Random, disk: str, rounds: int) -> None:
 def test_f01_whatever_ends_a_broker_nothing_confirmed_is_lost(
     tmp_path: Path, rng: random.Random, disk: str
 ) -> None:
-    run(tmp_path, rng, disk, 5)
+    run(tmp_path, rng, disk, 4)
 
 
 @pytest.mark.slow
