@@ -111,9 +111,8 @@ async def change_ram_targets(broker: Broker, rng: random.Random) -> None:
 
 async def main(data: Path, rng: random.Random, disk: FaultyDisk | None) -> None:
     make_all_rare_things_frequent()
-    if disk is not None:
-        node.Files = lambda: disk.files  # type: ignore[assignment,misc]
-    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=data)) as broker:
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=data)
+    async with Broker(config, files=disk.files if disk is not None else None) as broker:
         os.write(1, b"ready %d\n" % broker.addresses[0].port)
         changing = asyncio.create_task(change_ram_targets(broker, rng))
         stop = asyncio.Event()

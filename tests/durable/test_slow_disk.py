@@ -12,7 +12,6 @@ import pytest
 
 from chaos.rig import Chaos, SkippingClock
 from conformance.raw import Channel
-from leveret.broker import node
 from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
@@ -50,17 +49,15 @@ class SlowDisk(OsCalls):
 
 
 @pytest.fixture
-def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
-    disk = SlowDisk()
-    monkeypatch.setattr(node, "Files", lambda: Files(disk))
-    return disk
+def disk() -> SlowDisk:
+    return SlowDisk()
 
 
 @pytest.fixture
 async def chaos(tmp_path: Path, disk: SlowDisk) -> AsyncIterator[Chaos]:
     clock = SkippingClock()
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
-    async with Broker(config, clock) as broker:
+    async with Broker(config, clock, Files(disk)) as broker:
         rig = Chaos(broker, clock)
         yield rig
         rig.close()
