@@ -95,8 +95,11 @@ class Caretaker(GenServer):
         claimed = {self._folder(name) for name in self._node.vhosts}
         removed = []
         for folder in folders:
-            if folder not in claimed:  # checked and renamed in one turn: nobody opens it between
-                log.warning("orphan removed folder=%s", folder)
+            if folder in claimed:
+                continue
+            log.warning("orphan removed folder=%s", folder)
+            with suppress(FileNotFoundError):  # its vhost has just been deleted
+                # Checked and renamed in one turn: nobody opens it between.
                 removed.append(orphans.set_aside(self._node.files, folder, now_ms))
         if removed:
             self._do(lambda: self._remove(removed))
@@ -154,7 +157,7 @@ class _Held:
         What is not defined stays so, for numbers of queues are given once. Without messages it is due.
         """
         missing = self._messages.keys() - {
-            no for each in self._entries for no in queue_nos_of(each)
+            no for each in self._entries if each.queue_no for no in queue_nos_of(each)
         }
         filled = [no for no in missing if self._messages[no]]
         self.due += [no for no in missing - self._leaving if not self._messages[no]]

@@ -20,6 +20,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -133,12 +134,20 @@ def set_aside(files: Files, folder: Path, now_ms: int) -> Path:
 
 
 def remove(folder: Path, is_ending: Callable[[], bool] = lambda: False) -> None:
-    """Remove a folder with all that is in it, file by file, or as much as there is time for."""
+    """Remove a folder with all that is in it, file by file, or as much as there is time for.
+
+    Two may do it at the same time.
+    """
     for path, folders, files in os.walk(folder, topdown=False):
         for name in files:
             if is_ending():
                 return
-            (Path(path) / name).unlink()
+            (Path(path) / name).unlink(missing_ok=True)
         for name in folders:
-            (Path(path) / name).rmdir()
-    folder.rmdir()
+            _rmdir(Path(path) / name)
+    _rmdir(folder)
+
+
+def _rmdir(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        folder.rmdir()

@@ -112,6 +112,10 @@ def holds(queue: str, count: int) -> Callable[[Channel], None]:
     return work
 
 
+def in_memory_with_priorities(channel: Channel) -> None:
+    channel.ok("queue.declare", queue="memory", arguments={"x-max-priority": 255})
+
+
 async def lose(data: Path, *rows: Row) -> None:
     """Take rows out of the metadata of a broker that has ended."""
     loop = asyncio.get_running_loop()
@@ -131,6 +135,7 @@ async def test_messages_of_a_queue_that_is_not_defined_go_after_a_week(tmp_path:
     await lose(tmp_path, QueueRow("/", "q"), QueueRow("/", "p"))
 
     async with running(tmp_path) as node:
+        await node.use(in_memory_with_priorities)  # which has no numbers in the store
         await node.look()
         assert len(node.store().queue_nos()) == 6
         assert len(list(store_folder(tmp_path, "/").glob(orphans.LIST))) == 1
