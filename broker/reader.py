@@ -258,7 +258,7 @@ class Reader(GenServer):
             self.fail(self.forced)
         self.scanner.stepwise = False
         early, self.early = self.early, b""
-        self._dispatch(self.scanner.scan(early))
+        self.received(early)
 
     # -- running -------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_rig import Client, Rig
+from broker_rig import HEADER, Client, Rig
 from leveret.amqp import methods as m
 
 
@@ -72,6 +72,23 @@ def test_a_connection_opened_while_an_alarm_is_raised_is_blocked_with_its_first_
 
     assert not late.wire.is_reading
     assert depth(rig) == 0
+
+
+def test_a_publish_that_was_sent_along_with_the_opening_waits_too(rig: Rig) -> None:
+    publisher(rig)
+    raised(rig)
+    late = rig.client()
+    late.feed(HEADER)
+    late.send(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
+    late.send(0, m.ConnectionTuneOk(2047, 131_072, 0))
+    opens = m.method_frame(0, m.encode(m.ConnectionOpen("/")))
+    opens += m.method_frame(1, m.encode(m.ChannelOpen()))
+    late.feed(opens + late.contents(1, ("", "q", b"1", {})))
+
+    assert [type(each) for each in late.take()[-2:]] == [m.ConnectionOpenOk, m.ChannelOpenOk]
+    assert depth(rig) == 0
+    cleared(rig)
+    assert depth(rig) == 1
 
 
 def test_deliveries_and_acks_of_others_go_on(rig: Rig) -> None:
