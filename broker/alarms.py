@@ -46,7 +46,7 @@ class Alarms:
     def __init__(self, runtime: Runtime) -> None:
         self.raised: tuple[str, ...] = ()
         self._runtime = runtime
-        self._blocked: set[Ref] = set()
+        self._blocked: dict[Ref, None] = {}  # in the order in which they were
 
     @property
     def reason(self) -> str:
@@ -75,14 +75,14 @@ class Alarms:
             self.raised = tuple(each for each in self.raised if each != what)
             log.warning("alarm cleared resource=%s %s", what, figures)
         if not self.raised:
-            blocked, self._blocked = self._blocked, set()
+            blocked, self._blocked = self._blocked, {}
             for reader in blocked:
                 self._runtime.send(reader, _OVER)
 
     def block(self, reader: Ref) -> None:
         """Tell a reader when all alarms are over."""
-        self._blocked.add(reader)
+        self._blocked[reader] = None
 
     def forget(self, reader: Ref) -> None:
         """Forget a reader; harmless when it was not blocked."""
-        self._blocked.discard(reader)
+        self._blocked.pop(reader, None)

@@ -34,6 +34,7 @@ PRESSED_REPORT_S: Final = 0.25
 REPORTS_PER_S: Final = 10_000  # from all queues together
 QUEUES_PER_S: Final = 50_000  # that are looked at
 GIVE_BACK_S: Final = 5.0  # between two times that free memory is given back
+GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
 
 _LOOK: Final = "look"
 _REPORT: Final = ReportRamDuration()
@@ -65,7 +66,8 @@ class MemoryWatch(GenServer):
         """Look for the first time."""
         self.runtime.register(MEMORY_WATCH, self.ref)
         self._node = node
-        self._reported_s = self._given_back_s = float("-inf")
+        self._reported_s = float("-inf")
+        self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
         if node.machine.used_bytes() is None:
             log.warning("memory is not watched, for the system does not say how much is used")
@@ -98,13 +100,14 @@ class MemoryWatch(GenServer):
 
     def _used_bytes(self, limit_bytes: int) -> int:
         """Return what is used; where that is much, only after what is free was given back."""
-        machine, now_s = self._node.machine, self.runtime.clock.monotonic_s()
-        used_bytes = machine.used_bytes() or 0
-        if used_bytes > limit_bytes and now_s - self._given_back_s >= GIVE_BACK_S:
-            self._given_back_s = now_s
-            machine.give_back()
-            used_bytes = machine.used_bytes() or 0
-        return used_bytes
+        machine, clock = self._node.machine, self.runtime.clock
+        used_bytes, now_s = machine.used_bytes() or 0, clock.monotonic_s()
+        if used_bytes <= limit_bytes or now_s < self._gives_back_from_s:
+            return used_bytes
+        machine.give_back()
+        done_s = clock.monotonic_s()
+        self._gives_back_from_s = done_s + max(GIVE_BACK_S, (done_s - now_s) / GIVE_BACK_SHARE)
+        return machine.used_bytes() or 0
 
     def _tell_queues(self, used_bytes: int, limit_bytes: int) -> None:
         node, runtime = self._node, self.runtime

@@ -57,9 +57,8 @@ VHOSTS: Final = "vhosts"
 MEMORY_WATCH: Final = "memory_watch"
 DISK_WATCH: Final = "disk_watch"
 
-MEMORY_OF_UNKNOWN_BYTES: Final = (
-    8 * 1024**3
-)  # as RabbitMQ assumes on a system that it does not know
+# As RabbitMQ assumes on a system that it does not know.
+MEMORY_OF_UNKNOWN_BYTES: Final = 8 * 1024**3
 
 _STORE_RETRY_S: Final = 0.02
 

@@ -91,6 +91,19 @@ def test_a_publish_that_was_sent_along_with_the_opening_waits_too(rig: Rig) -> N
     assert depth(rig) == 1
 
 
+def test_what_a_transport_reads_although_it_was_paused_is_held_in_order(rig: Rig) -> None:
+    client = publisher(rig)
+    raised(rig)
+    client.publish(1, "q", b"1")
+
+    client.protocol.data_received(client.contents(1, ("", "q", b"2", {}), ("", "q", b"3", {})))
+    rig.settle()
+    cleared(rig)
+    client.send(1, *[m.BasicGet("q", no_ack=True)] * 3)
+
+    assert client.bodies() == [b"1", b"2", b"3"]
+
+
 def test_deliveries_and_acks_of_others_go_on(rig: Rig) -> None:
     client = publisher(rig)
     client.publish(1, "q", b"1", b"2")
