@@ -28,7 +28,7 @@ class PressureLimits:
         size_bytes: of bodies.
     """
 
-    ops: int = 20_000
+    ops: int = 40_000
     size_bytes: int = 64 * 1024 * 1024
 
 
