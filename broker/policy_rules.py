@@ -97,6 +97,10 @@ def check(row: PolicyRow) -> None:
     Raises:
         PolicyError: with RabbitMQ's text, which lacks ``Validation failed``.
     """
+    if not _is_integer(row.priority):
+        raise PolicyError(f"priority should be number, actually was {term(row.priority)}")
+    if not _is_text(row.pattern):
+        raise PolicyError(f"pattern should be a binary but was {term(row.pattern)}")
     try:
         compile_pattern(row.pattern)
     except PatternError as error:

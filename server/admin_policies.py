@@ -78,6 +78,7 @@ class PolicyAdmin(AdminPart):
             node.kept.put(row)
             vhost.policies.put(row)
             await apply_to_all(node.runtime, vhost)
+        log.info("policy set vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
         if idle := ", ".join(sorted(WITHOUT_EFFECT & parsed.keys())):
             log.warning("policy without effect vhost=%s name=%s keys=%s", vhost_name, name, idle)
 
@@ -93,6 +94,7 @@ class PolicyAdmin(AdminPart):
             node.kept.remove([row])
             vhost.policies.remove(row)
             await apply_to_all(node.runtime, vhost)
+        log.info("policy cleared vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
 
     def _list(self, vhost: str, is_operator: bool) -> list[Row]:
         self._vhost(vhost)
@@ -103,7 +105,7 @@ class PolicyAdmin(AdminPart):
 def _parsed(definition: str) -> dict[str, Any]:
     try:
         parsed: dict[str, Any] = json.loads(definition, parse_constant=_no_json)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RefusedError("JSON decoding error. Reason: badarg") from error
     return parsed
 

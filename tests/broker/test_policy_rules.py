@@ -58,6 +58,25 @@ def test_where_rabbitmq_crashes_the_value_is_refused(definition: Any, text: str)
 
 
 @pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"priority": "5"}, 'priority should be number, actually was <<"5">>'),
+        ({"priority": True}, "priority should be number, actually was true"),
+        ({"pattern": 5}, "pattern should be a binary but was 5"),
+    ],
+)
+def test_priority_and_pattern_are_what_they_are_taken_for(changes: Any, text: str) -> None:
+    row = PolicyRow("/", "p", "", {"expires": 1})
+    for name, value in changes.items():
+        setattr(row, name, value)
+
+    with pytest.raises(PolicyError) as refused:
+        check(row)
+
+    assert str(refused.value) == text
+
+
+@pytest.mark.parametrize(
     ("pattern", "apply_to", "text"),
     [
         (
