@@ -23,6 +23,9 @@ PAIR_BYTES: Final = 3_000  # the two actors of a queue and its empty parts
 MESSAGE_BYTES: Final = 170  # a message beside its body
 ENTRY_BYTES: Final = 160  # its place in the queue
 
+_FLAGS_AT: Final = 13  # the second octet of the property flags, in a content header
+_HAS_TIMESTAMP: Final = 0x40
+
 
 def memory_bytes(body_bytes: int, messages: int, entries: int) -> int:
     """Return about how much RAM a queue takes.
@@ -44,7 +47,10 @@ def head_timestamp(heads: Iterable[Entry | None]) -> int | None:
 
 def timestamp_of(message: Message) -> int | None:
     """Return the timestamp property, None when there is none or the head cannot be read."""
+    head = message[HEAD]
+    if len(head) <= _FLAGS_AT or not head[_FLAGS_AT] & _HAS_TIMESTAMP:
+        return None
     try:
-        return decode_properties(message[HEAD]).timestamp
+        return decode_properties(head).timestamp
     except SyntaxError_:
         return None
