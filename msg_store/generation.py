@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from leveret.msg_store.index_rows import (
@@ -69,12 +69,13 @@ class Generation:
     def batch(self) -> Batch:
         """Return it as a transaction; once frozen, from any thread."""
         return Batch(
-            self.rows, self.acked, self._locations(), self.files, self.queues, self.checkpoint
+            self.rows,
+            self.acked,
+            [*self.born.items(), *self.changed.items()],
+            self.files,
+            self.queues,
+            self.checkpoint,
         )
-
-    def _locations(self) -> Iterator[tuple[int, Location | None]]:
-        yield from self.born.items()
-        yield from self.changed.items()
 
     def rows_between(
         self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[set[int]]

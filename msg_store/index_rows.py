@@ -6,7 +6,7 @@ are synced when ``write`` returns and are there as a whole or not at all, and re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -75,11 +75,14 @@ class Checkpoint(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction. Rows that are removed come before those that are added."""
+    """One transaction. Rows that are removed come before those that are added.
+
+    It is gone through more than once, for an index that is full begins anew when it has grown.
+    """
 
     rows: Mapping[int, Mapping[int, IndexRow]] = field(default_factory=dict)
-    acked: Mapping[int, Iterable[int]] = field(default_factory=dict)
-    locations: Iterable[tuple[int, Location | None]] = ()
+    acked: Mapping[int, Collection[int]] = field(default_factory=dict)
+    locations: Collection[tuple[int, Location | None]] = ()
     files: Mapping[int, FileRow | None] = field(default_factory=dict)
     queues: Mapping[int, QueueTerms | None] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None

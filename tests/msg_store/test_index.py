@@ -12,6 +12,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import (
     Batch,
     Checkpoint,
@@ -146,6 +147,20 @@ def test_f20_a_full_map_grows_and_nothing_is_missing(lmdb_index: LmdbIndex) -> N
     assert [each[0] for each in lmdb_index.rows(1, 0, MAX, 99_999)] == list(range(60_000))
     assert len(lmdb_index.locations(range(1000, 61_000))) == 60_000
     assert lmdb_index.size_bytes > 1 << 20
+
+
+def test_a_generation_is_whole_in_an_index_that_had_to_grow_for_it(lmdb_index: LmdbIndex) -> None:
+    seqs = range(40_000)
+    generation = Generation(1)
+    generation.rows = {1: {seq: row(seq) for seq in seqs}}
+    generation.born = {seq + 1000: (1, seq, 36, 5, 1) for seq in seqs[1:]}
+    generation.changed = {1000: (1, 0, 36, 5, 2)}
+
+    lmdb_index.write(generation.batch())
+
+    assert lmdb_index.size_bytes > 1 << 20
+    assert len(lmdb_index.rows(1, 0, MAX, 99_999)) == len(seqs)
+    assert lmdb_index.locations(range(1000, 41_000)).keys() == set(range(1000, 41_000))
 
 
 def damaged(change: Callable[[bytearray], None], path: Path) -> None:
