@@ -6,6 +6,9 @@ Two kinds of jobs come out, for two threads (``index_threads``) or for a test th
   range that is to be acked;
 * a **write** puts the oldest frozen generation into the index, then unlinks journal files.
 
+Between two writes there may be a **snapshot** (``snapshot_job``): a generation is ended for it, and when
+that one is in the index, and nothing above it, the index is copied.
+
 A generation ends when it has many rows, or its journal is long (what a start has to read), or when
 nothing happens for a while. Flushes wait for the rotation, which waits for what is owed: one short
 read. A generation is one transaction with its own checkpoint, so the index is always the log up to some
@@ -22,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from leveret.core.errors import StoreError
 from leveret.msg_store.append_log import Reserve
 from leveret.msg_store.flush import SLICE_OPS
 from leveret.msg_store.folder import StoreFolder
@@ -37,6 +41,7 @@ from leveret.msg_store.index_rows import (
 )
 from leveret.msg_store.range_acks import SLICE_ROWS, RangeAck
 from leveret.msg_store.reports import Report
+from leveret.msg_store.snapshot_job import Snapshot, SnapshotJob, disk_full
 from leveret.msg_store.tables import BEHIND_GENERATIONS
 
 IDLE_S: Final = 1.0
@@ -109,6 +114,10 @@ class Checkpointer:
         core: whose tables these are.
         home: to condemn the index if it is damaged.
         limits: when a generation ends.
+
+    Attributes:
+        is_full: the disk is, and a generation waits for ``resume``.
+        snapshot: the one that is being made.
     """
 
     def __init__(
@@ -116,13 +125,14 @@ class Checkpointer:
     ) -> None:
         self.is_full = False
         self.has_room = True  # as of the last write
+        self.snapshot: Snapshot | None = None
         self.is_stopping = False
         self._core = core
         self._home = home
         self._limits = limits or CheckpointLimits()
         self._is_requested = False
         self._read: ReadJob | None = None
-        self._write: WriteJob | None = None
+        self._write: WriteJob | SnapshotJob | None = None
         self._is_last = False
 
     def request(self) -> None:
@@ -130,12 +140,38 @@ class Checkpointer:
         self._is_requested = True
         self._core.wake_index()
 
+    def begin_snapshot(self, snapshot: Snapshot) -> None:
+        """Make a snapshot of all that was issued before.
+
+        Raises:
+            StoreError: one is being made, or the store is about to end.
+        """
+        if self.snapshot is not None:
+            raise StoreError("another snapshot of this store is being made")
+        if self.is_stopping or self._core.error is not None:
+            raise StoreError("the store is being closed")
+        self.snapshot = snapshot
+        self._core.hurry()
+        self._core.wake_index()
+
+    def end_snapshot(self, error: Exception | None) -> None:
+        """Note that the snapshot is made, or never will be."""
+        snapshot, self.snapshot = self.snapshot, None
+        if snapshot is not None:
+            snapshot.then(error)
+
+    def _give_snapshot_up(self, error: Exception) -> None:
+        """End a snapshot, unless the thread is at it."""
+        if self.snapshot is not None and self._write is not self.snapshot.job:
+            self.end_snapshot(error)
+
     def stop(self) -> None:
         """Put what is durable into the index, as a clean end if nothing else is left to do.
 
         To be called when no flush will be started any more.
         """
         self.is_stopping = True
+        self._give_snapshot_up(StoreError("the store is being closed"))
         self._core.wake_index()
 
     @property
@@ -159,6 +195,8 @@ class Checkpointer:
         core = self._core
         if core.error is not None or self._is_last:
             return
+        if core.is_full or self.is_full:
+            self._give_snapshot_up(disk_full())
         if self._is_due(is_quiet):
             core.is_rotating = True
         if not core.is_rotating or not core.can_rotate():
@@ -167,6 +205,9 @@ class Checkpointer:
         if self.is_stopping:
             self._is_last = True
             core.rotate(is_clean=core.is_idle)
+        elif self.snapshot is not None and not self.snapshot.generation:
+            core.roll_segment()
+            self.snapshot.begin(core.rotate().number, core.tables.files)
         else:
             core.rotate()
 
@@ -174,7 +215,10 @@ class Checkpointer:
         core, limits = self._core, self._limits
         if self.is_stopping:
             return True
-        tables = core.tables
+        tables, snapshot = core.tables, self.snapshot
+        if snapshot is not None and not snapshot.generation:
+            # Another reason to rotate waits: the snapshot's generation is to have all it wants.
+            return len(tables.frozen) < BEHIND_GENERATIONS and snapshot.is_due(core)
         if tables.active.is_empty or len(tables.frozen) >= BEHIND_GENERATIONS:
             return False
         weight = tables.active.weight
@@ -235,19 +279,28 @@ class Checkpointer:
 
     # Writing.
 
-    def write_job(self) -> WriteJob | None:
+    def write_job(self) -> WriteJob | SnapshotJob | None:
         """Return what should be written now, unless something is."""
-        core = self._core
+        core, snapshot = self._core, self.snapshot
         if self._write is not None or self.is_full or core.error is not None:
             return None
+        if snapshot is not None and 0 < snapshot.generation == core.tables.committed:
+            self._write = snapshot.job
+            return self._write
         if not core.tables.frozen:
             return None
         self._write = WriteJob(core.tables.frozen[0])
         return self._write
 
-    def write_done(self, job: WriteJob, error: Exception | None = None) -> Report | None:
+    def write_done(
+        self, job: WriteJob | SnapshotJob, error: Exception | None = None
+    ) -> Report | None:
         """Drop the generation, or keep it; returns a report if the store has failed."""
         self._write = None
+        if isinstance(job, SnapshotJob):
+            self.end_snapshot(error)
+            self._core.wake_index()
+            return None
         if self._core.error is not None:
             return None
         self.has_room = not isinstance(error, IndexFull)

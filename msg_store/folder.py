@@ -22,79 +22,26 @@ from leveret.msg_store.append_log import AppendLog, Reserve
 from leveret.msg_store.errors import Corrupt, StoreLocked
 
 VERSION: Final = 1
-_FORMAT: Final = "FORMAT"
+FORMAT: Final = "FORMAT"
+LOCK: Final = "lock"
 _KEYS: Final = ("leveret-message-store", "uuid", "created-ms")
 
 
-class StoreFolder:
-    """A store's folder, locked until ``close``.
+class StorePaths:
+    """Where what lies of a store, for whoever only reads it.
 
     Args:
-        files: where it lies.
-        path: the folder; made if it is not there.
-        new_uuid: makes the 16 bytes of a new store.
-        now_ms: wall time.
-
-    Raises:
-        StoreLocked: another process has it.
-        StoreError: it was made by a newer version, or is damaged beyond recognition.
+        files: the way to the disk.
+        path: the store's folder.
     """
 
-    def __init__(
-        self, files: Files, path: Path, new_uuid: Callable[[], bytes], now_ms: Callable[[], int]
-    ) -> None:
+    uuid: bytes
+
+    def __init__(self, files: Files, path: Path) -> None:
         self.files = files
         self.path = path
         self.rdq = path / "rdq"
         self.journal = path / "journal"
-        self.quarantine = path / "quarantine"
-        for folder in (path, self.rdq, self.journal, self.quarantine):
-            files.mkdir(folder)
-        files.fsync_dir(path.parent)
-        self._lock = self._locked()
-        try:
-            self.uuid = self._format() or self._make(new_uuid(), now_ms())
-            self._drop_drafts()
-        except BaseException:
-            self._lock.close()
-            raise
-
-    def _locked(self) -> File:
-        file = self.files.open_lock(self.path / "lock")
-        try:
-            file.lock()
-        except BlockingIOError:
-            file.close()
-            raise StoreLocked(f"{self.path} is in use by another process") from None
-        return file
-
-    def _format(self) -> bytes | None:
-        if _FORMAT not in self.files.names(self.path):
-            if self.rdq_nos() or self.journal_nos():
-                raise StoreError(f"{self.path} holds messages but no {_FORMAT}")
-            return None
-        try:
-            text = self.files.read(self.path / _FORMAT).decode("ascii")
-            fields = dict(line.split(" ", 1) for line in text.splitlines())
-            version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
-        except (ValueError, KeyError) as error:
-            raise StoreError(f"{self.path / _FORMAT} is damaged: {error}") from error
-        if version > VERSION:
-            raise StoreError(f"{self.path} has format {version}, known are up to {VERSION}")
-        return uuid
-
-    def _make(self, uuid: bytes, now_ms: int) -> bytes:
-        values = (VERSION, uuid.hex(), now_ms)
-        text = "".join(f"{key} {value}\n" for key, value in zip(_KEYS, values, strict=True))
-        self.files.write_new(self.path / _FORMAT, text.encode("ascii"))
-        return uuid
-
-    def _drop_drafts(self) -> None:
-        """Remove what the collector or a report had not finished."""
-        for folder, ending in ((self.rdq, ".rdt"), (self.quarantine, ".tmp"), (self.path, ".tmp")):
-            for name in self.files.names(folder):
-                if name.endswith(ending):
-                    self.files.unlink(folder / name)
 
     def rdq_nos(self) -> list[int]:
         """Return the numbers of the segments, ascending."""
@@ -111,6 +58,93 @@ class StoreFolder:
     def journal_path(self, file_no: int) -> Path:
         """Return where a journal file lies."""
         return self.journal / (journal.NAME % file_no)
+
+    def _format(self) -> bytes:
+        path = self.path / FORMAT
+        try:
+            text = self.files.read(path).decode("ascii")
+            fields = dict(line.split(" ", 1) for line in text.splitlines())
+            version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
+        except (ValueError, KeyError) as error:
+            raise StoreError(f"{path} is damaged: {error}") from error
+        if version > VERSION:
+            raise StoreError(f"{self.path} has format {version}, known are up to {VERSION}")
+        return uuid
+
+
+class StoreAtRest(StorePaths):
+    """The files of a store that nobody writes.
+
+    Raises:
+        StoreError: no store lies there, or one of a newer version.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        super().__init__(files, path)
+        try:
+            self.uuid = self._format()
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(f"{path} is not a message store") from None
+
+
+class StoreFolder(StorePaths):
+    """A store's folder, locked until ``close``.
+
+    Args:
+        files: where it lies.
+        path: the folder; made if it is not there.
+        new_uuid: makes the 16 bytes of a new store.
+        now_ms: wall time.
+
+    Raises:
+        StoreLocked: another process has it.
+        StoreError: it was made by a newer version, or is damaged beyond recognition.
+    """
+
+    def __init__(
+        self, files: Files, path: Path, new_uuid: Callable[[], bytes], now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(files, path)
+        self.quarantine = path / "quarantine"
+        for folder in (path, self.rdq, self.journal, self.quarantine):
+            files.mkdir(folder)
+        files.fsync_dir(path.parent)
+        self._lock = self._locked()
+        try:
+            self.uuid = self._format() if self._is_made() else self._make(new_uuid(), now_ms())
+            self._drop_drafts()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _locked(self) -> File:
+        file = self.files.open_lock(self.path / LOCK)
+        try:
+            file.lock()
+        except BlockingIOError:
+            file.close()
+            raise StoreLocked(f"{self.path} is in use by another process") from None
+        return file
+
+    def _is_made(self) -> bool:
+        if FORMAT in self.files.names(self.path):
+            return True
+        if self.rdq_nos() or self.journal_nos():
+            raise StoreError(f"{self.path} holds messages but no {FORMAT}")
+        return False
+
+    def _make(self, uuid: bytes, now_ms: int) -> bytes:
+        values = (VERSION, uuid.hex(), now_ms)
+        text = "".join(f"{key} {value}\n" for key, value in zip(_KEYS, values, strict=True))
+        self.files.write_new(self.path / FORMAT, text.encode("ascii"))
+        return uuid
+
+    def _drop_drafts(self) -> None:
+        """Remove what the collector or a report had not finished."""
+        for folder, ending in ((self.rdq, ".rdt"), (self.quarantine, ".tmp"), (self.path, ".tmp")):
+            for name in self.files.names(folder):
+                if name.endswith(ending):
+                    self.files.unlink(folder / name)
 
     def rdq_log(self, reserve: Reserve) -> AppendLog:
         """Return what writes the segments."""

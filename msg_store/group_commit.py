@@ -380,6 +380,10 @@ class GroupCommit:
         """Tell whether the tables are exactly the log up to the mark, and nothing is owed."""
         return self._flush is None and self.error is None and not self.tables.has_unresolved
 
+    def roll_segment(self) -> None:
+        """Have nobody write the segment in use any more."""
+        self._rdq.roll()
+
     def rotate(self, is_clean: bool = False) -> Generation:
         """Begin a new generation of the tables and a new journal file with it.
 

@@ -118,6 +118,17 @@ class Index(Protocol):
             OSError: the disk fails.
         """
 
+    def copy_to(self, folder: Any) -> None:
+        """Write a copy of the last transaction into a new folder; not synced.
+
+        Raises:
+            IndexFull, IndexDamaged, OSError: as ``write``.
+        """
+
+    @property
+    def size_bytes(self) -> int:
+        """What a copy takes, at most."""
+
     def close(self) -> None:
         """End; no read may be under way."""
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeAlias
 
+from leveret.core.errors import StoreError
 from leveret.msg_store.append_log import Reserve
 from leveret.msg_store.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.flush_threads import Deliver, Loop, Reached, Timer
@@ -114,6 +115,7 @@ class IndexThreads:
                 timer.cancel()
         self._reader.close()
         self._writer.close()
+        self._checkpointer.end_snapshot(StoreError("the store was closed"))
         self._index.close()
 
     def _wake(self) -> None:

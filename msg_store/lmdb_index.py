@@ -46,6 +46,9 @@ from leveret.msg_store.index_rows import (
 )
 from leveret.msg_store.lmdb_readers import Readers
 
+FOLDER: Final = "store.lmdb"
+DATA: Final = "data.mdb"
+CONDEMNED: Final = "condemned"
 VERSION: Final = 1
 MAP_BYTES: Final = 1 << 28  # to begin with; doubled when full
 READERS_MAX: Final = 126
@@ -72,16 +75,22 @@ class LmdbIndex:
         path: its folder; made if it is not there.
         uuid: the store's 16 bytes; an index of another store is refused.
         map_bytes: how large it may become before it must grow.
+        is_readonly: it is not written, nor anything beside it; nobody else may write it meanwhile.
 
     Raises:
         IndexDamaged: it is there and not what it was.
     """
 
-    def __init__(self, path: Path, uuid: bytes, map_bytes: int = MAP_BYTES) -> None:
+    def __init__(
+        self, path: Path, uuid: bytes, map_bytes: int = MAP_BYTES, is_readonly: bool = False
+    ) -> None:
         self._path = path
-        self._data = path / "data.mdb"
+        self._data = path / DATA
+        self._is_readonly = is_readonly
         self._lock = threading.Lock()  # readers, and whoever changes the map
-        self._env = _opened(path, max(map_bytes, _size_of(self._data)))
+        if is_readonly and not _size_of(self._data):
+            raise IndexDamaged(f"{self._data} is missing")
+        self._env = _opened(path, max(map_bytes, _size_of(self._data)), is_readonly)
         self._readers = Readers(path, self._env)
         try:
             with _damage():
@@ -89,7 +98,8 @@ class LmdbIndex:
                 tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
                 opened = [self._env.open_db(name) for name in tables]
                 self._qidx, self._loc, self._files, self._queues, self._meta = opened
-                self._readers.check()
+                if not is_readonly:
+                    self._readers.check()
                 self._check(uuid)
         except BaseException:
             self._env.close()
@@ -100,12 +110,12 @@ class LmdbIndex:
         size_bytes, used_bytes = _size_of(self._data), (info["last_pgno"] + 1) * page_bytes
         if size_bytes < used_bytes and info["last_txnid"] > 0:
             raise IndexDamaged(f"{self._data} has {size_bytes} bytes, {used_bytes} expected")
-        if size_bytes < info["map_size"]:
+        if size_bytes < info["map_size"] and not self._is_readonly:
             os.truncate(self._data, info["map_size"])
 
     def _check(self, uuid: bytes) -> None:
         version, found = self._meta_of(b"version"), self._meta_of(b"uuid")
-        if version is None and found is None and self._is_empty():
+        if version is None and found is None and self._is_empty() and not self._is_readonly:
             self._make(uuid)
         elif version is None or found != uuid:
             raise IndexDamaged(f"{self._path} is not the index of this store")
@@ -259,6 +269,38 @@ class LmdbIndex:
                 raise
             self._env.set_mapsize(map_bytes)
 
+    def copy_to(self, folder: Path) -> None:
+        """Write a copy of the last transaction into a new folder, free pages left out, not synced.
+
+        No other thread may write meanwhile.
+
+        Raises:
+            IndexFull: the disk is full.
+            IndexDamaged: the index is not what it was.
+            OSError: the disk fails.
+        """
+        folder.mkdir(mode=0o700)
+        target = folder / DATA
+        with _damage(folder):
+            try:
+                self._env.copy(str(folder), compact=True)
+            except lmdb.Error as error:
+                if not isinstance(meant_by(error, _free_bytes(folder)), IndexDamaged):
+                    raise
+                # Pages that nobody refers to are no damage, but a compact copy fails on them.
+                target.unlink(missing_ok=True)
+                self._env.copy(str(folder))
+        target.chmod(0o600)
+
+    @property
+    def location_count(self) -> int:
+        """How many messages have a place in it."""
+
+        def read(transaction: Any) -> int:
+            return int(transaction.stat(self._loc)["entries"])
+
+        return self._read(self._loc, read)
+
     @property
     def size_bytes(self) -> int:
         """What is in use of the file."""
@@ -280,7 +322,7 @@ class LmdbHome:
 
     def open(self) -> LmdbIndex:
         """Open it, or make it."""
-        if (self._path / _CONDEMNED).exists():
+        if (self._path / CONDEMNED).exists():
             raise IndexDamaged(f"{self._path} was found damaged when it was used")
         return LmdbIndex(self._path, self._uuid, self._map_bytes)
 
@@ -293,14 +335,11 @@ class LmdbHome:
 
     def condemn(self) -> None:
         """Have the next ``open`` say that it is damaged."""
-        with open(self._path / _CONDEMNED, "wb") as file:
+        with open(self._path / CONDEMNED, "wb") as file:
             os.fsync(file.fileno())
 
 
-_CONDEMNED: Final = "condemned"
-
-
-def _opened(path: Path, map_bytes: int) -> Any:
+def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
     options: dict[str, Any] = {
         "map_size": map_bytes,
         "max_dbs": 8,
@@ -308,7 +347,10 @@ def _opened(path: Path, map_bytes: int) -> Any:
         "mode": 0o600,
         "readahead": False,
     }
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if is_readonly:
+        options |= {"readonly": True, "lock": False, "create": False}
+    else:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _damage():
         try:
             # Bindings that know several LMDBs would write the newest format.

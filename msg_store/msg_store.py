@@ -33,6 +33,8 @@ from leveret.msg_store.store_parts import Listeners, StoreParts
 from leveret.msg_store.store_status import StoreStatus
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from leveret.core.message import Message
     from leveret.msg_store.errors import StoreFailed
     from leveret.msg_store.journal_frames import Mark
@@ -281,6 +283,20 @@ class MsgStore:
     def status(self) -> StoreStatus:
         """Return the store's figures."""
         return self._parts.status()
+
+    def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Put a copy of the store as of now into a folder: all that was issued before this call.
+
+        Nothing of it is synced.
+
+        Args:
+            target: made; on the store's file system.
+            done: gets None when it is there, or what was wrong; then a part may be there.
+
+        Raises:
+            StoreError: another snapshot is being made, or the store is about to end.
+        """
+        self._parts.snapshot(target, done)
 
     # End.
 

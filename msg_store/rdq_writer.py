@@ -2,7 +2,7 @@
 
 Places are given when a flush starts and hold for ever: a segment that was left is sealed, and bytes
 once synced never change (the collector copies them into new files). A segment is left when its length
-has reached the limit, so it may be longer by one record.
+has reached the limit, so it may be longer by one record, or before a snapshot (``roll``).
 
 A failed flush gives its places back (``rewind``): the next one writes over them.
 """
@@ -40,6 +40,8 @@ class RdqWriter:
         self._file_bytes = file_bytes
         self._place = Place(NO_FILE, 0)
         self._next_file_no = next_file_no
+        self._is_rolling = False
+        self._rolled_at: Place | None = None
 
     @property
     def place(self) -> Place:
@@ -63,7 +65,12 @@ class RdqWriter:
 
     def rewind(self, place: Place) -> None:
         """Give back what was given since ``place``; numbers of files are not used again."""
+        self._is_rolling |= place == self._rolled_at
         self._place = place
+
+    def roll(self) -> None:
+        """Begin a new file with the next message: nobody writes the one in use any more."""
+        self._is_rolling = self._place.file_no != NO_FILE
 
     def job(self, items: Sequence[Unwritten], now_ms: int) -> tuple[Job, dict[int, Location]]:
         """Place messages one behind the other.
@@ -97,8 +104,11 @@ class RdqWriter:
         return Job(start, self._place, parts), locations
 
     def _header_if_full(self, now_ms: int) -> bytes | None:
-        if self._place.file_no != NO_FILE and self._place.offset < self._file_bytes:
+        is_full = self._place.offset >= self._file_bytes
+        if self._place.file_no != NO_FILE and not is_full and not self._is_rolling:
             return None
+        if self._is_rolling:
+            self._rolled_at, self._is_rolling = self._place, False
         file_no = self.take_file_no()
         self._place = Place(file_no, file_header.HEADER_BYTES)
         return self._identity.header(file_header.RDQ_MAGIC, file_no, now_ms)

@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from leveret.core.errors import StoreError
-from leveret.msg_store import journal, rdq_writer
+from leveret.msg_store import journal, lmdb_index, rdq_writer
 from leveret.msg_store.append_log import AppendLog, Reserve
 from leveret.msg_store.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED
 from leveret.msg_store.file_states import NEVER
@@ -89,7 +89,7 @@ class Recovery:
         journal_file_bytes: int = journal.FILE_BYTES,
         home: IndexHome | None = None,
     ) -> None:
-        self.home = home or LmdbHome(folder.path / "store.lmdb", folder.uuid)
+        self.home = home or LmdbHome(folder.path / lmdb_index.FOLDER, folder.uuid)
         self.rdq_log: AppendLog = folder.rdq_log(reserve)
         self.journal_log: AppendLog = folder.journal_log(reserve)
         self._folder = folder

@@ -20,12 +20,15 @@ from leveret.msg_store.pins import Pins
 from leveret.msg_store.read_thread import ReadThread
 from leveret.msg_store.row_reader import RowReader
 from leveret.msg_store.segment_reader import SegmentReader
+from leveret.msg_store.snapshot_job import Snapshot, SnapshotJob
 from leveret.msg_store.store_status import CheckpointAge, StoreStatus, status_of
 from leveret.msg_store.sync_times import SyncTimes
 from leveret.msg_store.transient_store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient_store import TransientStore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from leveret.msg_store.drivers import Drivers, StoreLimits
     from leveret.msg_store.index_rows import IndexRow
     from leveret.msg_store.opening import Opened
@@ -150,6 +153,10 @@ class StoreParts:
     def is_full(self) -> bool:
         """The disk had no room for the last flush, or for the last checkpoint."""
         return not (self.core.has_room and self._checkpointer.has_room)
+
+    def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Make a draft of a snapshot; see ``MsgStore.snapshot``."""
+        self._checkpointer.begin_snapshot(Snapshot(SnapshotJob(target), self.pins, done))
 
     def status(self) -> StoreStatus:
         """Return the figures of all parts."""

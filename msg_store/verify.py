@@ -9,7 +9,7 @@ from leveret.core.files import File
 from leveret.msg_store.checksum import CRC32, CRC32C, Extend, extender, seed_of
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header
-from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.folder import StorePaths
 from leveret.msg_store.index_rows import Location
 from leveret.msg_store.record import Record, decode_record, next_magic, total_len_at
 
@@ -19,7 +19,7 @@ _KINDS: Final = (CRC32C, CRC32)
 class Segment:
     """A segment opened for checking; one whose header is damaged is read with either checksum."""
 
-    def __init__(self, folder: StoreFolder, file_no: int) -> None:
+    def __init__(self, folder: StorePaths, file_no: int) -> None:
         self._file: File = folder.files.open_read(folder.rdq_path(file_no))
         self._seed = seed_of(folder.uuid)
         self.header: FileHeader | None = None
@@ -78,9 +78,8 @@ class Segment:
                 continue
         return decode_record(data, self._extends[-1], self._seed, at)
 
-    def records(self) -> Iterator[tuple[int, Record]]:
-        """Yield place and contents of all good records, going on behind bad bytes."""
-        offset = HEADER_BYTES
+    def records(self, offset: int = HEADER_BYTES) -> Iterator[tuple[int, Record]]:
+        """Yield place and contents of all good records from there, going on behind bad bytes."""
         while offset < self.size_bytes:
             length = self._length_at(offset)
             try:
@@ -120,7 +119,7 @@ class Segment:
         self.close()
 
 
-def check(folder: StoreFolder, locations: dict[int, Location]) -> dict[int, str]:
+def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:
     """Read every message where it should be.
 
     Returns:
@@ -153,7 +152,7 @@ def _wrong_at(segment: Segment, msg_no: int, location: Location) -> str:
     return ""
 
 
-def search(folder: StoreFolder, msg_nos: Iterable[int]) -> dict[int, Location]:
+def search(folder: StorePaths, msg_nos: Iterable[int]) -> dict[int, Location]:
     """Look through all segments for messages; a later segment wins. Counts are not known."""
     wanted = set(msg_nos)
     found: dict[int, Location] = {}

@@ -31,6 +31,7 @@ class MemoryIndex:
         self.by_file: dict[int, FileRow] = {}
         self.terms: dict[int, QueueTerms] = {}
         self.writes = 0
+        self.copies: dict[Any, Any] = {}  # images by folder
         self._checkpoint: Checkpoint | None = None
         self._errors: list[Exception] = []
         self._sorted: dict[int, list[int]] = {}
@@ -95,6 +96,15 @@ class MemoryIndex:
         _update(self.terms, batch.queues)
         if batch.checkpoint is not None:
             self._checkpoint = batch.checkpoint
+
+    def copy_to(self, folder: Any) -> None:
+        """Remember what it is now as the copy in a folder."""
+        self.copies[folder] = self.image()
+
+    @property
+    def size_bytes(self) -> int:
+        """Take nothing of the disk."""
+        return 0
 
     def close(self) -> None:
         """Do nothing: the next process finds it as it is."""

@@ -1,0 +1,78 @@
+"""Snapshots of stores that work, under full load: real loop, threads, disk and LMDB (F-38)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leveret.core.files import Files
+from leveret.msg_store.image_check import ImageCheck
+from leveret.msg_store.store_image import StoreImage
+from leveret.msg_store.verify import Segment
+from snapshot_load import LoadedStore, Rows, body_of, rows_of
+
+
+@contextlib.asynccontextmanager
+async def under_load(path: Path, seed: int, boot_epoch: int = 1) -> AsyncIterator[LoadedStore]:
+    loaded = LoadedStore(path, boot_epoch, seed)
+    work = asyncio.create_task(loaded.work())
+    try:
+        yield loaded
+        assert not loaded.errors
+        assert not work.done()
+    finally:
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        await loaded.stop()
+
+
+def compare(path: Path, oracle: dict[int, Rows]) -> int:
+    """Hold a snapshot to what was durable at its LSN; return how many messages it has."""
+    with StoreImage(Files(), path) as image:
+        expected = oracle[image.lsn]
+        checked = ImageCheck(image).run()
+        assert checked.is_sound, checked
+        found = rows_of(image)
+        assert found == expected
+        assert checked.rows == len(found)
+        assert sum(terms.messages for terms in image.queues.values()) == len(found)
+        assert image.message_count == checked.messages == len(set(found.values()))
+        for msg_no, (file_no, offset, length, _, _) in image.places(set(found.values())).items():
+            with Segment(image.paths, file_no) as segment:
+                assert segment.read(offset, length).body == body_of(msg_no)
+    assert sorted(os.listdir(path / "journal")) == []
+    return len(found)
+
+
+async def snapshots_under_load(path: Path, seed: int, count: int) -> LoadedStore:
+    async with under_load(path / "store", seed) as loaded:
+        for number in range(count):
+            target = path / "snapshots" / str(number)
+            target.parent.mkdir(exist_ok=True)
+            await loaded.snapshot(target)
+            oracle = dict(loaded.oracle)
+            await asyncio.sleep(loaded.rng.choice([0, 0.02, 0.1]))
+            await asyncio.to_thread(compare, target, oracle)
+            if number >= 3:
+                shutil.rmtree(target.with_name(str(number - 3)))
+        status = loaded.store.status()
+        assert status.merges
+        assert status.removed
+    return loaded
+
+
+async def test_f38_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
+    await snapshots_under_load(tmp_path, 1, 12)
+
+
+@pytest.mark.slow
+async def test_f38_many_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
+    for seed in range(2, 8):
+        await snapshots_under_load(tmp_path / str(seed), seed, 150)

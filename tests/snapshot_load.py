@@ -1,0 +1,143 @@
+"""A store under full load, with a model of what is durable at every LSN where a generation ends.
+
+Publishes to some queues, fan-out included, acks at random, so that the collector merges and unlinks and
+checkpoints never rest; on the real disk, with real threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+from leveret.core.files import Files
+from leveret.core.message import Message, origin_of
+from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.checkpoint import CheckpointLimits
+from leveret.msg_store.collector_choice import ChoiceLimits
+from leveret.msg_store.collector_thread import Pace
+from leveret.msg_store.drivers import StoreLimits
+from leveret.msg_store.msg_store import MsgStore
+from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.store_image import StoreImage
+
+QUEUES = (1, 2, 3)
+RDQ_FILE_BYTES = 60_000
+DEPTH = 400
+LIMITS = StoreLimits(
+    checkpoint=CheckpointLimits(rows=300, journal_bytes=30_000),
+    choice=ChoiceLimits(file_bytes=RDQ_FILE_BYTES),
+    pace=Pace(look_s=0.0, pause_s=0.0, grace_s=0.0),
+)
+Rows = dict[tuple[int, int], int]  # queue_no and seq -> msg_no
+
+
+def body_of(msg_no: int) -> bytes:
+    rng = random.Random(msg_no)
+    return rng.randbytes(rng.choice([0, 10, 300, 3_000]))
+
+
+class LoadedStore:
+    """The store, its load, and the oracle.
+
+    Attributes:
+        durable: the rows that the last flush left.
+        oracle: what was durable, by LSN.
+    """
+
+    def __init__(self, path: Path, boot_epoch: int, seed: int) -> None:
+        self.rng = random.Random(seed)
+        where = StoreFiles(
+            Files(), path, Ballast(Files(), path, 1000), lambda: 1, RDQ_FILE_BYTES, 20_000
+        )
+        self.opened = open_store(where, boot_epoch)
+        loop = asyncio.get_running_loop()
+        self.errors: list[Exception] = []
+        self.store = MsgStore(self.opened, loop, loop.time, self.errors.append, limits=LIMITS)
+        self.core = self.store.core
+        with_rows = self.opened.recovered.index
+        self.durable: Rows = {
+            (no, row[0]): row[1] for no in QUEUES for row in with_rows.rows(no, 0, 1 << 64, 1 << 30)
+        }
+        self.held = [(*key, msg_no) for key, msg_no in self.durable.items()]
+        self.oracle: dict[int, Rows] = {}
+        self.next_seq = dict.fromkeys(QUEUES, self.opened.recovered.next_no)
+        self._watch()
+
+    def _watch(self) -> None:
+        core, flushes = self.core, []
+        start, finish, rotate = core.start, core.finish, core.rotate
+
+        def started() -> Any:
+            flushes.append(start())
+            return flushes[-1]
+
+        def finished(*errors: Exception | None) -> Any:
+            report, flush = finish(*errors), flushes.pop()
+            for queue_no, rows in flush.rows:
+                self.durable.update({(queue_no, row[0]): row[1] for row in rows})
+            for queue_no, acks in flush.taken.acks:
+                for seq, _ in acks:
+                    del self.durable[queue_no, seq]
+            return report
+
+        def rotated(*arguments: Any, **more: Any) -> Any:
+            generation = rotate(*arguments, **more)
+            self.oracle[generation.checkpoint.lsn] = dict(self.durable)
+            return generation
+
+        core.start, core.finish, core.rotate = started, finished, rotated  # type: ignore[method-assign]
+
+    def publish(self) -> None:
+        """Publish some messages to some queues."""
+        queue_nos = tuple(self.rng.sample(QUEUES, self.rng.choice([1, 1, 2, 3])))
+        first, count = self.core._next_msg_no, self.rng.randint(1, 20)
+        messages: list[Message] = [
+            (origin_of(b"x", b"key"), b"head", body_of(msg_no))
+            for msg_no in range(first, first + count)
+        ]
+        assert self.core.write(messages, queue_nos) == first
+        for queue_no in queue_nos:
+            seq = self.next_seq[queue_no]
+            self.next_seq[queue_no] += count
+            self.core.publish(queue_no, seq, [(first + n, 0) for n in range(count)])
+            self.held += [(queue_no, seq + n, first + n) for n in range(count)]
+
+    def ack(self) -> None:
+        """Ack some, more of them the deeper the queues are."""
+        self.rng.shuffle(self.held)
+        count = max(0, len(self.held) - DEPTH) + self.rng.randrange(20)
+        taken, self.held = self.held[:count], self.held[count:]
+        for queue_no, seq, msg_no in taken:
+            self.core.ack(queue_no, [(seq, msg_no)])
+
+    async def work(self) -> None:
+        """Publish and ack until cancelled."""
+        while True:
+            self.publish()
+            self.ack()
+            await asyncio.sleep(0)
+
+    async def snapshot(self, target: Path) -> None:
+        """Make a snapshot; raises what was wrong."""
+        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self.store.snapshot(target, done.set_result)
+        error = await asyncio.wait_for(done, 60)
+        if error is not None:
+            raise error
+
+    async def stop(self) -> None:
+        stopped = asyncio.Event()
+        self.store.stop(stopped.set)
+        await asyncio.wait_for(stopped.wait(), 60)
+
+
+def rows_of(image: StoreImage) -> Rows:
+    """Return all rows of an image."""
+    return {
+        (queue_no, row[0]): row[1]
+        for queue_no in image.queues
+        for rows in image.rows(queue_no)
+        for row in rows
+    }
