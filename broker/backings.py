@@ -21,6 +21,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.properties import examine
+from leveret.broker.queue_view import view_of
 from leveret.core.errors import StoreError
 from leveret.core.message import HEAD
 from leveret.queue_backing.memory_index import MemoryIndex
@@ -31,7 +32,7 @@ from leveret.queue_backing.variable_queue import VariableQueue
 
 if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
-    from leveret.broker.queue_view import ArgumentsView
+    from leveret.broker.queue_view import Arguments, ArgumentsView
     from leveret.core.clock import Clock
     from leveret.core.message import Message
     from leveret.metadata.interface import Metadata
@@ -107,6 +108,11 @@ def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexO
 
 def _levels(view: ArgumentsView) -> int:
     return 1 if view.max_priority is None else min(view.max_priority, PRIORITY_MAX) + 1
+
+
+def numbers_of(queue_no: int, arguments: Arguments) -> range:
+    """Return the numbers that a durable queue has in its store: one for each priority."""
+    return range(queue_no, queue_no + _levels(view_of(arguments)))
 
 
 def new_queue_no(metadata: Metadata, view: ArgumentsView) -> int:

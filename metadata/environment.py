@@ -18,6 +18,7 @@ import msgpack
 from leveret.core.errors import StoreError
 
 FORMAT: Final = 1
+DATA: Final = "data.mdb"
 
 FORMAT_KEY: Final = b"\x00format"
 BOOT_KEY: Final = b"\x00boot_epoch"
@@ -34,7 +35,7 @@ class Environment:
 
     def __init__(self, directory: Path, map_bytes: int) -> None:
         self._directory = directory
-        self._data = directory / "data.mdb"
+        self._data = directory / DATA
         self._lock = threading.Lock()
         self._claim: tuple[int, int] | None = self._take_claim()
         try:
@@ -74,15 +75,7 @@ class Environment:
             "mode": 0o600,
             "readahead": False,
         }
-        path = str(self._directory)
-        try:
-            try:
-                # Bindings that know several LMDBs would write the newest format.
-                return lmdb.open(path, lib_version=0, **options)
-            except TypeError:
-                return lmdb.open(path, **options)  # they know the 0.9 format only
-        except (lmdb.Error, OSError) as error:
-            raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
+        return _opened(self._directory, options)
 
     def _check(self) -> None:
         self._check_length()
@@ -103,15 +96,12 @@ class Environment:
         takes and frees, so a good file could be shorter than it says. A (sparse) file of the map's
         length never is.
         """
-        info, page_bytes = self._lmdb.info(), self._lmdb.stat()["psize"]
-        size_bytes, used_bytes = self._data.stat().st_size, (info["last_pgno"] + 1) * page_bytes
-        if size_bytes < used_bytes and info["last_txnid"] > 0:
-            raise StoreError(
-                f"metadata in {self._directory} is cut off: "
-                f"{size_bytes} bytes, {used_bytes} expected"
-            )
-        if size_bytes < info["map_size"]:
-            os.truncate(self._data, info["map_size"])
+        size_bytes, map_bytes = (
+            _checked_length(self._lmdb, self._data),
+            self._lmdb.info()["map_size"],
+        )
+        if size_bytes < map_bytes:
+            os.truncate(self._data, map_bytes)
 
     def _make(self) -> None:
         first = {FORMAT_KEY: FORMAT, BOOT_KEY: 0, QUEUE_KEY: 0}
@@ -180,11 +170,72 @@ class Environment:
                 else:
                     transaction.put(key, value)
 
+    def copy_to(self, directory: Path) -> None:
+        """Write a copy into a new directory, not synced; commits wait meanwhile.
+
+        Raises:
+            StoreError: the disk refuses.
+        """
+        with self._lock:
+            _copy(self._lmdb, directory)
+
     def close(self) -> None:
         """Unmap the file; the directory may be opened again."""
         if self._claim is not None:
             self._lmdb.close()
             self._drop_claim()
+
+
+def copy_at_rest(directory: Path, target: Path) -> None:
+    """Copy an environment that nobody has open into a new directory; it is not changed.
+
+    Raises:
+        StoreError: none is there, it is damaged, or the disk refuses.
+    """
+    data = directory / DATA
+    try:
+        size_bytes = data.stat().st_size
+    except OSError as error:
+        raise StoreError(f"{directory} holds no metadata of Leveret: {error.strerror}") from error
+    options = {"map_size": size_bytes, "max_dbs": 0, "readonly": True, "lock": False}
+    environment = _opened(directory, options | {"create": False})
+    try:
+        _checked_length(environment, data)
+        _copy(environment, target)
+    finally:
+        environment.close()
+
+
+def _opened(directory: Path, options: dict[str, Any]) -> Any:
+    path = str(directory)
+    try:
+        try:
+            # Bindings that know several LMDBs would write the newest format.
+            return lmdb.open(path, lib_version=0, **options)
+        except TypeError:
+            return lmdb.open(path, **options)  # they know the 0.9 format only
+    except (lmdb.Error, OSError) as error:
+        raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
+
+
+def _checked_length(environment: Any, data: Path) -> int:
+    """Return the length of the file, unless it was cut off."""
+    info, page_bytes = environment.info(), environment.stat()["psize"]
+    size_bytes, used_bytes = data.stat().st_size, (info["last_pgno"] + 1) * page_bytes
+    if size_bytes < used_bytes and info["last_txnid"] > 0:
+        raise StoreError(
+            f"metadata in {data.parent} is cut off: {size_bytes} bytes, {used_bytes} expected"
+        )
+    return size_bytes
+
+
+def _copy(environment: Any, target: Path) -> None:
+    try:
+        target.mkdir(mode=0o700, parents=True)
+        environment.copy(str(target), compact=True)
+        (target / DATA).chmod(0o600)
+    except (lmdb.Error, OSError) as error:
+        raise StoreError(f"metadata cannot be copied: {error}") from error
 
 
 def packed(value: Any) -> bytes:

@@ -1,7 +1,7 @@
 """What the broker asks of whatever keeps its metadata.
 
 ``MetadataStore`` (LMDB, one node) and ``MemoryStore`` fulfil it; a store shared by a cluster will.
-All calls are made by one thread. ``write`` returns at once; its outcome comes through the ``deliver``
+All calls but ``copy_to`` are made by one thread. ``write`` returns at once; its outcome comes through the ``deliver``
 callable that the store was opened with (``loop.call_soon_threadsafe``), in the order of the writes.
 """
 
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from leveret.core.errors import StoreError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from leveret.metadata.tables import Contents, Row
 
 Deliver: TypeAlias = Callable[[Callable[[], None]], object]
@@ -43,6 +45,13 @@ class Metadata(Protocol):
 
     def next_queue_no(self) -> int:
         """Return a number that no queue whose row was ever written has had."""
+
+    def copy_to(self, directory: Path) -> None:
+        """Write a copy of all that is on disk into a new directory, not synced. From any thread.
+
+        Raises:
+            StoreError: nothing is on disk, or the disk refuses.
+        """
 
     def close(self) -> None:
         """Finish what was asked for and let go of everything; harmless when repeated."""

@@ -9,6 +9,7 @@ from leveret.metadata.tables import Contents, Key, Row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from leveret.metadata.interface import Deliver, Then
 
@@ -53,6 +54,10 @@ class MemoryStore:
         """Count queues."""
         self._queue_no += 1
         return self._queue_no
+
+    def copy_to(self, directory: Path) -> None:
+        """Refuse: nothing of it is ever on disk."""
+        raise StoreError("metadata that is kept in memory has no copy on disk")
 
     def close(self) -> None:
         """Refuse further writes."""

@@ -129,6 +129,10 @@ class MetadataStore:
         self._queue_no += 1
         return self._queue_no
 
+    def copy_to(self, directory: Path) -> None:
+        """Write a copy of what is committed; see ``Metadata.copy_to``."""
+        self._environment.copy_to(directory)
+
     def close(self) -> None:
         """Commit what is waiting, end the thread, close the environment; harmless when repeated."""
         with self._condition:

@@ -120,6 +120,9 @@ class Admin(Protocol):
     async def import_definitions(self, document: Row) -> list[str]:
         """Take RabbitMQ's definitions document in; return what was left out, a line each."""
 
+    async def take_snapshot(self, name: str, vhosts: list[str]) -> None:
+        """Make the draft of a snapshot (``leveret snapshot create``); no vhosts are all."""
+
 
 _POLICY = ("vhost", "name", "pattern", "definition", "priority", "apply_to")
 VERBS: dict[str, tuple[str, ...]] = {
@@ -154,5 +157,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "list_operator_policies": ("vhost",),
     "export_definitions": (),
     "import_definitions": ("document",),
+    "take_snapshot": ("name", "vhosts"),
 }
 """The methods that can be called through the socket, with the names of their arguments."""

@@ -38,6 +38,7 @@ from leveret.server.admin import RefusedError
 from leveret.server.config import Address, Config
 from leveret.server.definitions_file import read_definitions
 from leveret.server.process import DataDirectory, address_of, bind
+from leveret.server.snapshots.shelf import clean_up
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ class Broker:
         definitions = self._read_definitions()
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)
+            clean_up(Files(), self._directory.path)
         self._sockets = bind(self.config.listen)
         self.addresses = [address_of(each) for each in self._sockets]
         self._store = self._open_store(loop)

@@ -31,7 +31,7 @@ def rows(formatter: str, columns: Sequence[str], found: list[Row], headers: bool
     lines = [list(columns), *cells] if headers else cells
     if formatter == "csv":
         return "".join(",".join(map(_quoted, line)) + "\n" for line in lines)
-    return "".join("\t".join(map(_escaped, line)) + "\n" for line in lines)
+    return "".join("\t".join(map(printable, line)) + "\n" for line in lines)
 
 
 def cell(column: str, value: Any) -> str:
@@ -71,7 +71,7 @@ def status(found: Row) -> str:
         lines += ["", "\t".join((*_QUEUE_COUNTS.values(), "queue"))]
     for queue in queues["largest"]:
         counts = (str(queue.get(name, "-")) for name in _QUEUE_COUNTS)
-        place = _escaped(f"{queue['name']} in {queue['vhost']}")
+        place = printable(f"{queue['name']} in {queue['vhost']}")
         lines.append("\t".join((*counts, place)))
     return "\n".join(lines) + "\n"
 
@@ -96,7 +96,7 @@ def _store(store: Row) -> list[str]:
     age_s, transients = store["checkpoint_age_s"], store["transients"]
     age = "none since the start" if age_s is None else f"{age_s:.0f} s ago"
     return [
-        f"store of {_escaped(store['vhost'])}",
+        f"store of {printable(store['vhost'])}",
         f"  messages   {store['messages']}, lost {store['contents_lost']}, "
         f"read back {store['contents_read']}",
         f"  segments   {store['segments']} with {_size(store['segment_bytes'])}: "
@@ -115,7 +115,7 @@ def _store(store: Row) -> list[str]:
 def tree(found: list[Row]) -> str:
     """Return the supervision tree, one actor per line, children indented below their supervisor."""
     return "".join(
-        f"{'  ' * row['depth']}{_escaped(row['name'])}  {row['type']} {row['state']}"
+        f"{'  ' * row['depth']}{printable(row['name'])}  {row['type']} {row['state']}"
         f" restarts={row['restarts']}\n"
         for row in found
     )
@@ -141,7 +141,7 @@ def _pretty(columns: Sequence[str], cells: list[list[str]]) -> str:
 
     table = Table(*columns)
     for line in cells:
-        table.add_row(*(Text(_escaped(text)) for text in line))
+        table.add_row(*(Text(printable(text)) for text in line))
     sink = io.StringIO()
     Console(file=sink, width=200 if len(columns) > 4 else None).print(table)
     return sink.getvalue()
@@ -159,7 +159,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _escaped(text: str) -> str:
+def printable(text: str) -> str:
     """Keep a name from breaking the line or the column it stands in, or steering the terminal."""
     return "".join(
         character if character.isprintable() else _escape(character) for character in text

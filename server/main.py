@@ -1,4 +1,4 @@
-"""The command ``leveret``: serve, status, tree, ctl, perf.
+"""The command ``leveret``: serve, status, tree, ctl, snapshot, perf.
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 nothing to talk to or a port
 in use, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
@@ -19,6 +19,7 @@ from leveret.server import control, ctl, formats
 from leveret.server.admin import RefusedError
 from leveret.server.config import LOG_LEVELS, parse_address
 from leveret.server.ctl_limits import UsageError
+from leveret.server.snapshots import arguments as snapshot
 
 EX_USAGE: Final = 64
 EX_DATAERR: Final = 65
@@ -76,6 +77,7 @@ def parser() -> Parser:
     verbs = commands.add_parser("ctl", help="administration as with rabbitmqctl", parents=[common])
     ctl.add_parsers(verbs, common)
     verbs.set_defaults(run=_ctl)
+    snapshot.add_parser(commands, where)
     commands.add_parser("perf", help="load generator in the shape of PerfTest", add_help=False)
     return top
 

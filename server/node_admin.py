@@ -15,6 +15,7 @@ from leveret.server.admin_definitions import Definitions
 from leveret.server.admin_figures import queue_rows, totals
 from leveret.server.admin_part import rows_of, sliced, vhost_of
 from leveret.server.admin_policies import PolicyAdmin
+from leveret.server.admin_snapshots import SnapshotAdmin
 from leveret.server.admin_stores import store_rows
 from leveret.server.admin_users import UserAdmin
 from leveret.server.admin_vhosts import VhostAdmin
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.server.broker import Broker
 
 
-class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin):
+class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
     """``Admin`` of one broker."""
 
     def __init__(self, broker: Broker) -> None:

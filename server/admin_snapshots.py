@@ -1,0 +1,61 @@
+"""Operators' snapshots of a running broker: it makes the draft, ``server/snapshots`` the rest."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from typing import TYPE_CHECKING
+
+from leveret.broker.snapshots import in_thread, take
+from leveret.core.errors import StoreError
+from leveret.server.admin import RefusedError
+from leveret.server.admin_part import AdminPart
+from leveret.server.snapshots.shelf import FOLDER, Shelf
+
+if TYPE_CHECKING:
+    from leveret.broker.node import Node
+
+log = logging.getLogger(__name__)
+
+
+class SnapshotAdmin(AdminPart):
+    """Makes drafts, one at a time."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._is_taking = False
+
+    async def take_snapshot(self, name: str, vhosts: list[str]) -> None:
+        """Make the draft of a snapshot; who asks has the lock of the folder of snapshots.
+
+        Args:
+            name: of the snapshot.
+            vhosts: their names; none are all.
+        """
+        node = self._node
+        if node.data_dir is None:
+            raise RefusedError("a broker without a data directory has nothing to take")
+        if self._is_taking:
+            raise RefusedError("another snapshot is being made")
+        names = vhosts or list(node.vhosts)
+        for each in names:
+            self._vhost(each)
+        shelf = Shelf(node.files, node.data_dir / FOLDER)
+        shelf.check_new(name)
+        draft = shelf.draft(name)
+
+        def prepare() -> None:
+            shelf.drop_drafts()
+            node.files.mkdir(draft)
+
+        self._is_taking = True
+        try:
+            await in_thread(prepare)
+            await take(node, draft, names)
+        except (OSError, StoreError) as error:
+            await in_thread(lambda: shutil.rmtree(draft, ignore_errors=True))
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise StoreError(f"snapshot '{name}' not made: {reason}") from error
+        finally:
+            self._is_taking = False
+        log.info("snapshot taken name=%s vhosts=%d", name, len(names))

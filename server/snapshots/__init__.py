@@ -1,0 +1,1 @@
+"""Snapshots of a data directory: making, listing, checking, restoring and dropping them."""

@@ -1,0 +1,50 @@
+"""What ``leveret snapshot`` understands; the work is loaded when it is asked for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(commands: Any, where: argparse.ArgumentParser) -> None:
+    """Give the command line its ``snapshot``.
+
+    Args:
+        commands: the subparsers of ``leveret``.
+        where: the parser of ``--data``.
+    """
+    about = "snapshots of all durable messages and definitions"
+    parser = commands.add_parser("snapshot", help=about, description=about)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    def add(name: str, about: str) -> Any:
+        verb = verbs.add_parser(name, help=about, description=about, parents=[where])
+        verb.set_defaults(run=_run)
+        return verb
+
+    as_json = {"action": "store_true", "help": "as JSON"}
+    create_ = add("create", "make one, of a running broker or of what one has left")
+    create_.add_argument("name", nargs="?", help="its name (date and time in UTC)")
+    create_.add_argument("--vhost", action="append", default=[], help="may be repeated (all)")
+    create_.add_argument("--copy", type=Path, metavar="DIR", help="copy it there, keep none here")
+    create_.add_argument("--json", **as_json)
+    list_ = add("list", "snapshots, oldest first")
+    list_.add_argument(
+        "folder", nargs="?", type=Path, help="where (snapshots in the data directory)"
+    )
+    list_.add_argument("--json", **as_json)
+    verify_ = add("verify", "read every message of one")
+    verify_.add_argument("name", help="its name, or its path")
+    verify_.add_argument("--json", **as_json)
+    restore_ = add("restore", "make a data directory of one")
+    restore_.add_argument("name", help="its name, or its path")
+    restore_.add_argument("--to", type=Path, required=True, metavar="DIR", help="new or empty")
+    drop_ = add("drop", "remove one")
+    drop_.add_argument("name")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from leveret.server.snapshots import command  # noqa: PLC0415 - not needed by other commands
+
+    return command.run(options)

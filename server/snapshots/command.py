@@ -1,0 +1,176 @@
+"""``leveret snapshot create|list|verify|restore|drop``.
+
+Exit codes: 0 done; 1 ``verify`` found damage; 65 refused; 70 the broker or the disk failed; 78 the data
+directory cannot be used, or a snapshot is damaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.core.errors import StoreError
+from leveret.core.files import Files
+from leveret.server import formats
+from leveret.server.admin import RefusedError
+from leveret.server.control import ControlFailedError
+from leveret.server.snapshots import copying
+from leveret.server.snapshots.checking import Report, verify
+from leveret.server.snapshots.creating import Asked, create
+from leveret.server.snapshots.manifest import Manifest
+from leveret.server.snapshots.shelf import FOLDER, Shelf, read_manifest
+
+EX_DAMAGED: Final = 1
+EX_DATAERR: Final = 65
+EX_SOFTWARE: Final = 70
+EX_CONFIG: Final = 78
+
+COLUMNS: Final = ("name", "created", "age_s", "size_bytes", "messages", "clean")
+TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
+SEQS_SHOWN: Final = 10
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what ``arguments.add_parser`` has understood; return the exit code."""
+    options.data = getattr(options, "data", Path("data")).absolute()
+    try:
+        code = VERBS[options.verb](options)
+    except RefusedError as error:
+        return _fail(EX_DATAERR, str(error))
+    except ControlFailedError as error:
+        return _fail(EX_SOFTWARE, str(error))
+    except StoreError as error:
+        return _fail(EX_CONFIG, str(error))
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        return _fail(EX_SOFTWARE, f"{(error.strerror or str(error)).lower()}{place}")
+    return code
+
+
+def _create(options: argparse.Namespace) -> int:
+    name = options.name or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    copy_to = options.copy.absolute() if options.copy is not None else None
+    timeout_s = getattr(options, "timeout", TIMEOUT_S)
+    asked = Asked(options.data, name, options.vhost, copy_to, timeout_s)
+    path, made = create(Files(), asked)
+    if options.json:
+        print(formats.json_line(_row(made) | {"path": str(path)}), end="")
+        return 0
+    torn = sum(store.torn_bytes for store in made.stores)
+    state = "clean" if made.is_clean else f"after a crash, {torn} torn bytes left out"
+    print(
+        f"{path}: {made.messages} messages in {made.queue_count} queues, "
+        f"{made.size_bytes} bytes, {state}"
+    )
+    return 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    folder = options.folder.absolute() if options.folder is not None else options.data / FOLDER
+    shelf, rows, failed = Shelf(Files(), folder), [], 0
+    for name in shelf.names():
+        try:
+            rows.append(_row(shelf.read(name)) | {"name": name})
+        except StoreError as error:
+            failed = _fail(EX_CONFIG, str(error))
+    print(formats.rows("json" if options.json else "table", COLUMNS, rows), end="")
+    return failed
+
+
+def _row(made: Manifest) -> dict[str, Any]:
+    created_s = made.created_ms / 1000
+    return {
+        "name": made.name,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created_s)),
+        "age_s": max(0, int(time.time() - created_s)),
+        "size_bytes": made.size_bytes,
+        "messages": made.messages,
+        "clean": made.is_clean,
+    }
+
+
+def _verify(options: argparse.Namespace) -> int:
+    folder = _folder(options)
+    wanted = read_manifest(folder)
+    with _progress(wanted.messages) as advance:
+        report = verify(Files(), folder, wanted, advance)
+    if options.json:
+        print(formats.json_line(asdict(report) | {"sound": report.is_sound}), end="")
+    else:
+        print("".join(f"{line}\n" for line in _lines(report)), end="")
+    return 0 if report.is_sound else EX_DAMAGED
+
+
+@contextmanager
+def _progress(messages: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - only for people
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("messages", total=messages)
+        yield lambda count: bar.advance(task, count)
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [
+        f"queue '{found['queue'] or found['queue_no']}' in vhost '{found['vhost']}': "
+        f"{len(found['seqs'])} messages cannot be read, seqs {_seqs(found['seqs'])}: {found['why']}"
+        for found in report.damaged
+    ]
+    lines += report.problems
+    state = "sound" if report.is_sound else "damaged"
+    count = f"{report.rows} messages, {report.records} records of {report.size_bytes} bytes"
+    return [formats.printable(line) for line in [*lines, f"{report.snapshot}: {state}, {count}"]]
+
+
+def _seqs(seqs: list[int]) -> str:
+    more = ", ..." if len(seqs) > SEQS_SHOWN else ""
+    return ", ".join(map(str, seqs[:SEQS_SHOWN])) + more
+
+
+def _restore(options: argparse.Namespace) -> int:
+    folder, target = _folder(options), options.to.absolute()
+    made = read_manifest(folder)
+    copying.restore(Files(), folder, made, target)
+    print(f"{target}: {made.messages} messages in {made.queue_count} queues")
+    return 0
+
+
+def _drop(options: argparse.Namespace) -> int:
+    shelf = Shelf(Files(), options.data / FOLDER)
+    if options.name not in shelf.names():
+        raise RefusedError(f"no snapshot '{options.name}' in {shelf.path}")
+    with shelf.locked():
+        shelf.drop(options.name)
+    return 0
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    if "/" in options.name:
+        return Path(options.name).absolute()
+    folder: Path = options.data / FOLDER / options.name
+    return folder
+
+
+VERBS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
+    "create": _create,
+    "list": _list,
+    "verify": _verify,
+    "restore": _restore,
+    "drop": _drop,
+}
+
+
+def _fail(code: int, text: str) -> int:
+    print(f"leveret: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,218 @@
+"""From a draft to a snapshot: what it holds is counted and told, all of it is synced, it gets its name.
+
+Nothing but the draft is needed, whether a broker has made it or ``take_at_rest``, so a broker at work is
+asked only for what it alone can do: links and copies as of one moment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import leveret
+from leveret.broker.backings import numbers_of
+from leveret.broker.store_server import store_folder
+from leveret.core.errors import StoreError
+from leveret.core.files import Files
+from leveret.metadata.environment import copy_at_rest
+from leveret.metadata.store import MetadataStore
+from leveret.metadata.tables import Contents, QueueRow, Row, VhostRow
+from leveret.msg_store import lmdb_index
+from leveret.msg_store.folder import FORMAT as STORE_FORMAT
+from leveret.msg_store.snapshot_at_rest import Torn, take
+from leveret.msg_store.store_image import StoreImage
+from leveret.server.admin import RefusedError
+from leveret.server.snapshots import manifest
+from leveret.server.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry
+
+METADATA: Final = "metadata"
+Reached: TypeAlias = Callable[[str], None]
+
+_BLOCK_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What a snapshot is of.
+
+    Attributes:
+        name: its name.
+        node: the node's UUID.
+        vhosts: their names; none are all.
+        torn: by folder of a store that was at rest, the bytes that a crash has spoilt.
+    """
+
+    name: str
+    node: str
+    vhosts: list[str] = field(default_factory=list)
+    torn: dict[str, Torn] = field(default_factory=dict)
+
+
+def take_at_rest(files: Files, data_dir: Path, draft: Path, wanted: Wanted) -> Iterator[str]:
+    """Make the draft of a data directory that no broker uses.
+
+    Raises:
+        RefusedError: there is no such vhost.
+        StoreError: something in it cannot be read as it is.
+        OSError: the disk refuses.
+    """
+    files.mkdir(draft)
+    copy_at_rest(data_dir / METADATA, draft / METADATA)
+    yield "snapshot: metadata copied"
+    for vhost in _checked(load(draft / METADATA), wanted):
+        source, target = store_folder(data_dir, vhost), store_folder(draft, vhost)
+        if (source / STORE_FORMAT).exists():  # else it was never started
+            torn = wanted.torn[_relative(target, draft)] = Torn()
+            yield from take(files, source, target, torn)
+
+
+def complete(files: Files, draft: Path, wanted: Wanted, reached: Reached) -> Manifest:
+    """Count what is in a draft and sync it; return its manifest, which is not written yet."""
+    contents = _kept(draft / METADATA, wanted)
+    entries = [_store(files, draft, vhost.name, contents, wanted) for vhost in contents.vhosts]
+    reached("snapshot: counted")
+    for folder, _, names in os.walk(draft, topdown=False):
+        for name in names:
+            with files.open_read(Path(folder, name)) as file:
+                file.fsync()
+        files.fsync_dir(Path(folder))
+    reached("snapshot: synced")
+    metadata = _entry(draft, draft / METADATA / lmdb_index.DATA)
+    return Manifest(
+        manifest.FORMAT,
+        wanted.name,
+        time.time_ns() // 1_000_000,
+        leveret.__version__,
+        wanted.node,
+        [entry for entry in entries if entry is not None],
+        [metadata],
+    )
+
+
+def load(directory: Path) -> Contents:
+    """Return the definitions in a folder of a draft."""
+    store = MetadataStore(directory, _nobody)
+    try:
+        return store.load()
+    finally:
+        store.close()
+
+
+def _kept(directory: Path, wanted: Wanted) -> Contents:
+    """Take the definitions of vhosts that are not wanted out; return the others."""
+    contents, kept, unwanted = load(directory), Contents(), []
+    vhosts = {None, *_checked(contents, wanted)}
+    for row in contents.rows():
+        if _vhost_of(row) in vhosts:
+            kept.add(row)
+        else:
+            unwanted.append(row)
+    if unwanted:
+        _delete(directory, unwanted)
+    compact = directory.with_name(f"{METADATA}.compact")
+    copy_at_rest(directory, compact)  # opening it has made the file as long as its map
+    shutil.rmtree(directory)
+    compact.rename(directory)
+    return kept
+
+
+def _delete(directory: Path, rows: list[Row]) -> None:
+    failures: list[StoreError | None] = []
+    store = MetadataStore(directory, lambda tell: tell())
+    try:
+        store.write([], rows, failures.append)
+    finally:
+        store.close()
+    for failure in failures:
+        if failure is not None:
+            raise failure
+
+
+def _nobody(tell: Callable[[], None]) -> None:
+    """Nothing is written, so there is nothing to tell."""
+
+
+def _checked(contents: Contents, wanted: Wanted) -> list[str]:
+    """Return the names of the vhosts that are wanted."""
+    there = [vhost.name for vhost in contents.vhosts]
+    for name in wanted.vhosts:
+        if name not in there:
+            raise RefusedError(f"Virtual host '{name}' does not exist")
+    return [name for name in there if name in wanted.vhosts or not wanted.vhosts]
+
+
+def _vhost_of(row: Row) -> str | None:
+    return row.name if isinstance(row, VhostRow) else getattr(row, "vhost", None)
+
+
+def _store(
+    files: Files, draft: Path, vhost: str, contents: Contents, wanted: Wanted
+) -> StoreEntry | None:
+    path = store_folder(draft, vhost)
+    if not path.exists():
+        return None  # made after the stores were taken; nothing in it is promised
+    rows = sorted((row for row in contents.queues if row.vhost == vhost), key=_name_of)
+    torn = wanted.torn.get(_relative(path, draft))
+    with StoreImage(files, path) as image:
+        queues = [_queue(row, image) for row in rows]
+        known = {no for queue in queues for no in queue.queue_nos}
+        segments = [
+            FileEntry(_relative(image.paths.rdq_path(no), path), image.segment_bytes(no))
+            for no in image.paths.rdq_nos()
+        ]
+        others = [path / STORE_FORMAT, path / lmdb_index.FOLDER / lmdb_index.DATA]
+        others += [image.paths.journal_path(no) for no in image.paths.journal_nos()]
+        return StoreEntry(
+            vhost,
+            _relative(path, draft),
+            image.paths.uuid.hex(),
+            image.lsn,
+            image.point.boot_epoch,
+            is_clean=torn is None or image.is_clean,
+            torn_bytes=torn.size_bytes if torn is not None else 0,
+            dropped=image.dropped,
+            unknown_messages=sum(
+                terms.messages for no, terms in image.queues.items() if no not in known
+            ),
+            segments=segments,
+            files=[_entry(path, each) for each in others],
+            queues=queues,
+        )
+
+
+def _name_of(row: QueueRow) -> str:
+    return row.name
+
+
+def _queue(row: QueueRow, image: StoreImage) -> QueueEntry:
+    numbers = list(numbers_of(row.queue_no, row.arguments))
+    terms = [image.queues[number] for number in numbers if number in image.queues]
+    return QueueEntry(
+        row.name,
+        numbers,
+        sum(each.messages for each in terms),
+        sum(each.size_bytes for each in terms),
+    )
+
+
+def _entry(folder: Path, path: Path) -> FileEntry:
+    return FileEntry(_relative(path, folder), path.stat().st_size, crc32_of(path))
+
+
+def crc32_of(path: Path) -> int:
+    """Return the checksum of a whole file."""
+    crc = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            crc = zlib.crc32(block, crc)
+    return crc
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()

@@ -1,0 +1,143 @@
+"""The folder in which snapshots lie, one folder for each.
+
+::
+
+    snapshots/
+        lock                 held by the process that makes, drops or cleans up
+        NAME/MANIFEST.json   a snapshot
+        NAME.draft/          not one: being made or dropped, or left by a crash
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from leveret.core.files import Files
+from leveret.server.admin import RefusedError
+from leveret.server.snapshots import manifest
+from leveret.server.snapshots.manifest import Manifest
+
+log = logging.getLogger(__name__)
+
+FOLDER: Final = "snapshots"
+DRAFT: Final = ".draft"
+_LOCK: Final = "lock"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class Shelf:
+    """Snapshots in a folder.
+
+    Args:
+        files: the way to the disk.
+        path: the folder; made when something is put there.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self.files = files
+        self.path = path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from changing anything.
+
+        Raises:
+            RefusedError: one does.
+        """
+        self.files.mkdir(self.path)
+        with self.files.open_lock(self.path / _LOCK) as lock:
+            try:
+                lock.lock()
+            except BlockingIOError:
+                raise RefusedError(f"another process changes {self.path}") from None
+            yield
+
+    def check_new(self, name: str) -> None:
+        """Raise RefusedError if no snapshot can get this name."""
+        if not _NAME.fullmatch(name) or name.endswith(DRAFT) or name == _LOCK:
+            raise RefusedError(
+                f"'{name}' cannot be the name of a snapshot: letters, digits, dots, '_' and '-', "
+                "at most 100"
+            )
+        if (self.path / name).exists():
+            raise RefusedError(f"snapshot '{name}' exists")
+
+    def draft(self, name: str) -> Path:
+        """Return where a snapshot is made."""
+        return self.path / (name + DRAFT)
+
+    def drop_drafts(self) -> None:
+        """Remove what is no snapshot; for who keeps others out."""
+        if not self.path.exists():
+            return
+        for name in self.files.names(self.path):
+            if name.endswith(DRAFT):
+                shutil.rmtree(self.path / name)
+
+    def commit(self, name: str) -> Path:
+        """Make a snapshot of a draft that is synced and has its manifest."""
+        self.files.rename(self.draft(name), self.path / name)
+        self.files.fsync_dir(self.path)
+        return self.path / name
+
+    def names(self) -> list[str]:
+        """Return the names of all snapshots, oldest first."""
+        if not self.path.is_dir():
+            return []
+        found = []
+        for name in self.files.names(self.path):
+            text = self.path / name / manifest.NAME
+            if not name.endswith(DRAFT) and text.exists():
+                found.append((text.stat().st_mtime_ns, name))
+        return [name for _, name in sorted(found)]
+
+    def read(self, name: str) -> Manifest:
+        """Return a snapshot's manifest.
+
+        Raises:
+            RefusedError: there is no such snapshot.
+            StoreError: it is damaged.
+        """
+        return read_manifest(self.path / name)
+
+    def drop(self, name: str) -> None:
+        """Remove a snapshot; a crash leaves it, or a draft."""
+        if name not in self.names():
+            raise RefusedError(f"no snapshot '{name}' in {self.path}")
+        self.drop_drafts()
+        self.files.rename(self.path / name, self.draft(name))
+        self.files.fsync_dir(self.path)
+        self.drop_drafts()
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest of a snapshot in any folder.
+
+    Raises:
+        RefusedError: there is none.
+        StoreError: it is damaged.
+    """
+    try:
+        return manifest.read(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise RefusedError(f"no snapshot '{folder.name}' in {folder.parent}") from None
+
+
+def clean_up(files: Files, data_dir: Path) -> None:
+    """Remove drafts that a crash has left; at a start of the broker, unless a process is at work."""
+    shelf = Shelf(files, data_dir / FOLDER)
+    if not shelf.path.exists():
+        return
+    try:
+        with shelf.locked():
+            shelf.drop_drafts()
+    except RefusedError:
+        pass  # that process will see to it
+    except OSError as error:  # they take room on the disk, and no more
+        log.warning("drafts of snapshots not removed folder=%s error=%s", shelf.path, error)
