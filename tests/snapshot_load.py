@@ -18,8 +18,12 @@ from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.collector_choice import ChoiceLimits
 from leveret.msg_store.collector_thread import Pace
 from leveret.msg_store.drivers import StoreLimits
+from leveret.msg_store.flush import Flush
+from leveret.msg_store.generation import Generation
+from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.msg_store import MsgStore
 from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.reports import Report
 from leveret.msg_store.store_image import StoreImage
 
 QUEUES = (1, 2, 3)
@@ -38,13 +42,47 @@ def body_of(msg_no: int) -> bytes:
     return rng.randbytes(rng.choice([0, 10, 300, 3_000]))
 
 
-class LoadedStore:
-    """The store, its load, and the oracle.
+class Oracle:
+    """Watches a group commit.
 
     Attributes:
         durable: the rows that the last flush left.
-        oracle: what was durable, by LSN.
+        at: what was durable, by the LSN where a generation ended.
     """
+
+    def __init__(self, core: GroupCommit, durable: Rows | None = None) -> None:
+        self.durable = dict(durable or {})
+        self.at: dict[int, Rows] = {}
+        flushes: list[Flush] = []
+        start, finish, rotate = core.start, core.finish, core.rotate
+
+        def started() -> Flush:
+            flushes.append(start())
+            return flushes[-1]
+
+        def finished(*errors: Exception | None) -> Report:
+            report, flush = finish(*errors), flushes.pop()
+            if not any(errors):
+                self._add(flush)
+            return report
+
+        def rotated(*arguments: Any, **more: Any) -> Generation:
+            generation = rotate(*arguments, **more)
+            self.at[generation.checkpoint.lsn] = dict(self.durable)
+            return generation
+
+        core.start, core.finish, core.rotate = started, finished, rotated
+
+    def _add(self, flush: Flush) -> None:
+        for queue_no, rows in flush.rows:
+            self.durable.update({(queue_no, row[0]): row[1] for row in rows})
+        for queue_no, acks in flush.taken.acks:
+            for seq, _ in acks:
+                del self.durable[queue_no, seq]
+
+
+class LoadedStore:
+    """The store and its load."""
 
     def __init__(self, path: Path, boot_epoch: int, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -57,37 +95,12 @@ class LoadedStore:
         self.store = MsgStore(self.opened, loop, loop.time, self.errors.append, limits=LIMITS)
         self.core = self.store.core
         with_rows = self.opened.recovered.index
-        self.durable: Rows = {
+        durable: Rows = {
             (no, row[0]): row[1] for no in QUEUES for row in with_rows.rows(no, 0, 1 << 64, 1 << 30)
         }
-        self.held = [(*key, msg_no) for key, msg_no in self.durable.items()]
-        self.oracle: dict[int, Rows] = {}
+        self.held = [(*key, msg_no) for key, msg_no in durable.items()]
+        self.oracle = Oracle(self.core, durable)
         self.next_seq = dict.fromkeys(QUEUES, self.opened.recovered.next_no)
-        self._watch()
-
-    def _watch(self) -> None:
-        core, flushes = self.core, []
-        start, finish, rotate = core.start, core.finish, core.rotate
-
-        def started() -> Any:
-            flushes.append(start())
-            return flushes[-1]
-
-        def finished(*errors: Exception | None) -> Any:
-            report, flush = finish(*errors), flushes.pop()
-            for queue_no, rows in flush.rows:
-                self.durable.update({(queue_no, row[0]): row[1] for row in rows})
-            for queue_no, acks in flush.taken.acks:
-                for seq, _ in acks:
-                    del self.durable[queue_no, seq]
-            return report
-
-        def rotated(*arguments: Any, **more: Any) -> Any:
-            generation = rotate(*arguments, **more)
-            self.oracle[generation.checkpoint.lsn] = dict(self.durable)
-            return generation
-
-        core.start, core.finish, core.rotate = started, finished, rotated  # type: ignore[method-assign]
 
     def publish(self) -> None:
         """Publish some messages to some queues."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shutil
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from leveret.msg_store.image_check import ImageCheck
 from leveret.msg_store.store_image import StoreImage
 from leveret.msg_store.verify import Segment
 from snapshot_load import LoadedStore, Rows, body_of, rows_of
+from waiting import eventually
 
 
 @contextlib.asynccontextmanager
@@ -51,21 +53,28 @@ def compare(path: Path, oracle: dict[int, Rows]) -> int:
     return len(found)
 
 
-async def snapshots_under_load(path: Path, seed: int, count: int) -> LoadedStore:
+def digests(path: Path) -> dict[str, str]:
+    return {
+        str(file): hashlib.blake2b(file.read_bytes()).hexdigest()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+async def snapshots_under_load(path: Path, seed: int, count: int) -> None:
     async with under_load(path / "store", seed) as loaded:
+        await eventually(lambda: loaded.store.status().merges)
         for number in range(count):
             target = path / "snapshots" / str(number)
             target.parent.mkdir(exist_ok=True)
             await loaded.snapshot(target)
-            oracle = dict(loaded.oracle)
-            await asyncio.sleep(loaded.rng.choice([0, 0.02, 0.1]))
+            oracle = dict(loaded.oracle.at)
+            before = digests(target)
             await asyncio.to_thread(compare, target, oracle)
+            assert digests(target) == before, "a file of a snapshot has changed"
             if number >= 3:
                 shutil.rmtree(target.with_name(str(number - 3)))
-        status = loaded.store.status()
-        assert status.merges
-        assert status.removed
-    return loaded
+        await eventually(lambda: loaded.store.status().merges and loaded.store.status().removed)
 
 
 async def test_f38_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
