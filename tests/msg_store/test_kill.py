@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -21,9 +18,9 @@ from leveret.msg_store.record import unpack_meta
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.replay import pages
 from leveret.msg_store.verify import Segment
+from store_folders import killed_after
 from store_worker import body_of
 
-WORKER = Path(__file__).parents[1] / "store_worker.py"
 Key = tuple[int, int]
 
 
@@ -87,23 +84,6 @@ class Oracle:
             assert record.msg_no == msg_no
             assert record.body == body_of(key.decode(), size)
         assert {no: state.valid_bytes for no, state in recovered.tables.files.items()} == valid
-
-
-def killed_after(path: Path, epoch: int, seed: int, lines: int) -> bytes:
-    """Run a worker, kill it when it has said so much, return all it said."""
-    environment = os.environ | {"PYTHONSAFEPATH": "1"}
-    command = [sys.executable, str(WORKER), str(path / "store"), str(epoch), str(seed)]
-    with subprocess.Popen(
-        command, cwd=path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said = [process.stdout.readline() for _ in range(lines)]
-        process.kill()
-        output = b"".join(said) + process.stdout.read()
-        errors = process.stderr.read()
-    assert process.returncode == -9, errors.decode()
-    return output
 
 
 def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:

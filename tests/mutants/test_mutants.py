@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import collector_mutants
+import snapshot_mutants
 import store_mutants
 import stored_mutants
 import transient_mutants
@@ -46,6 +47,12 @@ PARTS = {
         suite("msg_store", "collector_choice", "collector_copy", "collector", "collector_faults",
             "collector_crash"),
         Mutant("collector.py", "MERGES_MAX", "MERGES_MAX"),
+    ),
+    "snapshots": Faults(
+        "msg_store",
+        snapshot_mutants.MUTANTS,
+        suite("msg_store", "snapshot_steps", "snapshot_at_rest", "image_check"),
+        Mutant("snapshot_job.py", "ROOM_BYTES", "ROOM_BYTES"),
     ),
     "transient store": Faults(
         "msg_store",
