@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,20 @@ def leveret_program() -> str:
 READY = re.compile(r"leveret (\S+) ready: amqp://(.+):(\d+) data=(.+) kernel=(c|py)$")
 
 
-def start_leveret(folder: Path, *arguments: str, **environment: str) -> BrokerUnderTest:
-    """Start ``leveret serve`` on a free port with its data and log in ``folder``; wait until ready."""
+def start_leveret(
+    folder: Path, *arguments: str, program: Sequence[str] = (), **environment: str
+) -> BrokerUnderTest:
+    """Start ``leveret serve`` on a free port with its data and log in ``folder``; wait until ready.
+
+    Args:
+        folder: the process's.
+        arguments: more of them.
+        program: another one that serves, instead of ``leveret``.
+        environment: of the process, besides that of the tests.
+    """
     data, log = folder / "data", folder / "log"
     command = [
-        leveret_program(),
+        *(program or [leveret_program()]),
         "serve",
         "--listen",
         "127.0.0.1:0",
