@@ -22,11 +22,6 @@ MUTANTS = {
     "the index is copied before the generation is in it": Mutant(
         "checkpoint.py", "0 < snapshot.generation == core.tables.committed", "snapshot.generation"
     ),
-    "a later generation may be in the index": Mutant(
-        "checkpoint.py",
-        "0 < snapshot.generation == core.tables.committed",
-        "0 < snapshot.generation <= core.tables.committed and not core.tables.frozen",
-    ),
     "nothing is pinned": Mutant("snapshot_job.py", "        self.pins.pin(self._pinned)\n", ""),
     "pins stay": Mutant("snapshot_job.py", "        self.pins.unpin(self._pinned)\n", ""),
     "no segment is linked": Mutant("snapshot_job.py", "if row.valid_bytes:", "if False:"),
@@ -34,8 +29,8 @@ MUTANTS = {
         "checkpoint.py", "self._give_snapshot_up(disk_full())", "pass"
     ),
     "the end of the store is not told": Mutant(
-        "checkpoint.py",
-        'self._give_snapshot_up(StoreError("the store is being closed"))',
+        "index_threads.py",
+        'self._checkpointer.end_snapshot(StoreError("the store was closed"))',
         "pass",
     ),
     "a snapshot that failed fails the store": Mutant(

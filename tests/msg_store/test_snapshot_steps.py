@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,11 @@ def linked(bench: StoreBench, target: Path = TARGET) -> dict[str, bytes]:
     return {path.name: bench.disk.image(path) for path in paths}
 
 
-def publish(bench: StoreBench, queue_nos: tuple[int, ...], first_seq: int, count: int) -> list[int]:
-    first = bench.store.write([message(40, n) for n in range(count)], queue_nos)
-    rows = [(first + n, 0) for n in range(count)]
+def publish(
+    bench: StoreBench, queue_nos: tuple[int, ...], first_seq: int, length: int
+) -> list[int]:
+    first = bench.store.write([message(40, n) for n in range(length)], queue_nos)
+    rows = [(first + n, 0) for n in range(length)]
     for queue_no in queue_nos:
         bench.store.core.publish(queue_no, first_seq, rows)
     return [row[0] for row in rows]
@@ -83,6 +86,21 @@ def test_what_was_issued_before_is_in_it_and_nothing_that_came_later(bench: Stor
     assert {f"{no:08x}.rdq" for no in taking.files} == set(linked(bench))
 
 
+def test_it_comes_although_work_never_ends(bench: StoreBench) -> None:
+    publish(bench, (1,), 0, 5)
+    taking, seqs = Taking(bench), count()
+    for number in range(100):
+        publish(bench, (1,), 5 + number, 1)
+        bench.loop.turn()
+        for _ in range(10):
+            bench.loop.step()
+            if not bench.store.core.pending_ops:
+                publish(bench, (2,), next(seqs), 1)
+            bench.loop.turn()
+
+    assert taking.outcomes == [None]
+
+
 def test_nobody_writes_a_linked_segment_any_more(bench: StoreBench) -> None:
     publish(bench, (1,), 0, 3)
     Taking(bench)
@@ -103,9 +121,11 @@ def test_a_flush_that_the_full_disk_refused_does_not_write_it_either(bench: Stor
     bench.run()
     before = linked(bench)
 
-    bench.disk.fail("write", NO_ROOM, "*.rdq", times=2)
+    bench.disk.fail("writev", NO_ROOM, "*.rdq", times=2)
     publish(bench, (1,), 3, 3)
     bench.idle_disk()
+
+    assert not bench.disk.has_faults
 
     assert linked(bench) == before
 
