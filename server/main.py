@@ -77,7 +77,7 @@ def parser() -> Parser:
     verbs = commands.add_parser("ctl", help="administration as with rabbitmqctl", parents=[common])
     ctl.add_parsers(verbs, common)
     verbs.set_defaults(run=_ctl)
-    snapshot.add_parser(commands, where)
+    snapshot.add_parser(commands)
     commands.add_parser("perf", help="load generator in the shape of PerfTest", add_help=False)
     return top
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
 
 
-def add_parser(commands: Any, where: argparse.ArgumentParser) -> None:
+def add_parser(commands: Any) -> None:
     """Give the command line its ``snapshot``.
 
     Args:
         commands: the subparsers of ``leveret``.
-        where: the parser of ``--data``.
     """
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument(
+        "--data", type=Path, metavar="DIR", default=Path("data"), help="data directory (./data)"
+    )
     about = "snapshots of all durable messages and definitions"
     parser = commands.add_parser("snapshot", help=about, description=about)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -29,6 +34,14 @@ def add_parser(commands: Any, where: argparse.ArgumentParser) -> None:
     create_.add_argument("--vhost", action="append", default=[], help="may be repeated (all)")
     create_.add_argument("--copy", type=Path, metavar="DIR", help="copy it there, keep none here")
     create_.add_argument("--json", **as_json)
+    create_.add_argument(
+        "-t",
+        "--timeout",
+        type=float,
+        metavar="S",
+        default=TIMEOUT_S,
+        help="wait at most for the broker (3600)",
+    )
     list_ = add("list", "snapshots, oldest first")
     list_.add_argument(
         "folder", nargs="?", type=Path, help="where (snapshots in the data directory)"

@@ -32,13 +32,12 @@ EX_SOFTWARE: Final = 70
 EX_CONFIG: Final = 78
 
 COLUMNS: Final = ("name", "created", "age_s", "size_bytes", "messages", "clean")
-TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
 SEQS_SHOWN: Final = 10
 
 
 def run(options: argparse.Namespace) -> int:
     """Do what ``arguments.add_parser`` has understood; return the exit code."""
-    options.data = getattr(options, "data", Path("data")).absolute()
+    options.data = options.data.absolute()
     try:
         code = VERBS[options.verb](options)
     except RefusedError as error:
@@ -56,8 +55,7 @@ def run(options: argparse.Namespace) -> int:
 def _create(options: argparse.Namespace) -> int:
     name = options.name or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     copy_to = options.copy.absolute() if options.copy is not None else None
-    timeout_s = getattr(options, "timeout", TIMEOUT_S)
-    asked = Asked(options.data, name, options.vhost, copy_to, timeout_s)
+    asked = Asked(options.data, name, options.vhost, copy_to, options.timeout)
     path, made = create(Files(), asked)
     if options.json:
         print(formats.json_line(_row(made) | {"path": str(path)}), end="")
