@@ -52,7 +52,8 @@ class StoreImage:
             self.point = self.index.checkpoint() or Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)
             self.lsn = self.point.lsn
             self.dropped = 0
-            self._tables = Tables({}, self.index.files(), self.index.queues())
+            self._files = self.index.files()
+            self._tables = Tables({}, self._files, self.index.queues())
             self._replay()
         except IndexDamaged as error:
             self.index.close()
@@ -94,7 +95,7 @@ class StoreImage:
 
     def segment_bytes(self, file_no: int) -> int:
         """Return how long a segment is as far as the store needs it."""
-        row = self.index.files().get(file_no)
+        row = self._files.get(file_no)
         if row is not None and not self._tables.active.born:
             return row.size_bytes
         with self.paths.files.open_read(self.paths.rdq_path(file_no)) as file:

@@ -54,7 +54,7 @@ class SnapshotAdmin(AdminPart):
             await take(node, draft, names)
         except (OSError, StoreError) as error:
             await in_thread(lambda: shutil.rmtree(draft, ignore_errors=True))
-            reason = error.strerror if isinstance(error, OSError) else error
+            reason = error.strerror or error if isinstance(error, OSError) else error
             raise StoreError(f"snapshot '{name}' not made: {reason}") from error
         finally:
             self._is_taking = False

@@ -145,11 +145,7 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _drop(options: argparse.Namespace) -> int:
-    shelf = Shelf(Files(), options.data / FOLDER)
-    if options.name not in shelf.names():
-        raise RefusedError(f"no snapshot '{options.name}' in {shelf.path}")
-    with shelf.locked():
-        shelf.drop(options.name)
+    Shelf(Files(), options.data / FOLDER).drop(options.name)
     return 0
 
 

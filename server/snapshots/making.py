@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 import leveret
 from leveret.broker.backings import numbers_of
+from leveret.broker.snapshots import METADATA
 from leveret.broker.store_server import store_folder
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
@@ -31,7 +32,6 @@ from leveret.server.admin import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry
 
-METADATA: Final = "metadata"
 Reached: TypeAlias = Callable[[str], None]
 
 _BLOCK_BYTES: Final = 1 << 20

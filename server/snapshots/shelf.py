@@ -107,13 +107,18 @@ class Shelf:
         return read_manifest(self.path / name)
 
     def drop(self, name: str) -> None:
-        """Remove a snapshot; a crash leaves it, or a draft."""
+        """Remove a snapshot; a crash leaves it, or a draft.
+
+        Raises:
+            RefusedError: there is no such snapshot, or another process is at work.
+        """
         if name not in self.names():
             raise RefusedError(f"no snapshot '{name}' in {self.path}")
-        self.drop_drafts()
-        self.files.rename(self.path / name, self.draft(name))
-        self.files.fsync_dir(self.path)
-        self.drop_drafts()
+        with self.locked():
+            self.drop_drafts()
+            self.files.rename(self.path / name, self.draft(name))
+            self.files.fsync_dir(self.path)
+            self.drop_drafts()
 
 
 def read_manifest(folder: Path) -> Manifest:
