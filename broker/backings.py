@@ -32,10 +32,11 @@ from leveret.queue_backing.variable_queue import VariableQueue
 
 if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
-    from leveret.broker.queue_view import Arguments, ArgumentsView
+    from leveret.broker.queue_view import ArgumentsView
     from leveret.core.clock import Clock
     from leveret.core.message import Message
     from leveret.metadata.interface import Metadata
+    from leveret.metadata.tables import QueueRow
     from leveret.msg_store.msg_store import MsgStore
     from leveret.queue_backing.backing_actor import BackingOwner, MakeQueue
     from leveret.queue_backing.backing_queue import BackingQueue
@@ -91,6 +92,12 @@ def queue_nos_of(entry: QueueEntry) -> range:
     return range(first, first + _levels(entry.view))
 
 
+def queue_nos_of_row(row: QueueRow) -> range:
+    """Return the same of a stored definition; none if it has no number yet."""
+    levels = _levels(view_of(row.arguments)) if row.queue_no else 0
+    return range(row.queue_no, row.queue_no + levels)
+
+
 def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
     """Remove what a queue whose actors have ended has in the store."""
     if store is not None and (entry.queue_no or entry.transient_no):
@@ -108,11 +115,6 @@ def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexO
 
 def _levels(view: ArgumentsView) -> int:
     return 1 if view.max_priority is None else min(view.max_priority, PRIORITY_MAX) + 1
-
-
-def numbers_of(queue_no: int, arguments: Arguments) -> range:
-    """Return the numbers that a durable queue has in its store: one for each priority."""
-    return range(queue_no, queue_no + _levels(view_of(arguments)))
 
 
 def new_queue_no(metadata: Metadata, view: ArgumentsView) -> int:

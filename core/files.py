@@ -42,6 +42,11 @@ _NO_COPY_RANGE: Final = frozenset(
 _NO_ALLOCATE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
 
 
+def is_disk_full(error: Exception) -> bool:
+    """Tell whether an error says that there is no room."""
+    return isinstance(error, OSError) and error.errno in DISK_FULL
+
+
 class SystemCalls(Protocol):
     """One method per system call; each may do less than it was asked, as the system may."""
 

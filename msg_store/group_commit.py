@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from leveret.core.files import DISK_FULL
+from leveret.core.files import is_disk_full
 from leveret.core.message import BODY, Message
 from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.file_header import EPOCH_SHIFT
@@ -366,7 +366,7 @@ class GroupCommit:
         if self.error is not None:
             return Report()  # it has failed meanwhile, and said so
         failures = [error for error in errors if error is not None]
-        final = [error for error in failures if not _is_disk_full(error)]
+        final = [error for error in failures if not is_disk_full(error)]
         if final:
             return self.fail(final[0])
         return self._put_back(flush) if failures else self._durable(flush)
@@ -498,7 +498,3 @@ class GroupCommit:
         self._is_full = self._is_urgent = True
         self.has_room = False
         return Report(nacked=nacked, safe=self.settled())
-
-
-def _is_disk_full(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in DISK_FULL

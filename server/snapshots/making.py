@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import leveret
-from leveret.broker.backings import numbers_of
+from leveret.broker.backings import queue_nos_of_row
 from leveret.broker.snapshots import METADATA
 from leveret.broker.store_server import store_folder
 from leveret.core.errors import StoreError
@@ -191,7 +191,7 @@ def _name_of(row: QueueRow) -> str:
 
 
 def _queue(row: QueueRow, image: StoreImage) -> QueueEntry:
-    numbers = list(numbers_of(row.queue_no, row.arguments))
+    numbers = list(queue_nos_of_row(row))
     terms = [image.queues[number] for number in numbers if number in image.queues]
     return QueueEntry(
         row.name,
