@@ -18,7 +18,7 @@ from leveret.msg_store.errors import StoreLocked
 from leveret.msg_store.file_header import HEADER_BYTES, MOVED
 from leveret.msg_store.folder import FORMAT, LOCK, StoreAtRest, StorePaths
 from leveret.msg_store.index_rows import Checkpoint, FileRow, IndexFull
-from leveret.msg_store.snapshot_job import ROOM_BYTES, disk_full
+from leveret.msg_store.snapshot_job import check_room, disk_full
 from leveret.msg_store.store_image import StoreImage, journals_above, open_index, read_journal
 from leveret.msg_store.verify import Segment
 
@@ -121,8 +121,7 @@ def _copy(files: Files, source: Path, target: Path, count: int) -> None:
 def _copy_index(store: StorePaths, target: Path) -> None:
     index = open_index(store)
     try:
-        if store.files.free_bytes(target) < index.size_bytes + ROOM_BYTES:
-            raise disk_full()
+        check_room(store.files, target, index)
         index.copy_to(target / lmdb_index.FOLDER)
     except IndexFull as error:
         raise disk_full() from error

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from leveret.core.files import Files
 from leveret.msg_store import lmdb_index
 from leveret.msg_store.append_log import Reserve
 from leveret.msg_store.flush import SLICE_OPS
@@ -41,8 +42,19 @@ ROOM_BYTES: Final = 64 * 1024 * 1024  # is left to the store
 
 
 def disk_full() -> OSError:
-    """Return the error of a snapshot that has no room, or would take the store's."""
+    """Return the error of a snapshot that has no room."""
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def check_room(files: Files, folder: Path, index: Index) -> None:
+    """Refuse to copy an index where the store would be left without room.
+
+    Raises:
+        OSError: the disk is as good as full.
+    """
+    free, needed = files.free_bytes(folder), index.size_bytes + ROOM_BYTES
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{free} bytes are free on the disk, {needed} are needed")
 
 
 @dataclass(slots=True)
@@ -65,8 +77,7 @@ class SnapshotJob:
         new = StorePaths(files, target)
         for each in (target, new.rdq, new.journal):
             files.mkdir(each)
-        if files.free_bytes(target) < index.size_bytes + ROOM_BYTES:
-            raise disk_full()
+        check_room(files, target, index)
         yield "snapshot: made"
         files.link(folder.path / FORMAT, target / FORMAT)
         for file_no, row in sorted(index.files().items()):

@@ -40,8 +40,8 @@ MUTANTS = {
     ),
     "the room that the store needs is taken": Mutant(
         "snapshot_job.py",
-        "if files.free_bytes(target) < index.size_bytes + ROOM_BYTES:",
-        "if False:",
+        "    if free < needed:",
+        "    if False:",
     ),
     "a torn record stays": Mutant("snapshot_at_rest.py", "if end == size_bytes:", "if True:"),
     "what follows bad bytes is left out": Mutant(

@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.server.main import main
 from leveret.server.snapshots.shelf import Shelf
+from waiting import eventually
 
 PERSISTENT = aio_pika.DeliveryMode.PERSISTENT
 Ran = tuple[int, str, str]
@@ -276,6 +278,33 @@ async def test_a_vhost_that_is_down_is_told(run: Run, data: Path) -> None:
 
     assert (code, err) == (70, "leveret: snapshot 'one' not made: vhost '/' is down\n")
     assert left(data) == set()
+
+
+async def test_a_broker_that_stops_amid_one_ends_it(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+    link = OsCalls.link
+
+    def slow(calls: OsCalls, path: Path, new: Path) -> None:
+        began.set()
+        assert goes_on.wait(20)
+        link(calls, path, new)
+
+    monkeypatch.setattr(OsCalls, "link", slow)
+    async with broker_on(data) as broker:
+        await fill(broker)
+        creating = asyncio.create_task(run("create", "one"))
+        await eventually(began.is_set)
+        stopping = asyncio.create_task(broker.stop())
+        code, _, err = await creating
+        goes_on.set()
+        await stopping
+
+    assert (code, err) == (70, "leveret: the broker went away without an answer\n")
+    async with broker_on(data) as broker, channel_on(broker) as channel:
+        assert left(data) == set()
+        assert await drain(channel, "plain") == list(range(10))
 
 
 async def test_damage_is_named_and_exits_1(run: Run, data: Path, tmp_path: Path) -> None:
