@@ -96,11 +96,8 @@ class Environment:
         takes and frees, so a good file could be shorter than it says. A (sparse) file of the map's
         length never is.
         """
-        size_bytes, map_bytes = (
-            _checked_length(self._lmdb, self._data),
-            self._lmdb.info()["map_size"],
-        )
-        if size_bytes < map_bytes:
+        map_bytes = self._lmdb.info()["map_size"]
+        if _checked_length(self._lmdb, self._data) < map_bytes:
             os.truncate(self._data, map_bytes)
 
     def _make(self) -> None:

@@ -1,8 +1,9 @@
 """What the broker asks of whatever keeps its metadata.
 
 ``MetadataStore`` (LMDB, one node) and ``MemoryStore`` fulfil it; a store shared by a cluster will.
-All calls but ``copy_to`` are made by one thread. ``write`` returns at once; its outcome comes through the ``deliver``
-callable that the store was opened with (``loop.call_soon_threadsafe``), in the order of the writes.
+All calls but ``copy_to`` are made by one thread. ``write`` returns at once; its outcome comes through
+the ``deliver`` callable that the store was opened with (``loop.call_soon_threadsafe``), in the order of
+the writes.
 """
 
 from __future__ import annotations

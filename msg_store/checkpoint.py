@@ -205,7 +205,7 @@ class Checkpointer:
         if self.is_stopping:
             self._is_last = True
             core.rotate(is_clean=core.is_idle)
-        elif self.snapshot is not None and not self.snapshot.generation:
+        elif self.snapshot is not None and self.snapshot.wants_cut:
             core.roll_segment()
             self.snapshot.begin(core.rotate().number, core.tables.files)
         else:
@@ -218,7 +218,7 @@ class Checkpointer:
         tables, snapshot = core.tables, self.snapshot
         if snapshot is not None and not snapshot.generation:
             # Another reason to rotate waits: the snapshot's generation is to have all it wants.
-            return len(tables.frozen) < BEHIND_GENERATIONS and snapshot.is_due(core)
+            return len(tables.frozen) < BEHIND_GENERATIONS and snapshot.is_ready(core)
         if tables.active.is_empty or len(tables.frozen) >= BEHIND_GENERATIONS:
             return False
         weight = tables.active.weight

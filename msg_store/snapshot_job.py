@@ -99,19 +99,21 @@ class Snapshot:
         job: for the thread.
         pins: of the store.
         done: gets None, or why there is none.
+        wants_cut: the next generation that ends is to end for it.
         generation: the one that ends at the cut; 0 before.
     """
 
     job: SnapshotJob
     pins: Pins
     done: Callable[[Exception | None], None]
+    wants_cut: bool = False
     generation: int = 0
     _pinned: list[int] = field(default_factory=list)
     _lsn: int = -1
     _flushes_left: int = 0
 
-    def is_due(self, core: GroupCommit) -> bool:
-        """Tell whether what was issued before it is durable, or on its way in the last flush.
+    def is_ready(self, core: GroupCommit) -> bool:
+        """Want the cut when what was issued before is durable or on its way; tell whether it does.
 
         Where work never ends so many flushes must do. What anybody was told to be durable is in the
         snapshot in any case.
@@ -121,10 +123,12 @@ class Snapshot:
         elif core.mark.lsn != self._lsn:
             self._flushes_left -= 1
         self._lsn = core.mark.lsn
-        return not core.pending_ops or self._flushes_left <= 0
+        self.wants_cut |= not core.pending_ops or self._flushes_left <= 0
+        return self.wants_cut
 
     def begin(self, generation: int, file_nos: Iterable[int]) -> None:
         """Note the cut, and keep the segments that are there."""
+        self.wants_cut = False
         self.generation, self._pinned = generation, list(file_nos)
         self.pins.pin(self._pinned)
 

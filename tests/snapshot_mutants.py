@@ -12,12 +12,19 @@ MUTANTS = {
         "rdq_writer.py", "self._is_rolling |= place == self._rolled_at", "pass"
     ),
     "what is pending is not waited for": Mutant(
-        "snapshot_job.py", "return not core.pending_ops or self._flushes_left <= 0", "return True"
+        "snapshot_job.py",
+        "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
+        "self.wants_cut = True",
+    ),
+    "a generation that ends for another reason is the cut": Mutant(
+        "checkpoint.py",
+        "self.snapshot is not None and self.snapshot.wants_cut:",
+        "self.snapshot is not None and not self.snapshot.generation:",
     ),
     "it waits until nothing is pending": Mutant(
         "snapshot_job.py",
-        "return not core.pending_ops or self._flushes_left <= 0",
-        "return not core.pending_ops",
+        "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
+        "self.wants_cut |= not core.pending_ops",
     ),
     "the index is copied before the generation is in it": Mutant(
         "checkpoint.py", "0 < snapshot.generation == core.tables.committed", "snapshot.generation"

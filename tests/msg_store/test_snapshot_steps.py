@@ -86,6 +86,17 @@ def test_what_was_issued_before_is_in_it_and_nothing_that_came_later(bench: Stor
     assert {f"{no:08x}.rdq" for no in taking.files} == set(linked(bench))
 
 
+def test_a_generation_that_is_about_to_end_is_not_its_own(bench: StoreBench) -> None:
+    msg_nos = publish(bench, (1,), 0, 5)
+    bench.store.core.is_rotating = True
+
+    taking = Taking(bench)
+    bench.run()
+
+    assert taking.outcomes == [None]
+    assert set(taking.rows.values()) == set(msg_nos)
+
+
 def test_it_comes_although_work_never_ends(bench: StoreBench) -> None:
     publish(bench, (1,), 0, 5)
     taking, seqs = Taking(bench), count()

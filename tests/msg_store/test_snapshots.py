@@ -82,6 +82,9 @@ async def test_f38_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_f38_many_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
-    for seed in range(2, 6):
-        await snapshots_under_load(tmp_path / str(seed), seed, 100)
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("seed", range(2, 6))
+async def test_f38_many_snapshots_under_load_are_what_was_durable(
+    tmp_path: Path, seed: int
+) -> None:
+    await snapshots_under_load(tmp_path, seed, 100)
