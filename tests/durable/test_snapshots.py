@@ -83,7 +83,6 @@ def test_f38_snapshots_of_a_node_under_load_hold_what_was_confirmed(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_200)
 def test_f38_many_snapshots_of_a_node_under_load(tmp_path: Path) -> None:
     under_load(tmp_path, 25, 2)
 

@@ -82,7 +82,6 @@ async def test_f38_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("seed", range(2, 6))
 async def test_f38_many_snapshots_under_load_are_what_was_durable(
     tmp_path: Path, seed: int
