@@ -151,7 +151,7 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
             assert [rows[name]["messages_ram"] for name in rows] == [0, 0]
             store = broker.node.vhosts["/"].msg_store
             assert store is not None
-            assert store.status().transients.live == 100
+            await eventually(lambda: store.status().transients.live == 100)
             await channel.queue_delete("deleted")
             await eventually(lambda: store.status().transients.live == 50)
         assert store.status().messages == 0
