@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 KEPT_MS: Final = 7 * 24 * 3_600_000
 LIST: Final = "orphans.json"
 
-_DELETED: Final = ".deleted"
+DELETED: Final = ".deleted"
 _VHOST: Final = "vhost"
 
 
@@ -79,7 +79,7 @@ def due_folders(
         folder = vhosts / name
         if name in claimed or not folder.is_dir():
             continue
-        if name.endswith(_DELETED) or _due(files, folder, [_VHOST], (), now_ms, kept_ms):
+        if name.endswith(DELETED) or _due(files, folder, [_VHOST], (), now_ms, kept_ms):
             found.append(folder)
     return found
 
@@ -125,9 +125,9 @@ def set_aside(files: Files, folder: Path, now_ms: int) -> Path:
 
     A removal that is cut off would otherwise leave half a store to the next vhost of that name.
     """
-    if folder.name.endswith(_DELETED):
+    if folder.name.endswith(DELETED):
         return folder
-    path = folder.with_name(f"{folder.name}-{now_ms:x}{_DELETED}")
+    path = folder.with_name(f"{folder.name}-{now_ms:x}{DELETED}")
     files.rename(folder, path)
     files.fsync_dir(folder.parent)
     return path

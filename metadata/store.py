@@ -88,7 +88,7 @@ class MetadataStore:
         """
         contents = Contents()
         for table, value in self._environment.rows():
-            contents.add(_row(table, value))
+            contents.add(row_of(table, value))
         return contents
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
@@ -207,7 +207,12 @@ def _key(row: Row) -> bytes:
     return bytes((row.TABLE,)) + blake2b(name, digest_size=20).digest()
 
 
-def _row(table: int, value: bytes) -> Row:
+def row_of(table: int, value: bytes) -> Row:
+    """Return a stored row.
+
+    Raises:
+        StoreError: it is damaged, or a later version's.
+    """
     kind = ROWS.get(table)
     if kind is None:
         raise StoreError(f"metadata record of table {table}, which this version does not know")

@@ -31,7 +31,6 @@ from typing import Final, Protocol, TypeAlias
 from leveret.msg_store.file_header import HEADER_BYTES
 from leveret.msg_store.rdq_writer import FILE_BYTES
 
-_FILES_BEFORE_GARBAGE_COUNTS: Final = 2
 _SMALL_SHARE: Final = 8  # a file is small below this part of the limit
 
 
@@ -60,12 +59,16 @@ class ChoiceLimits:
         sources_max: how many files are merged into one because of their garbage.
         small_files_max: how many small files may lie around.
         small_sources_max: how many of them are merged into one.
+        files_before_garbage: so many files' worth there must be before garbage counts.
+        garbage_share: from which part of all on there is too much of it.
     """
 
     file_bytes: int = FILE_BYTES
     sources_max: int = 8
     small_files_max: int = 16
     small_sources_max: int = 64
+    files_before_garbage: int = 2
+    garbage_share: float = 0.5
 
     @property
     def small_bytes(self) -> int:
@@ -101,9 +104,11 @@ def dead(files: Mapping[int, FileState], taken: Container[int]) -> list[int]:
 def _most_wasteful(eligible: list[_Candidate], limits: ChoiceLimits) -> list[int]:
     payload = sum(each[2] for each in eligible)
     valid = sum(each[1] for each in eligible)
-    if payload <= _FILES_BEFORE_GARBAGE_COUNTS * limits.file_bytes or 2 * valid >= payload:
+    live_share = 1 - limits.garbage_share
+    is_little = payload <= limits.files_before_garbage * limits.file_bytes
+    if is_little or valid >= payload * live_share:
         return []
-    wasteful = sorted(each for each in eligible if 2 * each[1] < each[2])
+    wasteful = sorted(each for each in eligible if each[1] < each[2] * live_share)
     best = min(range(len(wasteful)), key=lambda at: wasteful[at][1] / wasteful[at][2])
     return _with_neighbours(wasteful, best, limits)
 

@@ -17,6 +17,14 @@ class StoreLocked(StoreError):
     """Another process has the store open."""
 
 
+class FormatLost(StoreError):
+    """Nothing in a store's folder says whose it is, or nothing that can be read."""
+
+
+class FormatTooNew(StoreError):
+    """A store was written by a version that knows more than this one."""
+
+
 class RowsLost(StoreError):
     """Rows of a queue are gone that it counts on: it must begin again with what is left."""
 

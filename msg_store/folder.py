@@ -19,7 +19,7 @@ from leveret.core.errors import StoreError
 from leveret.core.files import File, Files
 from leveret.msg_store import journal, rdq_writer
 from leveret.msg_store.append_log import AppendLog, Reserve
-from leveret.msg_store.errors import Corrupt, StoreLocked
+from leveret.msg_store.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
 
 VERSION: Final = 1
 FORMAT: Final = "FORMAT"
@@ -59,18 +59,6 @@ class StorePaths:
         """Return where a journal file lies."""
         return self.journal / (journal.NAME % file_no)
 
-    def _format(self) -> bytes:
-        path = self.path / FORMAT
-        try:
-            text = self.files.read(path).decode("ascii")
-            fields = dict(line.split(" ", 1) for line in text.splitlines())
-            version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
-        except (ValueError, KeyError) as error:
-            raise StoreError(f"{path} is damaged: {error}") from error
-        if version > VERSION:
-            raise StoreError(f"{self.path} has format {version}, known are up to {VERSION}")
-        return uuid
-
 
 class StoreAtRest(StorePaths):
     """The files of a store that nobody writes.
@@ -82,7 +70,7 @@ class StoreAtRest(StorePaths):
     def __init__(self, files: Files, path: Path) -> None:
         super().__init__(files, path)
         try:
-            self.uuid = self._format()
+            self.uuid = read_format(files, path)
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(f"{path} is not a message store") from None
 
@@ -98,7 +86,8 @@ class StoreFolder(StorePaths):
 
     Raises:
         StoreLocked: another process has it.
-        StoreError: it was made by a newer version, or is damaged beyond recognition.
+        FormatTooNew: it was made by a newer version.
+        FormatLost: it is damaged beyond recognition.
     """
 
     def __init__(
@@ -111,7 +100,9 @@ class StoreFolder(StorePaths):
         files.fsync_dir(path.parent)
         self._lock = self._locked()
         try:
-            self.uuid = self._format() if self._is_made() else self._make(new_uuid(), now_ms())
+            self.uuid = (
+                read_format(files, path) if self._is_made() else self._make(new_uuid(), now_ms())
+            )
             self._drop_drafts()
         except BaseException:
             self._lock.close()
@@ -130,13 +121,11 @@ class StoreFolder(StorePaths):
         if FORMAT in self.files.names(self.path):
             return True
         if self.rdq_nos() or self.journal_nos():
-            raise StoreError(f"{self.path} holds messages but no {FORMAT}")
+            raise FormatLost(f"{self.path} holds messages but no {FORMAT}")
         return False
 
     def _make(self, uuid: bytes, now_ms: int) -> bytes:
-        values = (VERSION, uuid.hex(), now_ms)
-        text = "".join(f"{key} {value}\n" for key, value in zip(_KEYS, values, strict=True))
-        self.files.write_new(self.path / FORMAT, text.encode("ascii"))
+        write_format(self.files, self.path, uuid, now_ms)
         return uuid
 
     def _drop_drafts(self) -> None:
@@ -181,6 +170,31 @@ class StoreFolder(StorePaths):
     def close(self) -> None:
         """Let others in."""
         self._lock.close()
+
+
+def read_format(files: Files, path: Path) -> bytes:
+    """Return the uuid that a store's folder names.
+
+    Raises:
+        FormatTooNew: it was made by a newer version.
+        FormatLost: it cannot be read.
+    """
+    try:
+        text = files.read(path / FORMAT).decode("ascii")
+        fields = dict(line.split(" ", 1) for line in text.splitlines())
+        version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
+    except (ValueError, KeyError) as error:
+        raise FormatLost(f"{path / FORMAT} is damaged: {error}") from error
+    if version > VERSION:
+        raise FormatTooNew(f"{path} has format {version}, known are up to {VERSION}")
+    return uuid
+
+
+def write_format(files: Files, path: Path, uuid: bytes, now_ms: int) -> None:
+    """Say whose a folder is."""
+    values = (VERSION, uuid.hex(), now_ms)
+    text = "".join(f"{key} {value}\n" for key, value in zip(_KEYS, values, strict=True))
+    files.write_new(path / FORMAT, text.encode("ascii"))
 
 
 def _numbers(names: list[str], ending: str, digits: int) -> list[int]:

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from leveret.msg_store.errors import Corrupt
 
 IndexRow: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, body_size, expiry_ms, flags
-# file_no, offset, total_len, body_size, log_count
 Location: TypeAlias = tuple[
     int, int, int, int, int
 ]  # file_no, offset, total_len, body_size, log_count
@@ -24,6 +23,10 @@ SEQ_END: Final = 1 << 64  # above all seqs
 
 class IndexDamaged(Corrupt):
     """The index is not there as it was written; it can be rebuilt from the segments."""
+
+
+class IndexMissing(IndexDamaged):
+    """There is none to read."""
 
 
 class IndexFull(Exception):  # noqa: N818  an event, not an error
@@ -99,6 +102,12 @@ class Index(Protocol):
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
         """Return the places of those messages that the index has."""
+
+    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+        """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
+
+    def queue_nos(self) -> list[int]:
+        """Return the numbers that rows are under, ascending."""
 
     def queues(self) -> dict[int, QueueTerms]:
         """Return all queues."""

@@ -20,14 +20,12 @@ whoever meets it condemns the index (a file beside it), and the next start rebui
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import chain, count
+from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -40,10 +38,12 @@ from leveret.msg_store.index_rows import (
     FileRow,
     IndexDamaged,
     IndexFull,
+    IndexMissing,
     IndexRow,
     Location,
     QueueTerms,
 )
+from leveret.msg_store.lmdb_errors import free_bytes, meant_by, sorted_errors
 from leveret.msg_store.lmdb_readers import Readers
 
 FOLDER: Final = "store.lmdb"
@@ -63,7 +63,7 @@ _QUEUE: Final = struct.Struct("<QQQQB")
 _CHECKPOINT: Final = struct.Struct("<QQIIB")
 _CRC: Final = struct.Struct("<I")
 _SEQ_END: Final = 1 << 64
-_FULL_BYTES: Final = 1 << 20
+_NO_MAX: Final = (1 << 32) - 1
 
 _T = TypeVar("_T")
 
@@ -89,11 +89,14 @@ class LmdbIndex:
         self._is_readonly = is_readonly
         self._lock = threading.Lock()  # readers, and whoever changes the map
         if is_readonly and not _size_of(self._data):
-            raise IndexDamaged(f"{self._data} is missing")
+            raise IndexMissing(f"{self._data} is missing")
         self._env = _opened(path, max(map_bytes, _size_of(self._data)), is_readonly)
+        if is_readonly and not self._env.info()["last_txnid"]:
+            self._env.close()
+            raise IndexMissing(f"{self._data} was never written")
         self._readers = Readers(path, self._env)
         try:
-            with _damage():
+            with sorted_errors():
                 self._check_length()
                 tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
                 opened = [self._env.open_db(name) for name in tables]
@@ -141,7 +144,7 @@ class LmdbIndex:
     # Reading.
 
     def _read(self, table: Any, read: Callable[[Any], _T]) -> _T:
-        with self._lock, _damage(), self._env.begin(db=table, buffers=False) as transaction:
+        with self._lock, sorted_errors(), self._env.begin(db=table, buffers=False) as transaction:
             return read(transaction)
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
@@ -179,6 +182,35 @@ class LmdbIndex:
 
         return self._read(self._loc, read)
 
+    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+        """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
+
+        def read(transaction: Any) -> list[tuple[int, Location]]:
+            with transaction.cursor() as cursor:
+                if not cursor.set_range(_LOC_KEY.pack(low)):
+                    return []
+                some = islice(cursor, limit)
+                return [(_LOC_KEY.unpack(key)[0], _LOC.unpack(value)) for key, value in some]
+
+        return self._read(self._loc, read)
+
+    def queue_nos(self) -> list[int]:
+        """Return the numbers that rows are under, ascending; a step for each, not for each row."""
+
+        def read(transaction: Any) -> list[int]:
+            found: list[int] = []
+            with transaction.cursor() as cursor:
+                is_there = cursor.first()
+                while is_there:
+                    queue_no, _ = _QIDX_KEY.unpack(cursor.key())
+                    found.append(queue_no)
+                    if queue_no == _NO_MAX:
+                        break
+                    is_there = cursor.set_range(_NO_KEY.pack(queue_no + 1))
+            return found
+
+        return self._read(self._qidx, read)
+
     def queues(self) -> dict[int, QueueTerms]:
         """Return all queues."""
 
@@ -199,7 +231,7 @@ class LmdbIndex:
 
     def checkpoint(self) -> Checkpoint | None:
         """Return how far the index goes; None if it is new."""
-        with self._lock, _damage():
+        with self._lock, sorted_errors():
             value = self._meta_of(b"checkpoint")
             if value is None:
                 return None
@@ -218,7 +250,7 @@ class LmdbIndex:
         self._readers.check()
         while True:
             try:
-                with _damage(self._path), self._env.begin(write=True) as transaction:
+                with sorted_errors(self._path), self._env.begin(write=True) as transaction:
                     self._put(transaction, batch)
             except lmdb.MapFullError:
                 self._grow()
@@ -281,11 +313,11 @@ class LmdbIndex:
         """
         folder.mkdir(mode=0o700)
         target = folder / DATA
-        with _damage(folder):
+        with sorted_errors(folder):
             try:
                 self._env.copy(str(folder), compact=True)
             except lmdb.Error as error:
-                if not isinstance(meant_by(error, _free_bytes(folder)), IndexDamaged):
+                if not isinstance(meant_by(error, free_bytes(folder)), IndexDamaged):
                     raise
                 # Pages that nobody refers to are no damage, but a compact copy fails on them.
                 target.unlink(missing_ok=True)
@@ -306,37 +338,33 @@ class LmdbIndex:
         """What is in use of the file."""
         return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
 
+    @property
+    def live_bytes(self) -> int:
+        """What is in use of it now; the rest is free pages."""
+        tables = (self._qidx, self._loc, self._files, self._queues, self._meta)
+        with sorted_errors(), self._env.begin() as transaction:
+            stats = [self._env.stat(), *(transaction.stat(table) for table in tables)]
+        kinds = ("branch_pages", "leaf_pages", "overflow_pages")
+        return sum(int(stat[kind]) for stat in stats for kind in kinds) * int(stats[0]["psize"])
+
+    @property
+    def entries(self) -> int:
+        """How many rows and places it has."""
+        with sorted_errors(), self._env.begin() as transaction:
+            return sum(transaction.stat(table)["entries"] for table in (self._qidx, self._loc))
+
+    def compact_to(self, folder: Path) -> None:
+        """Write what is in use into a new file in an empty folder, without a sync.
+
+        Fails, as damage, if pages have been lost that nobody refers to; ``copy_to`` does not.
+        """
+        with sorted_errors(folder):
+            self._env.copy(str(folder), compact=True)
+
     def close(self) -> None:
         """Unmap the file."""
         with self._lock:
             self._env.close()
-
-
-class LmdbHome:
-    """``index_rows.IndexHome`` of an LMDB environment in a folder of its own."""
-
-    def __init__(self, path: Path, uuid: bytes, map_bytes: int = MAP_BYTES) -> None:
-        self._path = path
-        self._uuid = uuid
-        self._map_bytes = map_bytes
-
-    def open(self) -> LmdbIndex:
-        """Open it, or make it."""
-        if (self._path / CONDEMNED).exists():
-            raise IndexDamaged(f"{self._path} was found damaged when it was used")
-        return LmdbIndex(self._path, self._uuid, self._map_bytes)
-
-    def set_aside(self, quarantine: Path, name: str) -> None:
-        """Move the folder to the quarantine, under a name that is free."""
-        if self._path.exists():
-            names = chain([name], (f"{name}-{number}" for number in count(2)))
-            free = next(each for each in names if not (quarantine / each).exists())
-            os.replace(self._path, quarantine / free)
-
-    def condemn(self) -> None:
-        """Have the next ``open`` say that it is damaged."""
-        with open(self._path / CONDEMNED, "wb") as file:
-            os.fsync(file.fileno())
 
 
 def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
@@ -351,7 +379,7 @@ def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
         options |= {"readonly": True, "lock": False, "create": False}
     else:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _damage():
+    with sorted_errors():
         try:
             # Bindings that know several LMDBs would write the newest format.
             return lmdb.open(str(path), lib_version=0, **options)
@@ -364,41 +392,6 @@ def _size_of(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-@contextmanager
-def _damage(folder: Path | None = None) -> Iterator[None]:
-    """Sort LMDB's errors: no room, a disk that fails, and all else, which is damage."""
-    try:
-        yield
-    except lmdb.MapFullError:
-        raise
-    except lmdb.Error as error:
-        raise meant_by(error, 1 << 60 if folder is None else _free_bytes(folder)) from error
-    except struct.error as error:
-        raise IndexDamaged(f"the index of messages is damaged: {error}") from error
-
-
-def meant_by(error: lmdb.Error, free_bytes: int) -> Exception:
-    """Return what an error of LMDB means to a store on a disk with so much room.
-
-    A write that the disk takes in part only is an "input/output error" to LMDB, so one on a full disk
-    is taken for a full disk. That is safe to be wrong about: a transaction that is tried again writes
-    all its pages again, and pages of transactions before have been synced.
-    """
-    text = str(error)
-    if isinstance(error, lmdb.DiskError) or os.strerror(errno.ENOSPC) in text:
-        return IndexFull(text)
-    if os.strerror(errno.EIO) in text:
-        return IndexFull(text) if free_bytes < _FULL_BYTES else OSError(errno.EIO, text)
-    if isinstance(error, lmdb.PanicError):  # an error before; the file is as it was
-        return OSError(errno.EIO, text)
-    return IndexDamaged(f"the index of messages is damaged: {text}")
-
-
-def _free_bytes(folder: Path) -> int:
-    stat = os.statvfs(folder)
-    return stat.f_bavail * stat.f_frsize
 
 
 def _row_items(queue_no: int, rows: Iterable[IndexRow]) -> list[tuple[bytes, bytes]]:

@@ -180,6 +180,12 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
 
 
+def resealed(data: bytes, extend: Extend, seed: int) -> bytes:
+    """Return a good record as another store would have written it."""
+    rest = data[_CRC.size :]
+    return extend(seed, rest).to_bytes(4, "little") + rest
+
+
 def next_magic(data: bytes, offset: int) -> int:
     """Return where behind ``offset`` a record may begin, judged by its magic; -1 if nowhere."""
     at = data.find(_MAGIC_BYTES, offset + 1 + _MAGIC_AT)

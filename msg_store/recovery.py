@@ -25,6 +25,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from leveret.core.errors import StoreError
 from leveret.msg_store import journal, lmdb_index, rdq_writer
@@ -47,7 +48,7 @@ from leveret.msg_store.journal import Journal
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.journal_records import encode_acks
 from leveret.msg_store.journal_scan import FIRST_FILE, FIRST_LSN, JournalScan
-from leveret.msg_store.lmdb_index import LmdbHome
+from leveret.msg_store.lmdb_home import LmdbHome
 from leveret.msg_store.pending import References
 from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.rebuild import JournalMemory, Rebuild
@@ -58,6 +59,7 @@ from leveret.msg_store.verify import Segment
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
 _NEW = Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)
 
 
@@ -76,6 +78,7 @@ class Recovery:
 
     Attributes:
         rdq_log, journal_log: carry out the jobs of the group commit that ``run`` returns.
+        epoch_seen: the highest boot epoch that was used before.
     """
 
     def __init__(
@@ -100,6 +103,8 @@ class Recovery:
         self._references = References()
         self._index: Index
         self._is_new = False
+        self._point = _NEW
+        self.epoch_seen = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -121,42 +126,60 @@ class Recovery:
             StoreError: the boot epoch was used before.
             OSError: the disk refuses.
         """
+        return self._twice(self._run)
+
+    def judge(self) -> Recovered:
+        """Do the steps up to the third: what a start finds. Nothing of it is on the disk.
+
+        For who looks at a store over ``core.scratch_files``; the index is his to close.
+
+        Raises:
+            StoreError: the boot epoch was used before.
+            OSError: the disk refuses.
+        """
+        return self._twice(self._judged)
+
+    def _twice(self, steps: Callable[[str], _T]) -> _T:
         try:
-            return self._run_twice()
+            try:
+                return self._closing(steps, self._open_index())
+            except IndexDamaged as error:
+                # Found while it was used; reading it as a whole at each start would cost too much.
+                self._index.close()
+                self._is_new = False
+                self._begin()
+                return self._closing(steps, str(error))
         except IndexFull as error:  # to make or rebuild the index; else it can wait
             raise OSError(errno.ENOSPC, str(error), str(self._folder.path)) from error
 
-    def _run_twice(self) -> tuple[Recovered, GroupCommit]:
+    def _closing(self, steps: Callable[[str], _T], damage: str) -> _T:
         try:
-            return self._run(self._open_index())
-        except IndexDamaged as error:
-            # Found while it was used, which reading it as a whole at each start would cost too much.
-            self._index.close()
-            self._is_new = False
-            self._begin()
-            return self._run(str(error))
-
-    def _run(self, damage: str) -> tuple[Recovered, GroupCommit]:
-        try:
-            point = None if damage else self._index.checkpoint()
-            damage = damage or self._why_rebuild(point)
-            if damage:
-                tables, queues = self._rebuilt(damage)
-            else:
-                tables, queues = self._replayed(point or _NEW)
-            self._sync_what_was_open()
-            core = self._opened(tables, point or _NEW)
-            self._remove_segments(tables)
-            self._report()
+            return steps(damage)
         except BaseException:
             self._index.close()
             raise
+
+    def _run(self, damage: str) -> tuple[Recovered, GroupCommit]:
+        recovered = self._judged(damage)
+        self._sync_what_was_open()
+        core = self._opened(recovered.tables)
+        self._remove_segments(recovered.tables)
+        self._report()
+        return recovered, core
+
+    def _judged(self, damage: str) -> Recovered:
+        point = None if damage else self._index.checkpoint()
+        damage = damage or self._why_rebuild(point)
+        self._point = point or _NEW
+        if damage:
+            tables, queues = self._rebuilt(damage)
+        else:
+            tables, queues = self._replayed(self._point)
         is_clean = self._is_clean(point) and not damage
         if not is_clean:
             queues = {no: terms._replace(is_clean=False) for no, terms in queues.items()}
         first_no = self._identity.first_no
-        recovered = Recovered(self._index, tables, queues, is_clean, first_no, self._findings)
-        return recovered, core
+        return Recovered(self._index, tables, queues, is_clean, first_no, self._findings)
 
     def _is_clean(self, point: Checkpoint | None) -> bool:
         """Tell whether nothing happened after the checkpoint of a clean stop."""
@@ -255,6 +278,7 @@ class Recovery:
                 path = self._folder.rdq_path(file_no)
                 self._findings.foreign.append(path.name)
                 self._findings.set_aside.append(self._folder.move_aside(path))
+        self.epoch_seen = epoch_seen
         if not epoch_seen < self._identity.boot_epoch <= EPOCH_MAX:
             raise StoreError(
                 f"boot epoch {self._identity.boot_epoch} must be above {epoch_seen}, which "
@@ -279,7 +303,8 @@ class Recovery:
             if header is not None and not header.flags & MOVED:
                 return
 
-    def _opened(self, tables: Tables, point: Checkpoint) -> GroupCommit:
+    def _opened(self, tables: Tables) -> GroupCommit:
+        point = self._point
         rdq_no, journal_no = self._numbers
         seen = max(rdq_no, self._file_no_seen, self._scan.mark.file_no)
         rdq = RdqWriter(self._identity, max(seen + 1, point.next_file_no), self._file_bytes[0])

@@ -1,4 +1,4 @@
-"""The command ``leveret``: serve, status, tree, ctl, snapshot, perf.
+"""The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf.
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 nothing to talk to or a port
 in use, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 import leveret
 from leveret.core.errors import ConfigError
-from leveret.server import control, ctl, formats
+from leveret.server import control, ctl, formats, store_tool
 from leveret.server.admin import RefusedError
 from leveret.server.config import LOG_LEVELS, parse_address
 from leveret.server.ctl_limits import UsageError
@@ -78,6 +78,7 @@ def parser() -> Parser:
     ctl.add_parsers(verbs, common)
     verbs.set_defaults(run=_ctl)
     snapshot.add_parser(commands)
+    store_tool.add_parser(commands)
     commands.add_parser("perf", help="load generator in the shape of PerfTest", add_help=False)
     return top
 

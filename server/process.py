@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 from leveret.core import limits
 from leveret.core.errors import LeveretError, StoreError
+from leveret.core.mounts import network_file_system
 from leveret.server.config import DEFAULT_LISTEN, Address
 
 LOCK: Final = "lock"
@@ -45,11 +46,13 @@ class DataDirectory:
         path: made, with 0700, when it is not there.
 
     Raises:
-        DataDirectoryError: it is locked by another broker, or cannot be written.
+        DataDirectoryError: it is locked by another broker, lies on a network file system, or cannot
+            be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
+        refuse_network(self.path)
         self._make()
         self._lock = self._locked()
         try:
@@ -119,6 +122,20 @@ class DataDirectory:
     def _unusable(self, error: OSError) -> DataDirectoryError:
         reason = (error.strerror or str(error)).lower()
         return DataDirectoryError(f"data directory {self.path} is not writable: {reason}")
+
+
+def refuse_network(path: Path) -> None:
+    """Hold a folder to lie on a disk of this machine.
+
+    Raises:
+        DataDirectoryError: it lies on a network file system.
+    """
+    kind = network_file_system(path)
+    if kind is not None:
+        raise DataDirectoryError(
+            f"data directory {path} lies on a network file system ({kind}), where neither locks nor"
+            " syncs can be relied on; it must lie on a disk of this machine"
+        )
 
 
 def stored_node_id(data_dir: Path) -> uuid.UUID:

@@ -68,6 +68,14 @@ class MemoryIndex:
         known = self.by_msg_no
         return {msg_no: known[msg_no] for msg_no in msg_nos if msg_no in known}
 
+    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+        """Return messages from a number on, with their places."""
+        return sorted(each for each in self.by_msg_no.items() if each[0] >= low)[:limit]
+
+    def queue_nos(self) -> list[int]:
+        """Return the numbers that rows are under."""
+        return sorted(queue_no for queue_no, rows in self.by_queue.items() if rows)
+
     def queues(self) -> dict[int, QueueTerms]:
         """Return all queues."""
         return dict(self.terms)

@@ -100,7 +100,7 @@ MUTANTS = {
         "frames.job(self._acks_of_dropped(), mark, self._now_ms())",
         "frames.job([], mark, self._now_ms())",
     ),
-    "a lost index is an empty one": Mutant("recovery.py", "            if damage:\n", "            if False:\n"),
+    "a lost index is an empty one": Mutant("recovery.py", "        if damage:\n", "        if False:\n"),
     "a rebuild believes in acks of other rows": Mutant(
         "rebuild.py", "MADE = 1 << 39", "MADE = 0"
     ),

@@ -22,7 +22,9 @@ from leveret.msg_store.index_rows import (
     IndexFull,
     QueueTerms,
 )
-from leveret.msg_store.lmdb_index import LmdbHome, LmdbIndex, meant_by
+from leveret.msg_store.lmdb_errors import meant_by
+from leveret.msg_store.lmdb_home import LmdbHome
+from leveret.msg_store.lmdb_index import LmdbIndex
 from leveret.msg_store.lmdb_readers import LAG_MAX
 from leveret.testing.memory_index import MemoryHome
 
@@ -106,6 +108,18 @@ def test_a_transaction_takes_away_and_adds(index: Index) -> None:
     assert index.checkpoint() == point
     index.write(Batch(files={1: None}, queues={2: None, 9: None}))
     assert (list(index.files()), list(index.queues())) == ([2], [1])
+
+
+def test_places_and_queues_are_listed_in_order(index: Index) -> None:
+    for queue_no in (7, 2, (1 << 32) - 1):
+        index.write(Batch(rows={queue_no: {seq: row(seq, 1) for seq in (0, 5, MAX)}}))
+    index.write(Batch(locations=[(msg_no, (1, 2, 3, 4, 5)) for msg_no in (9, 300, 1 << 40)]))
+    index.write(Batch(queues={8: QueueTerms(0, 0, 0, 0, False)}))
+
+    assert index.queue_nos() == [2, 7, (1 << 32) - 1]
+    assert index.places(0, 2) == [(9, (1, 2, 3, 4, 5)), (300, (1, 2, 3, 4, 5))]
+    assert [msg_no for msg_no, _ in index.places(10, 99)] == [300, 1 << 40]
+    assert index.places((1 << 40) + 1, 99) == []
 
 
 def test_it_is_there_again_after_closing(home: MemoryHome | LmdbHome) -> None:

@@ -10,6 +10,7 @@ import collector_mutants
 import snapshot_mutants
 import store_mutants
 import stored_mutants
+import tool_mutants
 import transient_mutants
 import variable_mutants
 from planted import Faults, Mutant
@@ -59,6 +60,12 @@ PARTS = {
         transient_mutants.MUTANTS,
         suite("msg_store", "transient_store", "transient_faults", "transient_machine"),
         Mutant("transient_store.py", "FOLDER", "FOLDER"),
+    ),
+    "tools": Faults(
+        "msg_store",
+        tool_mutants.MUTANTS,
+        suite("msg_store", "audit", "mending", "salvage", "offline", "index_compaction"),
+        Mutant("audit.py", "WINDOW_BYTES", "WINDOW_BYTES"),
     ),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from leveret.server.config import Config
 from leveret.server.main import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_UNAVAILABLE, EX_USAGE
 from leveret.server.perf import args
 from leveret.server.settings import KEYS, WITHOUT_EFFECT
+from leveret.server.store_tool import EX_DAMAGED, EX_IOERR
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,7 +60,16 @@ def test_every_exit_code_has_its_line() -> None:
     page = (DOCS / "cli.md").read_text("utf-8")
     codes = [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)]
 
-    assert codes == [0, 1, EX_USAGE, EX_DATAERR, EX_UNAVAILABLE, EX_SOFTWARE, EX_CONFIG]
+    assert codes == [
+        0,
+        EX_DAMAGED,
+        EX_USAGE,
+        EX_DATAERR,
+        EX_UNAVAILABLE,
+        EX_SOFTWARE,
+        EX_IOERR,
+        EX_CONFIG,
+    ]
 
 
 def test_every_option_of_perf_is_told() -> None:

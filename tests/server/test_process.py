@@ -155,3 +155,15 @@ def test_a_default_address_that_the_machine_lacks_is_left_out(
         AddressUnavailableError, match=r"\[::1\]:5672: address family not supported"
     ):
         process.bind(DEFAULT_LISTEN[1:])
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 0 0:40 / {tmp_path}/share rw - nfs4 server:/export rw\n")
+    monkeypatch.setattr("leveret.core.mounts._MOUNTS", mounts)
+
+    with pytest.raises(DataDirectoryError, match=r"lies on a network file system \(nfs4\)"):
+        DataDirectory(tmp_path / "share" / "data")
+
+    assert not (tmp_path / "share").exists()
+    DataDirectory(tmp_path / "data").close()

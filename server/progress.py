@@ -1,0 +1,33 @@
+"""How far a long command is: a bar on a terminal's stderr, and nothing anywhere else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+Progress: TypeAlias = Callable[[str, int, int], None]  # what, how much of it, of how much
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress]:
+    """Show a bar as long as the block runs; it is called with what is done."""
+    if not sys.stderr.isatty():
+        yield _nothing
+        return
+    from rich.console import Console  # noqa: PLC0415 - only on a terminal
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(title, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            bars.update(task, description=f"{title}: {what}", completed=done, total=total or None)
+
+        yield show
+
+
+def _nothing(what: str, done: int, total: int) -> None:
+    """Show nothing."""

@@ -1,0 +1,166 @@
+"""What a tool was given: a data directory with a store for each vhost, or one store; nobody has it open.
+
+A broker holds the lock of its data directory as long as it runs, and so does a tool, each as long as
+it works. Who only reads takes the lock of a directory as it is and leaves nothing there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from leveret.broker.backings import queue_nos_of_row
+from leveret.broker.orphans import DELETED
+from leveret.broker.store_server import store_folder
+from leveret.core.errors import StoreError
+from leveret.metadata.reader import read_contents
+from leveret.metadata.store import MetadataStore
+from leveret.metadata.tables import Contents
+from leveret.msg_store.folder import FORMAT
+from leveret.server.process import LOCK, DataDirectory, DataDirectoryError
+
+METADATA: Final = "metadata"
+VHOSTS: Final = "vhosts"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAt:
+    """One store.
+
+    Attributes:
+        path: its folder.
+        vhost: whose it is; None if nobody's, or not known.
+        names: of its queues, by number; those of priorities as well.
+    """
+
+    path: Path
+    vhost: str | None = None
+    names: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What there is.
+
+    Attributes:
+        data_dir: where; None for a store by itself.
+        stores: all of it, or the one that was asked for.
+        metadata_damage: why nothing has a name; empty if the metadata can be read.
+    """
+
+    data_dir: Path | None
+    stores: list[StoreAt]
+    metadata_damage: str = ""
+
+
+def find_stores(path: Path) -> Stores:
+    """Return the stores of a data directory, or the one that a folder is.
+
+    Raises:
+        StoreError: it is neither.
+    """
+    path = path.absolute()
+    data_dir = data_dir_of(path)
+    if data_dir is None:
+        return Stores(None, [StoreAt(path)])
+    contents, damage = _metadata(data_dir)
+    found = _stores_of(data_dir, contents)
+    if data_dir != path:
+        found = [each for each in found if each.path == path]
+    return Stores(data_dir, found, damage)
+
+
+def data_dir_of(path: Path) -> Path | None:
+    """Return the data directory that a path is or belongs to; None if it is a store by itself.
+
+    Raises:
+        StoreError: it is neither.
+    """
+    path = path.absolute()
+    if not path.is_dir():
+        raise StoreError(f"{path} is not a directory")
+    if (path / VHOSTS).is_dir() or (path / METADATA).is_dir():
+        return path
+    if not ((path / FORMAT).exists() or (path / "rdq").is_dir()):
+        raise StoreError(f"{path} is neither a data directory nor a message store")
+    above = path.parent.parent
+    return above if path.parent.name == VHOSTS and (above / METADATA).is_dir() else None
+
+
+def _metadata(data_dir: Path) -> tuple[Contents, str]:
+    try:
+        return read_contents(data_dir / METADATA), ""
+    except StoreError as error:
+        return Contents(), str(error)
+
+
+def _stores_of(data_dir: Path, contents: Contents) -> list[StoreAt]:
+    names: dict[str, dict[int, str]] = {}
+    for row in contents.queues:
+        names.setdefault(row.vhost, {}).update(dict.fromkeys(queue_nos_of_row(row), row.name))
+    vhosts = {store_folder(data_dir, row.name): row.name for row in contents.vhosts}
+    folders = sorted((data_dir / VHOSTS).iterdir()) if (data_dir / VHOSTS).is_dir() else []
+    return [
+        StoreAt(folder, vhosts.get(folder), names.get(vhosts.get(folder, ""), {}))
+        for folder in folders
+        if folder.is_dir() and not folder.name.endswith(DELETED)
+    ]
+
+
+@contextmanager
+def held(data_dir: Path | None, is_read_only: bool) -> Iterator[None]:
+    """Keep brokers and other tools out of a data directory.
+
+    Raises:
+        DataDirectoryError: somebody is in it; or, for who writes, it cannot be used.
+    """
+    if data_dir is None:
+        yield
+    elif not is_read_only:
+        with DataDirectory(data_dir):
+            yield
+    else:
+        descriptor = _locked(data_dir)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _locked(data_dir: Path) -> int | None:
+    try:
+        descriptor = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None  # no broker has ever run here: it is a copy
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DataDirectoryError(
+            f"data directory {data_dir} is in use by the broker with process id {owner}"
+        ) from None
+    return descriptor
+
+
+def next_epoch(data_dir: Path | None, epoch_seen: int) -> int:
+    """Return a boot epoch above one that was used, counted as a start of the broker where there is one.
+
+    Raises:
+        StoreError: the metadata cannot be written.
+    """
+    if data_dir is None or not (data_dir / METADATA).is_dir():
+        return epoch_seen + 1
+    store = MetadataStore(data_dir / METADATA, lambda told: told())
+    try:
+        while (epoch := store.next_boot_epoch()) <= epoch_seen:
+            pass
+    finally:
+        store.close()
+    return epoch

@@ -1,0 +1,178 @@
+"""What is in a store, in figures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from leveret.core.files import Files
+from leveret.msg_store.inspection import INDEX, Inspection
+from leveret.msg_store.lmdb_index import DATA
+from leveret.msg_store.queue_terms import Terms
+from leveret.server.formats import printable
+from leveret.server.store_dirs import StoreAt
+from leveret.server.store_findings import queue_text
+
+QUEUES_SHOWN: Final = 20
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
+    """Return the figures of a store.
+
+    Args:
+        store: looked at.
+        at: where it lies, and how its queues are called.
+        wall_s: now.
+    """
+    tables, findings = store.recovered.tables, store.recovered.findings
+    terms = {no: each for no, each in tables.terms.items() if each.messages or no in at.names}
+    segments = list(tables.files.values())
+    return {
+        "path": str(at.path),
+        "vhost": at.vhost,
+        "is_clean": store.recovered.is_clean,
+        "messages": sum(each.messages for each in terms.values()),
+        "message_bytes": sum(each.size_bytes for each in terms.values()),
+        "queues": _queues(terms, at),
+        "segments": len(segments),
+        "segment_bytes": sum(each.size_bytes for each in segments),
+        "live_bytes": sum(each.valid_bytes for each in segments),
+        "garbage_bytes": sum(each.size_bytes - each.valid_bytes for each in segments),
+        **_journal(store),
+        "checkpoint": _checkpoint(store, wall_s),
+        "index": _index(store),
+        "quarantine": _quarantine(store),
+        "damage": _damage(store),
+        "lost": len(findings.lost),
+        "never_confirmed": len(findings.dropped),
+    }
+
+
+def _queues(terms: dict[int, Terms], at: StoreAt) -> list[dict[str, Any]]:
+    """Return the queues, those with most messages first; one of several priorities is one queue."""
+    queues: dict[str | int, dict[str, Any]] = {}
+    for no, each in sorted(terms.items()):
+        name = at.names.get(no)
+        row = queues.setdefault(
+            no if name is None else name,
+            {"queue_no": no, "name": name, "messages": 0, "message_bytes": 0},
+        )
+        row["messages"] += each.messages
+        row["message_bytes"] += each.size_bytes
+    return sorted(queues.values(), key=lambda row: (-row["messages"], row["queue_no"]))
+
+
+def _journal(store: Inspection) -> dict[str, int]:
+    files, numbers = store.folder.files, store.folder.journal_nos()
+    size_bytes = 0
+    for file_no in numbers:
+        with files.open_read(store.folder.journal_path(file_no)) as file:
+            size_bytes += file.size_bytes()
+    return {
+        "journals": len(numbers),
+        "journal_bytes": size_bytes,
+        "replayed_rows": store.recovered.tables.active.weight,
+    }
+
+
+def _checkpoint(store: Inspection, wall_s: float) -> dict[str, Any] | None:
+    point = store.lmdb.checkpoint() if store.lmdb is not None else None
+    if point is None:
+        return None
+    written_s = (store.path / INDEX / DATA).stat().st_mtime
+    return {
+        "lsn": point.lsn,
+        "first_journal": point.first_journal,
+        "boot_epoch": point.boot_epoch,
+        "age_s": round(max(0.0, wall_s - written_s), 1),
+    }
+
+
+def _index(store: Inspection) -> dict[str, int] | None:
+    index = store.lmdb
+    if index is None:
+        return None
+    return {
+        "bytes": index.size_bytes,
+        "live_bytes": index.live_bytes,
+        "entries": index.entries,
+    }
+
+
+def _quarantine(store: Inspection) -> dict[str, Any]:
+    """Return what was set aside before; the disk is asked, not what looking at it would add."""
+    files, folder = Files(), store.folder.quarantine
+    names = files.names(folder) if folder.is_dir() else []
+    size_bytes, lost = 0, 0
+    for name in names:
+        if (folder / name).is_file():
+            size_bytes += (folder / name).stat().st_size
+        if name.endswith(".json"):
+            lost += _lost_in(files.read(folder / name))
+    return {"files": len(names), "bytes": size_bytes, "lost": lost}
+
+
+def _lost_in(report: bytes) -> int:
+    try:
+        lost = json.loads(report).get("lost", [])
+    except (ValueError, AttributeError):
+        return 0  # damaged itself
+    return len(lost) if isinstance(lost, list) else 1
+
+
+def _damage(store: Inspection) -> list[str]:
+    findings = store.recovered.findings
+    index = [f"index: {findings.rebuilt}"] if findings.rebuilt else []
+    gaps = [f"journal: {gap}" for gap in findings.gaps]
+    foreign = [f"{name} belongs to another store" for name in findings.foreign]
+    return [*filter(None, [store.format_damage]), *index, *gaps, *foreign]
+
+
+def figures_text(found: dict[str, Any]) -> str:
+    """Return the figures of a store for people."""
+    lines = [
+        f"{where(found)}: {'stopped' if found['is_clean'] else 'not stopped in order'}",
+        f"  messages   {found['messages']}, bodies {size_text(found['message_bytes'])}",
+        f"  segments   {found['segments']}, {size_text(found['segment_bytes'])}:"
+        f" {size_text(found['live_bytes'])} live, {size_text(found['garbage_bytes'])} garbage",
+        f"  journal    {found['journals']} files, {size_text(found['journal_bytes'])},"
+        f" {found['replayed_rows']} rows above the index",
+        f"  index      {_index_text(found)}",
+        f"  quarantine {found['quarantine']['files']} files,"
+        f" {size_text(found['quarantine']['bytes'])}; {found['quarantine']['lost']} messages lost",
+    ]
+    lines += [f"  damage     {each}" for each in found["damage"]]
+    if found["lost"]:
+        lines.append(f"  lost       {found['lost']} messages cannot be read")
+    for queue in found["queues"][:QUEUES_SHOWN]:
+        name = printable(queue_text(queue["queue_no"], queue["name"]))
+        is_orphan = queue["name"] is None and found["vhost"] is not None
+        orphan = " (no definition)" if is_orphan else ""
+        lines.append(f"  {queue['messages']:>10}  {name}{orphan}")
+    if len(found["queues"]) > QUEUES_SHOWN:
+        lines.append(f"  ... and {len(found['queues']) - QUEUES_SHOWN} queues more (--json)")
+    return "\n".join(lines) + "\n"
+
+
+def _index_text(found: dict[str, Any]) -> str:
+    index, point = found["index"], found["checkpoint"]
+    if index is None:
+        return "none that can be used"
+    written = f", up to record {point['lsn']}, written {point['age_s']:.0f} s ago" if point else ""
+    sizes = f"{size_text(index['bytes'])}, {size_text(index['live_bytes'])} of it in use"
+    return f"{index['entries']} entries, {sizes}{written}"
+
+
+def where(found: dict[str, Any]) -> str:
+    """Return how a store is called."""
+    vhost = found["vhost"]
+    return f"store {found['path']}" + (f" of vhost {vhost!r}" if vhost is not None else "")
+
+
+def size_text(size_bytes: float) -> str:
+    """Return a size with a unit."""
+    power = 0
+    while size_bytes >= 1024 and power < len(_UNITS) - 1:
+        size_bytes, power = size_bytes / 1024, power + 1
+    return f"{size_bytes:.1f} {_UNITS[power]}" if power else f"{size_bytes:.0f} bytes"

@@ -1,0 +1,110 @@
+"""The answers of ``leveret store`` for people, and whether they are good news."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from leveret.server.formats import printable
+from leveret.server.store_figures import figures_text, size_text, where
+from leveret.server.store_findings import LostIn, lost_text
+
+Row = dict[str, Any]
+
+
+def is_unsound(answer: Row) -> bool:
+    """Tell whether something is damaged, was left behind, or is left to be mended."""
+    return any(_is_unsound(row) for row in answer["stores"])
+
+
+def _is_unsound(row: Row) -> bool:
+    if "error" in row:
+        return True
+    if "todo" in row:
+        return bool(row["todo"]) and not row["is_done"]
+    if "rebuilt" in row:
+        return bool(row["lost"] or row["gaps"])
+    return not row.get("is_sound", True)
+
+
+def stat(answer: Row) -> str:
+    """Return the figures."""
+    return _text(answer, lambda row: iter(figures_text(row).splitlines()))
+
+
+def verify(answer: Row) -> str:
+    """Return what is wrong."""
+    return _text(answer, _verified)
+
+
+def _verified(row: Row) -> Iterator[str]:
+    verdict = "sound" if row["is_sound"] else "DAMAGED"
+    yield f"{where(row)}: {verdict}, {_contents(row)}"
+    yield from (f"  {line}" for line in row["damage"])
+    yield from (f"  from a crash, the next start mends it: {line}" for line in row["of_a_crash"])
+    yield from (f"  note: {line}" for line in row["notes"])
+
+
+def _contents(row: Row) -> str:
+    return (
+        f"{row['messages']} messages of {size_text(row['message_bytes'])}"
+        f" in {row['segments']} segments"
+    )
+
+
+def repair(answer: Row) -> str:
+    """Return what was done, or is to be."""
+    return _text(answer, _repaired)
+
+
+def _repaired(row: Row) -> Iterator[str]:
+    if not row["todo"]:
+        yield f"{where(row)}: nothing to mend, {_contents(row)}"
+        return
+    verdict = "mended" if row["is_done"] else "to be mended, with --yes"
+    yield f"{where(row)}: {verdict}"
+    yield from (f"  {line}" for line in row["todo"])
+
+
+def salvage(answer: Row) -> str:
+    """Return what was copied, and what was not."""
+    return _text(answer, _salvaged) + f"salvaged into {answer['target']}\n"
+
+
+def _salvaged(row: Row) -> Iterator[str]:
+    size = size_text(row["segment_bytes"])
+    yield f"{where(row)}: {row['messages']} messages in {row['rows']} rows, {size}"
+    if row["rebuilt"]:
+        yield f"  from the segments alone, acked messages may be among them: {row['rebuilt']}"
+    for each in row["lost"]:
+        lost = LostIn(each["queue_no"], each["name"], each["seqs"], each["reasons"])
+        yield f"  left behind: {lost_text(lost)}"
+    for gap in row["gaps"]:
+        yield f"  the journal has a gap, {gap}: what was published in it may be missing"
+
+
+def compact(answer: Row) -> str:
+    """Return what was gained."""
+    return _text(answer, _compacted)
+
+
+def _compacted(row: Row) -> Iterator[str]:
+    yield (
+        f"{where(row)}: segments {size_text(row['segment_bytes_before'])} ->"
+        f" {size_text(row['segment_bytes'])}, index {size_text(row['index_bytes_before'])} ->"
+        f" {size_text(row['index_bytes'])}"
+    )
+
+
+def _text(answer: Row, lines_of: Callable[[Row], Iterator[str]]) -> str:
+    lines = []
+    if answer["metadata_damage"]:
+        lines.append(
+            f"definitions cannot be read, queues have no names: {answer['metadata_damage']}"
+        )
+    for row in answer["stores"]:
+        lines += [f"{where(row)}: {row['error']}"] if "error" in row else lines_of(row)
+    lines += [f"{path} belongs to no vhost" for path in answer["without_vhost"]]
+    if not answer["stores"]:
+        lines.append("no stores")
+    return "".join(printable(line) + "\n" for line in lines)

@@ -1,0 +1,112 @@
+"""``leveret store``: what operators do to stored messages when no broker runs.
+
+=========  =========================================  =============================================
+verb       does                                       exit code 1
+=========  =========================================  =============================================
+stat       says what is there
+verify     goes over everything                       something is damaged
+salvage    copies what can be read to another place   something was left behind
+repair     says what it would mend; with ``--yes``    something is to be mended, or could not be
+           mends it
+compact    makes segments and index small             one of the stores must be repaired first
+=========  =========================================  =============================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.core.errors import StoreError
+
+EX_DAMAGED: Final = 1
+EX_IOERR: Final = 74
+EX_CONFIG: Final = 78
+
+Row = dict[str, Any]
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's ``commands``."""
+    store = commands.add_parser("store", help="look at stored messages, mend them; no broker runs")
+    verbs = store.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, about in (
+        ("stat", "what is in a store"),
+        ("verify", "go over every message and every count"),
+        ("salvage", "copy what can be read into a new store"),
+        ("repair", "mend in place what can be mended"),
+        ("compact", "give disk space back"),
+    ):
+        added = verbs.add_parser(verb, help=about)
+        added.add_argument(
+            "dir", type=Path, metavar="DIR", help="a data directory, or the folder of one store"
+        )
+        added.add_argument("--json", action="store_true", help="one JSON object")
+        if verb == "salvage":
+            added.add_argument(
+                "--to", type=Path, required=True, metavar="DIR2", help="where; made, or empty"
+            )
+            added.add_argument(
+                "--from-segments",
+                action="store_true",
+                help="take all that is in the segments, acked or not, and ask no index",
+            )
+        if verb == "repair":
+            added.add_argument("--yes", action="store_true", help="do it, rather than only say it")
+        added.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    try:
+        with _quiet():
+            answer = _work(options)
+    except StoreError as error:
+        return _fail(EX_CONFIG, str(error))
+    except OSError as error:
+        return _fail(EX_IOERR, f"{error.strerror or error}: {error.filename or options.dir}")
+    from leveret.server import formats, store_text  # noqa: PLC0415 - only when there is an answer
+
+    show: Callable[[Row], str] = getattr(store_text, options.verb)
+    print(formats.json_line(answer) if options.json else show(answer), end="")
+    is_unsound = store_text.is_unsound(answer)
+    if options.verb != "stat":
+        is_unsound = is_unsound or bool(answer["metadata_damage"])
+    return EX_DAMAGED if is_unsound else 0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let nothing be logged: what is to be said the answer says."""
+    log = logging.getLogger("leveret")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _work(options: argparse.Namespace) -> Row:
+    from leveret.server import store_work as work  # noqa: PLC0415 - the stores, for this verb only
+
+    match options.verb:
+        case "stat":
+            return work.stat(options.dir)
+        case "verify":
+            return work.verify(options.dir)
+        case "salvage":
+            return work.salvage_to(options.dir, options.to, options.from_segments)
+        case "repair":
+            return work.repair(options.dir, options.yes)
+        case _:
+            return work.compact(options.dir)
+
+
+def _fail(code: int, text: str) -> int:
+    print(f"leveret: {text}", file=sys.stderr)
+    return code

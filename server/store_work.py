@@ -1,0 +1,275 @@
+"""What ``leveret store`` does: each verb goes over the stores that it was given, one after the other.
+
+Nothing of it runs while a broker does. ``stat``, ``verify``, ``salvage``, and ``repair`` without
+``--yes`` change nothing of what they read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.core.errors import StoreError
+from leveret.core.files import Files
+from leveret.metadata.reader import copy_metadata
+from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.examination import Examined, examined, inspected
+from leveret.msg_store.inspection import INDEX
+from leveret.msg_store.lmdb_home import LmdbHome
+from leveret.msg_store.mending import mend, mend_of
+from leveret.msg_store.offline import OfflineStore
+from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.salvage import salvage
+from leveret.server.process import NODE, refuse_network
+from leveret.server.progress import Progress, progress_bar
+from leveret.server.store_dirs import (
+    METADATA,
+    VHOSTS,
+    StoreAt,
+    Stores,
+    data_dir_of,
+    find_stores,
+    held,
+    next_epoch,
+)
+from leveret.server.store_figures import figures_of
+from leveret.server.store_findings import findings_of, lost_by_queue, lost_in
+
+UNFINISHED: Final = ".unfinished"
+FROM_SEGMENTS: Final = "the index was not asked"
+
+Row = dict[str, Any]
+
+
+def stat(path: Path) -> Row:
+    """Return the figures of all stores."""
+    with held(data_dir_of(path), is_read_only=True):
+        found = find_stores(path)
+        return _answer(found, [_each(at, _stat, None) for at in found.stores])
+
+
+def _stat(at: StoreAt, _: Progress | None) -> Row:
+    with inspected(at.path) as store:
+        return figures_of(store, at, time.time())
+
+
+def verify(path: Path) -> Row:
+    """Go over all of all stores; return what is wrong."""
+    with held(data_dir_of(path), is_read_only=True):
+        found = find_stores(path)
+        with progress_bar("verify") as progress:
+            return _answer(found, [_each(at, _verify, progress) for at in found.stores])
+
+
+def _verify(at: StoreAt, progress: Progress) -> Row:
+    with examined(at.path, progress) as found:
+        return _examined_row(at, found)
+
+
+def _examined_row(at: StoreAt, found: Examined) -> Row:
+    findings = findings_of(found, at.names)
+    return {
+        "path": str(at.path),
+        "vhost": at.vhost,
+        "is_sound": found.is_sound,
+        "messages": sum(terms.messages for terms in found.audit.queues.values()),
+        "message_bytes": sum(terms.size_bytes for terms in found.audit.queues.values()),
+        "segments": len(found.store.folder.rdq_nos()),
+        "lost": [lost.fields() for lost in lost_in(found, at.names)],
+        "damage": [each.text for each in findings if each.is_damage],
+        "of_a_crash": [each.text for each in findings if not each.is_damage],
+        "notes": found.audit.notes,
+    }
+
+
+def repair(path: Path, is_agreed: bool) -> Row:
+    """Return what is to be mended; do it if that was agreed to."""
+    data_dir = data_dir_of(path)
+    with held(data_dir, is_read_only=not is_agreed), progress_bar("repair") as progress:
+        if is_agreed:
+            refuse_network(path)
+        found = find_stores(path)
+
+        def work(at: StoreAt, progress: Progress) -> Row:
+            with examined(at.path, progress) as examination:
+                todo = mend_of(examination)
+                row = _examined_row(at, examination)
+                findings = findings_of(examination, at.names)
+            row["todo"] = [f"{each.text}: {each.mend}" for each in findings]
+            row["is_done"] = is_agreed and todo.is_needed
+            if row["is_done"]:
+                epoch = next_epoch(data_dir, todo.epoch_seen)
+                mend(at.path, todo, epoch, _now_ms, progress)
+            return row
+
+        return _answer(found, [_each(at, work, progress) for at in found.stores])
+
+
+def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
+    """Copy what can be read into a new data directory, or a new store."""
+    path, target = path.absolute(), target.absolute()
+    data_dir = data_dir_of(path)
+    _check_target(path, target)
+    with held(data_dir, is_read_only=True), progress_bar("salvage") as progress:
+        found = find_stores(path)
+        with _built(target) as folder:
+            is_whole = data_dir == path
+            if is_whole:
+                (folder / VHOSTS).mkdir(mode=0o700)
+
+            def work(at: StoreAt, progress: Progress) -> Row:
+                into = folder / VHOSTS / at.path.name if is_whole else folder
+                try:
+                    return _salvaged(at, into, from_segments, progress)
+                except StoreError:
+                    shutil.rmtree(into)  # half a store would keep a broker from its vhost
+                    raise
+
+            answer = _answer(found, [_each(at, work, progress) for at in found.stores])
+            if is_whole and not found.metadata_damage:
+                copy_metadata(path / METADATA, folder / METADATA)
+                _copy_node(path, folder)
+        answer["target"] = str(target)
+        return answer
+
+
+def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) -> Row:
+    into.mkdir(mode=0o700, exist_ok=True)
+    damage = FROM_SEGMENTS if from_segments else ""
+    with examined(at.path, progress, damage) as found:
+        result = salvage(found, into, os.urandom(16), _now_ms(), progress)
+        rows = [(no, seq, why) for no, seq, _, why in found.findings.lost]
+        rows += [(row.queue_no, row.seq, row.reason) for row in result.lost]
+        return {
+            "path": str(at.path),
+            "vhost": at.vhost,
+            "messages": result.messages,
+            "rows": result.rows,
+            "segment_bytes": result.size_bytes,
+            "lost": [lost.fields() for lost in lost_by_queue(rows, at.names)],
+            "gaps": list(found.findings.gaps),
+            "rebuilt": found.findings.rebuilt,
+        }
+
+
+def _check_target(path: Path, target: Path) -> None:
+    refuse_network(target)
+    if target.is_relative_to(path) or path.is_relative_to(target):
+        raise StoreError(f"{target} must lie beside {path}, not in it or around it")
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StoreError(f"{target} is there already, and not an empty directory")
+    unfinished = _unfinished(target)
+    if unfinished.exists():
+        raise StoreError(f"{unfinished} is left of a salvage that was cut off; remove it first")
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_name(target.name + UNFINISHED)
+
+
+@contextmanager
+def _built(target: Path) -> Iterator[Path]:
+    """Give a folder that becomes the target when all went well, and goes when it did not."""
+    folder = _unfinished(target)
+    folder.mkdir(mode=0o700, parents=True)
+    try:
+        yield folder
+        folder.rename(target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    Files().fsync_dir(target.parent)
+
+
+def _copy_node(path: Path, folder: Path) -> None:
+    if (path / NODE).exists():
+        files = Files()
+        files.write_new(folder / NODE, files.read(path / NODE))
+
+
+def compact(path: Path) -> Row:
+    """Make segments few and full, and the index small.
+
+    Raises:
+        StoreError: a store is damaged; it must be repaired first.
+    """
+    data_dir = data_dir_of(path)
+    with held(data_dir, is_read_only=False), progress_bar("compact") as progress:
+        refuse_network(path)
+        found = find_stores(path)
+
+        def work(at: StoreAt, progress: Progress) -> Row:
+            with inspected(at.path) as store:
+                epoch_seen = store.epoch_seen
+                if store.recovered.findings.is_damage or store.format_damage:
+                    raise StoreError(f"{at.path} is damaged; mend it first (leveret store repair)")
+            return _compacted(at, next_epoch(data_dir, epoch_seen), progress)
+
+        return _answer(found, [work(at, progress) for at in found.stores])
+
+
+def _compacted(at: StoreAt, epoch: int, progress: Progress) -> Row:
+    files = Files()
+    before = _bytes_in(at.path / "rdq")
+    where = StoreFiles(files, at.path, Ballast(files, at.path), _now_ms)
+    opened = open_store(where, epoch)
+    try:
+        store = OfflineStore(opened)
+        collected = store.collect(lambda done: progress("merged", done.copied_bytes, before))
+        store.stop()
+    except BaseException:
+        opened.close()
+        raise
+    index = LmdbHome(at.path / INDEX, opened.folder.uuid).compact()
+    return {
+        "path": str(at.path),
+        "vhost": at.vhost,
+        "merges": collected.merges,
+        "removed": collected.removed,
+        "segment_bytes_before": before,
+        "segment_bytes": _bytes_in(at.path / "rdq"),
+        "index_bytes_before": index[0],
+        "index_bytes": index[1],
+    }
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.iterdir()) if folder.is_dir() else 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _each(at: StoreAt, work: Callable[[StoreAt, Any], Row], progress: Progress | None) -> Row:
+    """Work on one store; what is wrong with it as a whole does not keep the others from their turn.
+
+    Raises:
+        StoreLocked: somebody has it open.
+        FormatTooNew: it is not for this version.
+    """
+    try:
+        return work(at, progress)
+    except (StoreLocked, FormatTooNew):
+        raise
+    except StoreError as error:
+        return {"path": str(at.path), "vhost": at.vhost, "error": str(error)}
+
+
+def _answer(found: Stores, rows: list[Row]) -> Row:
+    return {
+        "data_dir": None if found.data_dir is None else str(found.data_dir),
+        "metadata_damage": found.metadata_damage,
+        "without_vhost": [
+            str(at.path)
+            for at in found.stores
+            if found.data_dir is not None and not found.metadata_damage and at.vhost is None
+        ],
+        "stores": rows,
+    }
