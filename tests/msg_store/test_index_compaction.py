@@ -196,7 +196,7 @@ def test_reading_leaves_no_trace(tmp_path: Path) -> None:
 
 
 def test_nothing_is_made_to_read(tmp_path: Path) -> None:
-    with pytest.raises(IndexDamaged, match="holds no index"):
+    with pytest.raises(IndexDamaged, match="is missing"):
         LmdbIndex(tmp_path / "store.lmdb", UUID, is_readonly=True)
 
     assert os.listdir(tmp_path) == []
