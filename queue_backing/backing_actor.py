@@ -129,7 +129,7 @@ class BackingActor(GenServer):
         """Be asked how much is in RAM, since it may have changed."""
         assert self._memory is not None
         self._is_reporting = True
-        self._memory.active.append(self.ref)
+        self._memory.active[self.ref] = None
 
     def _plan_work(self, urgency: Urgency) -> None:
         self._has_work = True

@@ -68,7 +68,7 @@ class MemoryMonitor:
         paging_ratio: the share of the limit from which on queues page.
 
     Attributes:
-        active: queues that have been used since they reported.
+        active: queues that have been used since they reported, as keys.
         desired_s: what each queue should keep in RAM.
     """
 
@@ -76,7 +76,7 @@ class MemoryMonitor:
 
     def __init__(self, paging_ratio: float = PAGING_RATIO) -> None:
         self.paging_ratio = paging_ratio
-        self.active: list[Any] = []
+        self.active: dict[Any, None] = {}
         self._reported: dict[Hashable, float] = {}
         self._sent: dict[Hashable, float] = {}
         self._sum_s = 0.0
@@ -95,7 +95,7 @@ class MemoryMonitor:
 
     def take_active(self) -> list[Any]:
         """Return the queues that should report, and wait for their next use."""
-        active, self.active = self.active, []
+        active, self.active = list(self.active), {}
         return active
 
     @property
@@ -112,6 +112,7 @@ class MemoryMonitor:
         """Forget a queue; unknown ones are passed over."""
         self._take_out(queue)
         self._sent.pop(queue, None)
+        self.active.pop(queue, None)
 
     def _take_out(self, queue: Hashable) -> None:
         before_s = self._reported.pop(queue, INFINITE_S)

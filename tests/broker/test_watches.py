@@ -213,7 +213,7 @@ def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
     watched = Watched(MemoryWatch)
     memory, heard = watched.node.memory, []
     queue: Ref = watched.runtime.spawn(Queue, heard)
-    memory.active.append(queue)
+    memory.active[queue] = None
     watched.clock.jump(5.0)
     assert [type(each) for each in heard] == [ReportRamDuration]
 

@@ -91,7 +91,7 @@ def test_a_queue_reports_when_it_is_used_until_its_rates_have_faded() -> None:
     owner.run("publish", MESSAGES, False)
     owner.clock.jump(5.0)
     assert owner.report() == 1
-    assert owner.memory.active == [owner.ref]
+    assert list(owner.memory.active) == [owner.ref]
     owner.clock.jump(600.0)
     assert owner.report() == 1
     assert owner.report() == 0

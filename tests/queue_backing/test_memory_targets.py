@@ -187,3 +187,13 @@ def test_a_queue_that_is_gone_or_idle_does_not_count() -> None:
     monitor.deregister("there")
     monitor.update(96, 100, disk_alarm=False)
     assert monitor.desired_s == INFINITE
+
+
+def test_a_queue_that_has_ended_is_not_held_until_the_next_reports() -> None:
+    monitor = MemoryMonitor()
+    for queue in ("there", "gone"):
+        monitor.active[queue] = None
+
+    monitor.deregister("gone")
+
+    assert monitor.take_active() == ["there"]
