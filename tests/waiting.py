@@ -20,9 +20,11 @@ def wait_until(holds: Callable[[], object], why: object = NEVER, within_s: float
         time.sleep(pause_s)
 
 
-async def eventually(holds: Callable[[], object], why: object = NEVER) -> None:
+async def eventually(
+    holds: Callable[[], object], why: object = NEVER, within_s: float = SOON_S
+) -> None:
     """Do as ``wait_until`` does, while the loop runs."""
-    for pause_s in _pauses(holds, why, SOON_S):
+    for pause_s in _pauses(holds, why, within_s):
         await asyncio.sleep(pause_s)
 
 
