@@ -281,6 +281,16 @@ class Channel:
     def read(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Event:
         return self.connection.read(self.number, timeout_s)
 
+    def read_confirms(self, unconfirmed: set[int], left: int = 0) -> None:
+        """Take tags out as they are confirmed, in whatever order, until no more than ``left`` are."""
+        while len(unconfirmed) > left:
+            event = self.read()
+            assert event.name == "basic.ack", event
+            if event.multiple:
+                unconfirmed -= {tag for tag in unconfirmed if tag <= event.delivery_tag}
+            else:
+                unconfirmed.discard(event.delivery_tag)
+
     def read_error(self) -> tuple[str, int, str, str]:
         """Read the close that must come next."""
         return error_of(self.read())

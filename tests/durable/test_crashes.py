@@ -38,26 +38,19 @@ def publish(channel: Channel, exchange: str, key: str, bodies: range) -> None:
     payload = wire.method("basic.publish", exchange=exchange, routing_key=key)
     start = wire.frame(wire.METHOD, channel.number, payload)
     start += wire.frame(wire.HEADER, channel.number, wire.head(BODY_BYTES, {"delivery_mode": 2}))
-    sent = confirmed = 0
+    sent, unconfirmed = 0, set[int]()
     for first in range(bodies.start, bodies.stop, BATCH):
         batch = range(first, min(first + BATCH, bodies.stop))
         bodies_ = [wire.frame(wire.BODY, channel.number, body_of(number)) for number in batch]
         channel.connection.send_bytes(b"".join(start + body for body in bodies_))
+        unconfirmed.update(range(sent + 1, sent + len(batch) + 1))
         sent += len(batch)
-        while confirmed < sent - WINDOW:
-            confirmed = confirm(channel, confirmed)
-    while confirmed < sent:
-        confirmed = confirm(channel, confirmed)
+        channel.read_confirms(unconfirmed, WINDOW)
+    channel.read_confirms(unconfirmed)
 
 
 def body_of(number: int) -> bytes:
     return b"%0*d" % (BODY_BYTES, number)
-
-
-def confirm(channel: Channel, confirmed: int) -> int:
-    event = channel.read()
-    assert event.name == "basic.ack", event
-    return event.delivery_tag if event.multiple else confirmed + 1
 
 
 def contents(channel: Channel, queue: str, count: int) -> list[int]:
@@ -105,7 +98,7 @@ def test_f32_a_queue_is_deleted_and_declared_again_and_the_broker_dies_meanwhile
     worker = start_worker()
     channel = channel_of(worker)
     channel.ok("queue.declare", queue="q", durable=True)
-    publish(channel, "", "q", range(count))
+    publish(channel.connection.channel(), "", "q", range(count))
     for life in range(3):
         channel.ok("queue.delete", queue="q")
         channel.ok("queue.declare", queue="q", durable=True)

@@ -33,11 +33,7 @@ def fill(channel: Channel) -> None:
     for number in range(COUNT):
         body = b"%d " % number + BODY
         channel.publish("", body, "amq.fanout", delivery_mode=2, priority=number % 4)
-    confirmed = 0
-    while confirmed < COUNT:
-        event = channel.read()
-        assert event.name == "basic.ack", event
-        confirmed = event.delivery_tag if event.multiple else confirmed + 1
+    channel.read_confirms(set(range(1, COUNT + 1)))
 
 
 def ack(channel: Channel, queue: str, count: int) -> set[int]:

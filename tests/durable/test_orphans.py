@@ -96,11 +96,7 @@ def fill(*queues: str, priorities: int = 0) -> Callable[[Channel], None]:
             channel.ok("queue.declare", queue=queue, durable=True, arguments=arguments)
             for number in range(20):
                 channel.publish(queue, f"{queue} {number}", delivery_mode=2, priority=number % 4)
-        confirmed = 0
-        while confirmed < 20 * len(queues):
-            event = channel.read()
-            assert event.name == "basic.ack", event
-            confirmed = event.delivery_tag if event.multiple else confirmed + 1
+        channel.read_confirms(set(range(1, 20 * len(queues) + 1)))
 
     return work
 
