@@ -142,10 +142,10 @@ def fill(path: Path) -> Filled:
     return made
 
 
-def killed_after(path: Path, epoch: int, seed: int, lines: int) -> bytes:
+def killed_after(path: Path, epoch: int, seed: int, lines: int, worker: Path = WORKER) -> bytes:
     """Run a worker, kill it when it has said so much, return all it said."""
     environment = os.environ | {"PYTHONSAFEPATH": "1"}
-    command = [sys.executable, str(WORKER), str(path / "store"), str(epoch), str(seed)]
+    command = [sys.executable, str(worker), str(path / "store"), str(epoch), str(seed)]
     with subprocess.Popen(
         command, cwd=path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig import Chaos, SkippingClock
-from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from chaos.rig import Chaos, chaos_on
+from leveret.core.files import OsCalls
 
 
 @pytest.fixture
 async def chaos(tmp_path: Path) -> AsyncIterator[Chaos]:
-    clock = SkippingClock()
-    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
-    async with Broker(config, clock) as broker:
-        rig = Chaos(broker, clock)
+    async with chaos_on(OsCalls(), tmp_path) as rig:
         yield rig
-        rig.close()

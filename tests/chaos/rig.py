@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from conformance.raw import Channel, Connection
 from leveret.actors.ref import Ref
 from leveret.actors.signals import KILL
 from leveret.core.clock import SystemClock
+from leveret.core.files import Files, SystemCalls
 from leveret.server.broker import Broker
+from leveret.server.config import Address, Config
 from leveret.supervisors.tree import Node, walk
 
 
@@ -228,3 +232,14 @@ class _LostError(Exception):
 def _expect(found: str, wanted: str) -> None:
     if found != wanted:
         raise _LostError(found)
+
+
+@asynccontextmanager
+async def chaos_on(disk: SystemCalls, folder: Path) -> AsyncIterator[Chaos]:
+    """Run a broker on a disk that may do anything."""
+    clock = SkippingClock()
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=folder / "data")
+    async with Broker(config, clock, Files(disk)) as broker:
+        rig = Chaos(broker, clock)
+        yield rig
+        rig.close()

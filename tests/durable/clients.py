@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 
@@ -33,7 +34,7 @@ class Names:
         return f"{self._publisher}.{self._number:07}.{priority}{'t' if kind < 0.1 else ''}"
 
 
-class Client(threading.Thread):
+class Client(ABC, threading.Thread):
     """One connection with one channel; it works until the connection ends.
 
     Attributes:
@@ -64,9 +65,9 @@ class Client(threading.Thread):
         finally:
             self.connection.drop()
 
+    @abstractmethod
     def work(self, channel: Channel) -> None:
         """Do it until the connection ends."""
-        raise NotImplementedError
 
     def events(self, channel: Channel) -> Iterator[Event]:
         while (event := channel.read()).name not in {"closed", "connection.close"}:

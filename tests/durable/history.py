@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from conformance.raw import Channel, Connection
 from waiting import wait_until
 
+QUEUES = ("kept", "consumed")  # of a fan-out; the second one has a consumer
 IN_FLIGHT = 200  # publishes ahead of their confirms
 
 
@@ -150,3 +151,12 @@ def contents(channel: Channel, queue: str) -> list[int]:
         channel.send("basic.nack", delivery_tag=last, multiple=True, requeue=True)
         channel.settle()
     return numbers
+
+
+def loaded(channel: Channel, address: tuple[str, int]) -> tuple[Load, History]:
+    """Declare the queues of a load, and begin it."""
+    for queue in QUEUES:
+        channel.ok("queue.declare", queue=queue, durable=True)
+        channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
+    history = History()
+    return Load((address[0], address[1]), history), history

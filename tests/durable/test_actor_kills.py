@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from chaos.rig import Chaos
-from durable.history import History, Load, contents
+from durable.history import contents, loaded
 from leveret.actors.ref import Ref
 from waiting import eventually
 
-QUEUES = ("kept", "consumed")
 PATHS = {
     "backing": ("queue:kept", "backing"),
     "amqqueue": ("queue:consumed", "amqqueue"),
@@ -40,16 +39,7 @@ async def test_f30_f31_actors_die_fifty_times(chaos: Chaos, victim: str) -> None
 
 async def survives(chaos: Chaos, victim: str, how: str, deaths: int) -> None:
     channel = await chaos.channel()
-
-    def declare() -> None:
-        for queue in QUEUES:
-            channel.ok("queue.declare", queue=queue, durable=True)
-            channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
-
-    await asyncio.to_thread(declare)
-    history = History()
-    host, port = chaos.broker.addresses[0]
-    load = await asyncio.to_thread(Load, (host, port), history)
+    load, history = await asyncio.to_thread(loaded, channel, chaos.broker.addresses[0])
     for _ in range(deaths):
         await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
         await eventually(lambda: found(chaos, victim))

@@ -10,14 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig import Chaos, SkippingClock
-from durable.history import History, Load, contents
-from leveret.core.files import Buffer, Files, OsCalls
-from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from chaos.rig import Chaos, chaos_on
+from durable.history import contents, loaded
+from leveret.core.files import Buffer, OsCalls
 from waiting import eventually
-
-QUEUES = ("kept", "consumed")
 
 
 class FailingDisk(OsCalls):
@@ -72,12 +68,8 @@ def disk() -> FailingDisk:
 
 @pytest.fixture
 async def chaos(tmp_path: Path, disk: FailingDisk) -> AsyncIterator[Chaos]:
-    clock = SkippingClock()
-    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
-    async with Broker(config, clock, Files(disk)) as broker:
-        rig = Chaos(broker, clock)
+    async with chaos_on(disk, tmp_path) as rig:
         yield rig
-        rig.close()
 
 
 @pytest.mark.parametrize("ending", [".rdq", ".jnl"])
@@ -86,16 +78,7 @@ async def test_f21_after_an_error_nothing_confirmed_is_lost(
     chaos: Chaos, disk: FailingDisk, call: str, ending: str
 ) -> None:
     channel = await chaos.channel()
-
-    def declare() -> None:
-        for queue in QUEUES:
-            channel.ok("queue.declare", queue=queue, durable=True)
-            channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
-
-    await asyncio.to_thread(declare)
-    history = History()
-    host, port = chaos.broker.addresses[0]
-    load = await asyncio.to_thread(Load, (host, port), history)
+    load, history = await asyncio.to_thread(loaded, channel, chaos.broker.addresses[0])
     for failures in range(1, 6):
         await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
         disk.arm(call, ending)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig import Chaos, SkippingClock
+from chaos.rig import Chaos, chaos_on
 from conformance.raw import Channel
-from leveret.core.files import Files, OsCalls
-from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.core.files import OsCalls
 from waiting import eventually
 
 COUNT = 3_000
@@ -55,12 +53,8 @@ def disk() -> SlowDisk:
 
 @pytest.fixture
 async def chaos(tmp_path: Path, disk: SlowDisk) -> AsyncIterator[Chaos]:
-    clock = SkippingClock()
-    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
-    async with Broker(config, clock, Files(disk)) as broker:
-        rig = Chaos(broker, clock)
+    async with chaos_on(disk, tmp_path) as rig:
         yield rig
-        rig.close()
         disk.speed_up()
 
 
@@ -84,11 +78,7 @@ def publish(channel: Channel) -> None:
 
 def confirmed(channel: Channel) -> None:
     """Read until everything is confirmed."""
-    tags: set[int] = set()
-    while len(tags) < COUNT:
-        event = channel.read()
-        assert event.name == "basic.ack", event
-        tags.update(range(1, event.delivery_tag + 1) if event.multiple else [event.delivery_tag])
+    channel.read_confirms(set(range(1, COUNT + 1)))
 
 
 async def test_f36_while_the_disk_stands_still_only_its_publishers_wait(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from queue_worker import QUEUES, Queue, opened_store
+from store_folders import killed_after
 
 WORKER = Path(__file__).parents[1] / "queue_worker.py"
 
@@ -47,26 +45,6 @@ class Oracle:
         assert len(found) == len(set(found)), "twice"
 
 
-def killed_after(path: Path, epoch: int, seed: int, lines: int) -> bytes:
-    """Run a worker, kill it when it has said so much, return all it said."""
-    command = [sys.executable, str(WORKER), str(path / "store"), str(epoch), str(seed)]
-    with subprocess.Popen(
-        command,
-        cwd=path,
-        env=os.environ | {"PYTHONSAFEPATH": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said = [process.stdout.readline() for _ in range(lines)]
-        process.kill()
-        output = b"".join(said) + process.stdout.read()
-        errors = process.stderr.read()
-    assert process.returncode == -9, errors.decode()
-    return output
-
-
 async def drained(path: Path, epoch: int, forget: bool) -> dict[int, list[str]]:
     """Open the store, return what is in each queue; it all stays there unless told otherwise."""
     failures: list[Exception] = []
@@ -100,7 +78,7 @@ async def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracl
         for _ in range(rng.randint(1, 2)):  # a start may be killed, too
             epoch += 1
             lines = rng.choice([1, 50, 500, 5000]) + rng.randrange(1000)
-            oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines))
+            oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines, WORKER))
         epoch += 1
         for queue_no, found in (await drained(path, epoch, forget=False)).items():
             oracle.compare(queue_no, found)
