@@ -25,12 +25,13 @@ RABBITMQ = "rabbitmq-server"
 
 
 class Broker(NamedTuple):
-    """A running broker; ``pid`` is the root of its processes."""
+    """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it."""
 
     name: str
     host: str
     port: int
     pid: int
+    node: str = ""
 
 
 class StartError(Exception):
@@ -48,9 +49,11 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def leveret(kernel: str) -> Iterator[Broker]:
-    """Run Leveret with one of its kernels."""
+def leveret(kernel: str, settings: str = "") -> Iterator[Broker]:
+    """Run Leveret with one of its kernels and what a ``leveret.toml`` may say."""
     with tempfile.TemporaryDirectory(prefix="leveret-bench") as folder:
+        config = Path(folder, "leveret.toml")
+        config.write_text(settings)
         command = [
             *leveret_command(),
             "serve",
@@ -59,7 +62,7 @@ def leveret(kernel: str) -> Iterator[Broker]:
             "--data",
             f"{folder}/data",
         ]
-        command += ["--log-level", "error"]
+        command += ["--log-level", "error", "--config", str(config)]
         process = subprocess.Popen(
             command,
             env=environment(LEVERET_KERNEL=kernel),
@@ -105,11 +108,17 @@ def rabbitmq() -> Iterator[Broker]:
     )
     try:
         _await_amqp("127.0.0.1", port, process)
-        yield Broker("rabbitmq", "127.0.0.1", port, process.pid)
+        yield Broker("rabbitmq", "127.0.0.1", port, process.pid, node)
     finally:
         _signal_tree(process.pid)
         _stop(process)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_policy(broker: Broker, pattern: str, definition: str) -> None:
+    """Give RabbitMQ's queues a policy."""
+    command = ["rabbitmqctl", "-n", broker.node, "set_policy", "bench", pattern, definition]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def rabbitmq_is_installed() -> bool:

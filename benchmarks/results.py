@@ -52,11 +52,15 @@ def commit() -> str:
 
 def write(folder: Path, name: str, rounds: list[dict[str, Any]], about: dict[str, Any]) -> Path:
     """Keep every round; return the file."""
+    return write_found(folder, name, {"medians": medians(rounds), "rounds": rounds}, about)
+
+
+def write_found(folder: Path, name: str, found: dict[str, Any], about: dict[str, Any]) -> Path:
+    """Keep what was found; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     target = folder / f"{now:%Y-%m-%d}-{about['commit'].rstrip('+')}-{name}.json"
-    document = {"date": f"{now:%Y-%m-%dT%H:%MZ}", **about, "medians": medians(rounds)}
-    document["rounds"] = rounds
+    document = {"date": f"{now:%Y-%m-%dT%H:%MZ}", **about, **found}
     target.write_text(json.dumps(document, indent=1) + "\n")
     return target
 

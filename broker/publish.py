@@ -35,6 +35,7 @@ from leveret.msg_store.errors import StoreFailed
 if TYPE_CHECKING:
     from leveret.broker.channel import Channel
     from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.vhosts import VHost
     from leveret.msg_store.msg_store import MsgStore
     from leveret.msg_store.pressure import Pressure
 
@@ -88,6 +89,11 @@ class Publisher:
         self.confirms: Confirms | None = None
         self.is_long_work = False
         self.work_left = PUBLISH_TURN_WORK
+
+    @property
+    def vhost(self) -> VHost:
+        """The vhost it publishes to."""
+        return self._session.vhost
 
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
         """Publish a run of messages, or as much of it as this turn has time for.
@@ -335,10 +341,10 @@ def _stored(
     0 is returned when there is none, and when the store has failed: then the vhost's queues are about
     to go down, and what they do not accept is refused like everything else they owe.
     """
-    queue_nos = [each.queue_no for each in queues if each.queue_no and each.is_running]
-    if not queue_nos:
+    route_nos = [each.route_no for each in queues if each.route_no and each.is_running]
+    if not route_nos:
         return 0
     try:
-        return store.write(messages, tuple(queue_nos), is_awaited, size_bytes)
+        return store.write(messages, tuple(route_nos), is_awaited, size_bytes)
     except StoreFailed:
         return 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leveret.amqp.errors import NotFound
 from leveret.broker.queue_view import NOTHING, view_of
+from leveret.msg_store.route_numbers import route_no
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
@@ -42,6 +43,7 @@ class QueueEntry:
         applied: the policies that apply to it.
         view: what takes effect of arguments and policies.
         queue_no: its number in the message store; 0 when it is not durable.
+        route_no: what messages for it are written for there (``msg_store.route_numbers``).
         transient_no: the same for one that is not durable and pages there; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
@@ -64,6 +66,7 @@ class QueueEntry:
         "on_deleted",
         "queue_no",
         "ref",
+        "route_no",
         "supervisor",
         "transient_no",
         "vhost_name",
@@ -91,7 +94,7 @@ class QueueEntry:
         self.applied: Applied = NOTHING
         self.view = view_of(self.arguments)
         self.on_deleted = on_deleted
-        self.queue_no = queue_no
+        self.number(queue_no)
         self.transient_no = 0
         self.ref: Ref | None = None
         self.backing: Ref | None = None
@@ -107,6 +110,11 @@ class QueueEntry:
     def __str__(self) -> str:
         """Name the queue as RabbitMQ's texts do."""
         return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    def number(self, queue_no: int) -> None:
+        """Give it its number in the message store."""
+        self.queue_no = queue_no
+        self.route_no = route_no(queue_no, self.view.highest_priority) if queue_no else 0
 
     @property
     def state(self) -> State:

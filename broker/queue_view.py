@@ -16,6 +16,8 @@ from leveret.core.limits import TTL_MS_MAX
 if TYPE_CHECKING:
     from leveret.metadata.tables import PolicyRow
 
+PRIORITY_MAX: Final = 255
+
 Arguments: TypeAlias = "dict[str, tuple[str, Any]]"
 
 
@@ -33,6 +35,11 @@ class ArgumentsView:
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False
+
+    @property
+    def highest_priority(self) -> int:
+        """The highest priority that the queue tells from others; 0 when it knows none."""
+        return min(self.max_priority or 0, PRIORITY_MAX)
 
 
 NO_ARGUMENTS: Final = ArgumentsView()

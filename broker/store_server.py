@@ -5,7 +5,8 @@ vhost's queues are started after it. When the store fails this actor crashes, wh
 along (SETTLED 12): the vhost starts anew and recovers from the disk.
 
 The store itself is held by the vhost, so a successor of an actor that was killed finds what it has to
-close. Without a data directory there is no store, and durable queues live as long as the node.
+close. That is done beside the loop, for a disk may hang, and the store is opened anew only after it.
+Without a data directory there is no store, and durable queues live as long as the node.
 """
 
 from __future__ import annotations
@@ -79,11 +80,18 @@ class StoreServer(GenServer):
         if node.data_dir is None or loop is None:
             return None
         self._loop = loop
-        let_go(vhost)  # of what one that was killed has left
+        let_go(vhost, loop)  # of what one that was killed has left
         folder = store_folder(node.data_dir, vhost.name)
         self._where = StoreFiles(node.files, folder, node.ballast, self._now_ms)
-        self._open()
+        if vhost.store_end is None or vhost.store_end.done():
+            self._open()
+        else:
+            vhost.store_end.add_done_callback(self._let_go)
         return LATER
+
+    def _let_go(self, _: asyncio.Future[None]) -> None:
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, self._open)
 
     def _now_ms(self) -> int:
         return int(self.runtime.clock.wall_s() * 1000)
@@ -158,14 +166,16 @@ class StoreServer(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Let go of a store that was not stopped in order."""
-        let_go(self._vhost)
+        if self.runtime.loop is not None:
+            let_go(self._vhost, self.runtime.loop)
 
 
-def let_go(vhost: VHost) -> None:
-    """Close a vhost's store as a crash would leave it, if it is open."""
+def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
+    """Close a vhost's store as a crash would leave it, if it is open; ``store_end`` says when it is."""
     store, vhost.msg_store = vhost.msg_store, None
     if store is not None:
-        store.kill()
+        end = vhost.store_end = loop.create_future()
+        store.kill(lambda: end.set_result(None))
         if store.failed_mark is not None:  # what was written since may not be on the disk
             vhost.trusted_mark = store.failed_mark
 

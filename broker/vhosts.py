@@ -39,6 +39,8 @@ from leveret.routing.topology import Removed, Topology
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
+    import asyncio
+
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
     from leveret.broker.access import User
@@ -60,6 +62,7 @@ class VHost:
         queues_sup: the supervisor its queues are started under; None before the first start.
         msg_store: where its persistent messages are; None as long as it is not open, and on a node
             without a data directory.
+        store_end: done when a store that was not stopped in order has let its files go.
         trusted_mark: how far the disk can be trusted after the store has failed; None = as it is.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         is_closing: an operator deletes it: nothing of it is written any more.
@@ -74,6 +77,7 @@ class VHost:
         "name",
         "policies",
         "queues_sup",
+        "store_end",
         "topology",
         "trusted_mark",
     )
@@ -85,6 +89,7 @@ class VHost:
         self.policies = Policies()
         self.queues_sup: Ref | None = None
         self.msg_store: MsgStore | None = None
+        self.store_end: asyncio.Future[None] | None = None
         self.trusted_mark: Mark | None = None
         self.limits: dict[str, int] = {}
         self.is_closing = False
@@ -286,7 +291,7 @@ class VHost:
             on_deleted=self.queue_deleted,
         )
         if durable:
-            entry.queue_no = new_queue_no(self._node.store, entry.view)
+            entry.number(new_queue_no(self._node.store, entry.view))
         yield from self.add_queue(entry, user.name)
         return entry
 
@@ -361,7 +366,9 @@ class VHost:
         node = self._node
         if self.msg_store is not None:
             number_transient(node.store, entry)
-        make_backing = backing_of(entry, self.msg_store, node.runtime.clock, node.memory)
+        make_backing = backing_of(
+            entry, self.msg_store, node.runtime.clock, node.memory, node.store
+        )
         answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
             log.error(

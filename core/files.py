@@ -59,6 +59,9 @@ class SystemCalls(Protocol):
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         """Append some of the bytes; return how many."""
 
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write some of the bytes over what is there, or behind the end; return how many."""
+
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
         """Return some of the bytes; none at the end of the file."""
 
@@ -69,7 +72,7 @@ class SystemCalls(Protocol):
         """Set the file's length."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Make an empty file so long that writing within its length needs no more room."""
+        """Make the file so long that writing within its length needs no more room."""
 
     def fdatasync(self, descriptor: int) -> None:
         """Bring contents and length to the disk."""
@@ -117,6 +120,10 @@ class OsCalls:
         """Append some of the bytes."""
         return os.writev(descriptor, buffers)
 
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write some of the bytes where they belong."""
+        return os.pwrite(descriptor, data, offset)
+
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
         """Return some of the bytes."""
         return os.pread(descriptor, count, offset)
@@ -142,8 +149,8 @@ class OsCalls:
 
     def _fill(self, descriptor: int, size_bytes: int) -> None:
         block = bytes(_COPY_BYTES)
-        while (missing := size_bytes - os.fstat(descriptor).st_size) > 0:
-            os.write(descriptor, block[:missing])
+        while (missing := size_bytes - (end := os.fstat(descriptor).st_size)) > 0:
+            os.pwrite(descriptor, block[:missing], end)
 
     def fdatasync(self, descriptor: int) -> None:
         """Bring contents and length to the disk; on macOS through the drive's cache as well."""
@@ -222,9 +229,23 @@ class File:
                 written = self._calls.writev(self._descriptor, rest[:_IOV_MAX])
             except InterruptedError:
                 continue
-            if written <= 0:
-                raise OSError(errno.EIO, "nothing was written", str(self.path))
-            rest = _unwritten(rest, written)
+            rest = _unwritten(rest, self._checked(written))
+
+    def write_at(self, data: Buffer, offset: int) -> None:
+        """Write all of it over what is there; the file must be from ``open_write``."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                written = self._calls.pwrite(self._descriptor, rest, offset)
+            except InterruptedError:
+                continue
+            rest = rest[self._checked(written) :]
+            offset += written
+
+    def _checked(self, written: int) -> int:
+        if written <= 0:
+            raise OSError(errno.EIO, "nothing was written", str(self.path))
+        return written
 
     def pread(self, count: int, offset: int) -> bytes:
         """Return ``count`` bytes from ``offset``; fewer only where the file ends."""
@@ -256,7 +277,7 @@ class File:
         self._calls.truncate(self._descriptor, size_bytes)
 
     def allocate(self, size_bytes: int) -> None:
-        """Give an empty file so much room on the disk, full of zeros; not durable yet."""
+        """Make the file so long, the new part full of zeros, with room on the disk; not durable yet."""
         self._calls.allocate(self._descriptor, size_bytes)
 
     def append_from(self, source: File, offset: int, count: int) -> None:
@@ -329,6 +350,11 @@ class Files:
     def __init__(self, calls: SystemCalls | None = None) -> None:
         self._calls = OsCalls() if calls is None else calls
 
+    @property
+    def calls(self) -> SystemCalls:
+        """What lies below."""
+        return self._calls
+
     def create(self, path: Path) -> File:
         """Make a file to append to.
 
@@ -338,9 +364,9 @@ class Files:
         return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
 
     def create_copy(self, path: Path) -> File:
-        """Make a file for ``append_from``: the kernel does not copy into files that only append.
+        """Make a file for ``append_from``, as the kernel does not copy into files that only append.
 
-        It must not be truncated, since it is written where the last write ended.
+        Or for ``write_at``, and nothing else: appends go where the last append ended.
 
         Raises:
             FileExistsError: the name is taken.
@@ -350,6 +376,10 @@ class Files:
     def open_append(self, path: Path) -> File:
         """Open a file that exists, to append to and to read."""
         return File(self._calls, path, os.O_RDWR | os.O_APPEND)
+
+    def open_write(self, path: Path) -> File:
+        """Open a file that exists, to write over what it holds (``write_at``)."""
+        return File(self._calls, path, os.O_RDWR)
 
     def open_read(self, path: Path) -> File:
         """Open a file that exists, to read."""

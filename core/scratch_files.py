@@ -87,6 +87,15 @@ class ScratchCalls:
             data += buffer
         return len(data) - before
 
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write into memory, unless the same is there already."""
+        if self.pread(descriptor, len(data), offset) == data:
+            return len(data)
+        held = self._data(descriptor)
+        held.extend(bytes(max(0, offset - len(held))))
+        held[offset : offset + len(data)] = data
+        return len(data)
+
     def _data(self, descriptor: int) -> bytearray:
         """Return the bytes of a file that is about to be changed."""
         opened = self._open[descriptor]

@@ -7,16 +7,24 @@ goes back to ``start`` if it is not there.
 
 Order within a job (``docs/message-store.md``): a file that is full is synced before the next is made;
 a new file has its header and its *name* synced before the first record; everything is synced at the
-end. A file that was left is never opened for writing again.
+end, unless the job is *carried*: then the journal has the same bytes, and the log owes a sync of them,
+which is made up for with the next job that syncs, or by the checkpoint (``checkpoint``). A file that
+was left is never opened for writing again.
+
+A log may take room *ahead*: the file in use is longer than what is in it, the rest is zeros, and a
+sync has no new length and no new blocks to bring to the disk, which is half of its time. It is cut to
+its contents when it is left; a crash leaves the zeros, and readers pass over them.
 
 A disk that is full is the one error that is not final: the log goes back to ``start``, opens the
 file anew, gives the ballast up and does the job a second time. Going back comes before any other
 sync of that descriptor, for after a failed sync the kernel may call lost pages clean; what is written
-again is dirty again. Every other ``OSError`` goes to the caller, who must not come back.
+again is dirty again. That does not help with bytes of earlier jobs, so as long as a sync is owed a
+sync that fails is final. Every other ``OSError`` goes to the caller, who must not come back.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +33,7 @@ from typing import Final, NamedTuple, Protocol
 from leveret.core.files import DISK_FULL, File, Files
 
 NO_FILE: Final = 0
+_AHEAD_STEPS: Final = 64
 _JOIN_BYTES_MAX: Final = 64 * 1024  # larger buffers are not copied once more
 
 
@@ -46,11 +55,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One group commit's share of a log; nothing to do without parts."""
+    """One group commit's share of a log; nothing to do without parts.
+
+    Attributes:
+        start, end: where the log was durable, and where it will be.
+        parts: what is written, file after file.
+        is_carried: written and not synced, since the journal has the same bytes.
+    """
 
     start: Place
     end: Place
     parts: Sequence[Part] = field(default=())
+    is_carried: bool = False
 
 
 class Reserve(Protocol):
@@ -83,16 +99,28 @@ class AppendLog:
         folder: the folder, which exists.
         pattern: the files' names, ``%``-format with the number.
         reserve: what to give up when the disk is full.
+        ahead_bytes_max: how much room is taken ahead at most; less in a short file.
     """
 
-    def __init__(self, files: Files, folder: Path, pattern: str, reserve: Reserve) -> None:
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        pattern: str,
+        reserve: Reserve,
+        ahead_bytes_max: int = 0,
+    ) -> None:
         self._files = files
         self._folder = folder
         self._pattern = pattern
         self._reserve = reserve
+        self._ahead_bytes_max = ahead_bytes_max
         self._file: File | None = None
+        self._end = 0  # of what was written to it
+        self._room_to = 0  # how long it is
         self._place = Place(NO_FILE, 0)
         self._made: list[int] = []  # files made by a job that may have to be undone
+        self._owed_from: int | None = None  # in the file in use: carried, and not synced since
         self._is_tainted = False
 
     def path(self, file_no: int) -> Path:
@@ -129,11 +157,48 @@ class AppendLog:
             if part.header is not None:
                 yield from self._roll(part.file_no, part.header)
             yield "before write"
-            self._opened().append(part.buffers)
+            self._write(part.buffers)
             yield "written"
-        self._opened().fdatasync()
+        if not job.is_carried:
+            self._sync()
+        elif self._owed_from is None:
+            self._owed_from = job.start.offset
         self._place, self._is_tainted = job.end, False
-        yield "synced"
+        if not job.is_carried:
+            yield "synced"
+
+    def _write(self, buffers: Sequence[bytes]) -> None:
+        file = self._opened()
+        if not self._ahead_bytes_max:
+            file.append(buffers)
+            return
+        self._take_room(file, self._end + sum(map(len, buffers)))
+        for buffer in buffers:
+            file.write_at(buffer, self._end)
+            self._end += len(buffer)
+
+    def _take_room(self, file: File, end: int) -> None:
+        """Lengthen the file if it is to reach behind its room; as much again, within bounds."""
+        if end <= self._room_to:
+            return
+        ahead = min(self._ahead_bytes_max, max(self._ahead_bytes_max // _AHEAD_STEPS, end))
+        self._room_to = end
+        try:
+            file.allocate(end + ahead)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+        else:
+            self._room_to += ahead
+
+    def _sync(self) -> None:
+        try:
+            self._opened().fdatasync()
+        except OSError as error:
+            if self._owed_from is not None:
+                raise OSError(errno.EIO, f"carried records cannot be synced: {error}") from error
+            raise
+        self._owed_from = None
 
     def _opened(self) -> File:
         assert self._file is not None, "a job begins without a file"
@@ -141,18 +206,29 @@ class AppendLog:
 
     def _roll(self, file_no: int, header: bytes) -> Iterator[str]:
         if self._file is not None:
-            self._file.fdatasync()
+            self._cut()
+            self._sync()
             self.close()
             yield "sealed"
         path = self.path(file_no)
-        self._file = self._files.create(path)
+        self._file = self._created(path)
+        self._end = self._room_to = 0
         self._made.append(file_no)
         yield "created"
-        self._file.append([header])
+        self._write([header])
         self._file.fsync()
         yield "header synced"
         self._files.fsync_dir(self._folder)
         yield "name synced"
+
+    def _created(self, path: Path) -> File:
+        files = self._files
+        return files.create_copy(path) if self._ahead_bytes_max else files.create(path)
+
+    def _cut(self) -> None:
+        """Give up the room behind what was written."""
+        if self._file is not None and self._room_to > self._end:
+            self._file.truncate(self._end)
 
     def _go_to(self, start: Place) -> None:
         """Be where the job begins, whatever an earlier one has left that failed, here or beside."""
@@ -164,8 +240,13 @@ class AppendLog:
             self._files.unlink(self.path(file_no))
         self._made.clear()
         if start.file_no != NO_FILE:
-            self._file = self._files.open_append(self.path(start.file_no))
+            path = self.path(start.file_no)
+            is_ahead = self._ahead_bytes_max > 0
+            self._file = self._files.open_write(path) if is_ahead else self._files.open_append(path)
             self._file.truncate(start.offset)
+            self._end = self._room_to = start.offset
+        if self._owed_from is not None and start.offset <= self._owed_from:
+            self._owed_from = None
         self._place, self._is_tainted = start, False
 
     def close(self) -> None:

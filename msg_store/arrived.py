@@ -6,13 +6,20 @@ Keys are numbers: a ``msg_no``, or for a transient, which has none, ``transient_
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice, repeat
+from operator import itemgetter
 from typing import Final
 
 from leveret.core.message import BODY, HEAD, Message
 
 ROOM_BYTES: Final = 64 * 1024 * 1024
+_AT_ONCE: Final = 64
 _OVERHEAD_BYTES: Final = 250  # of a message in RAM: tuple, key, heads of objects
+
+
+_body_of: Final[Callable[[Message], bytes]] = itemgetter(BODY)
+_head_of: Final[Callable[[Message], bytes]] = itemgetter(HEAD)
 
 
 def transient_key(queue_no: int, seq: int) -> int:
@@ -38,24 +45,33 @@ class Arrived:
         self.room_bytes = room_bytes
         self.size_bytes = 0
 
+    @property
+    def is_crowded(self) -> bool:
+        """Much is waiting, and what is read too early may be gone when it is wanted."""
+        return self.size_bytes > self.room_bytes // 2
+
     def put(self, contents: dict[int, Message]) -> None:
         """Take what was read; what came before it makes room."""
-        own, size_bytes = self.contents, 0
-        for key, message in contents.items():
-            if key not in own:
-                own[key] = message
-                size_bytes += len(message[BODY]) + len(message[HEAD]) + _OVERHEAD_BYTES
-        self.size_bytes += size_bytes
+        own = self.contents
+        if not own.keys().isdisjoint(contents):
+            contents = {key: each for key, each in contents.items() if key not in own}
+        own.update(contents)
+        self.size_bytes += _size_of(contents.values())
         left = len(own) - len(contents)
         while self.size_bytes > self.room_bytes and left > 0:
-            self.drop((next(iter(own)),))
-            left -= 1
+            # Several, for what has left the front of a dict is stepped over each time.
+            for key in list(islice(own, min(left, _AT_ONCE))):
+                if self.size_bytes > self.room_bytes:
+                    self.drop((key,))
+                left -= 1
 
     def drop(self, keys: Iterable[int]) -> None:
         """Forget contents; unknown keys are passed over."""
-        take, size_bytes = self.contents.pop, 0
-        for key in keys:
-            message = take(key, None)
-            if message is not None:
-                size_bytes += len(message[BODY]) + len(message[HEAD]) + _OVERHEAD_BYTES
-        self.size_bytes -= size_bytes
+        gone = list(filter(None, map(self.contents.pop, keys, repeat(None))))
+        self.size_bytes -= _size_of(gone)
+
+
+def _size_of(messages: Collection[Message]) -> int:
+    """Return what they take at most: those of one publisher share their heads."""
+    bytes_held = sum(map(len, map(_body_of, messages))) + sum(map(len, map(_head_of, messages)))
+    return bytes_held + len(messages) * _OVERHEAD_BYTES

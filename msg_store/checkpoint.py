@@ -82,7 +82,10 @@ class ReadJob:
 
 @dataclass(slots=True)
 class WriteJob:
-    """A generation that is to be put into the index."""
+    """A generation that is to be put into the index.
+
+    The journals may go then, so what they carry of messages must have its sync before.
+    """
 
     generation: Generation
 
@@ -91,7 +94,12 @@ class WriteJob:
 
         Raises:
             IndexFull: nothing was written.
+            OSError: a segment cannot be synced, or a journal not be unlinked.
         """
+        for file_no in sorted(self.generation.owed):
+            with folder.files.open_append(folder.rdq_path(file_no)) as segment:
+                segment.fdatasync()
+            yield "segment synced"
         before = index.checkpoint()
         yield "before commit"
         try:

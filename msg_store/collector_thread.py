@@ -55,7 +55,7 @@ class CollectorThread:
             else listens there has been set up.
         loop: where all methods are called.
         failed: called when the collector cannot go on, with what the store must be restarted for:
-            a damaged index, or a mistake. It is closed then.
+            a damaged index, or a mistake. It has ended then.
         reached: called on the thread for each point of a job; for tests that kill there.
         make_lane: makes the thread.
         pace: how long it waits.
@@ -103,15 +103,19 @@ class CollectorThread:
         """Nothing is on its way."""
         return self._timer is None and not self._tasks
 
-    def close(self) -> None:
-        """End; blocks for the turn of a job that is running.
-
-        What was not finished is left as a crash would leave it, and the next start removes it.
-        """
+    def end(self) -> None:
+        """Begin nothing any more."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def close(self) -> None:
+        """End, the thread as well. Blocks for the turn of a job that is running.
+
+        What was not finished is left as a crash would leave it, and the next start removes it.
+        """
+        self.end()
         if self._lane is not None:
             self._lane.close()
             self._lane = None
@@ -141,7 +145,7 @@ class CollectorThread:
             return
         except Exception as cause:  # noqa: BLE001  it is for the owner of the store to decide
             self._tasks.discard(task)
-            self.close()
+            self.end()
             self._failed(cause)
             return
         self._go_on_after(wait, task)

@@ -10,8 +10,8 @@ of their use (``prefetch``), looks what is there (``look``) and is told when mor
                    '---- looked up anew, <= 3 times -+--> lost
 
 * What is still in RAM for the disk's sake, pending or in the flush, is never read: ``resident``.
-* A place is looked up when its batch leaves. One that is only in the index on disk (``locate`` says
-  None) is looked up by the thread, first thing.
+* A place is looked up when its batch leaves. One that is only in the index on disk (``places`` says
+  None) is looked up by the thread, first thing, and kept for who acks the message (``learn``).
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
   tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
   whoever holds a row of it removes the row instead of asking for ever.
@@ -20,16 +20,21 @@ of their use (``prefetch``), looks what is there (``look``) and is told when mor
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from itertools import accumulate, repeat
+from operator import itemgetter
+from typing import Final, Protocol, TypeAlias, cast
 
 from leveret.core.message import BODY, LOST, Message
 from leveret.msg_store.arrived import Arrived
 from leveret.msg_store.flush_threads import Loop
 from leveret.msg_store.index_rows import Location
 from leveret.msg_store.read_thread import Background
-from leveret.msg_store.segment_reader import Outcome, Place, SegmentReader, Want
+from leveret.msg_store.record import Place, Want
+from leveret.msg_store.segment_reader import Outcome, SegmentReader
+from leveret.msg_store.views import View
 
 BATCH_BYTES: Final = 1024 * 1024
 BATCH_COUNT: Final = 512
@@ -38,17 +43,29 @@ TRIES_MAX: Final = 3
 RETRY_S: Final = 1.0
 LOST_MAX: Final = 100_000  # lost messages that are remembered; others are tried again
 
+_msg_no_of: Final = itemgetter(0)
+
 Waiter: TypeAlias = Callable[[], None]
 
 
 class Places(Protocol):
     """What the loop knows about where messages are."""
 
+    @property
+    def has_residents(self) -> bool:
+        """Whether ``resident`` has any."""
+
     def resident(self, msg_no: int) -> Message | None:
         """Return a message that is in RAM because the disk has not got it yet."""
 
-    def locate(self, msg_no: int) -> Location | None:
-        """Return where a message lies; None when only the index on disk can tell, if anything."""
+    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
+        """Return where messages lie; None when only the index on disk can tell, if anything."""
+
+    def view(self) -> View:
+        """Return what goes with ``learn``."""
+
+    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+        """Take the places that the index had, read after the view was made."""
 
 
 class Locations(Protocol):
@@ -59,23 +76,43 @@ class Locations(Protocol):
 
 
 class _Batch:
-    """What is with the thread: numbers with their places, None where the index must be asked."""
+    """What is with the thread.
 
-    __slots__ = ("failed_at", "wants")
+    Attributes:
+        found: the places that the index had.
+        failed_at: places that turned out to be bad.
 
-    def __init__(self, wants: list[tuple[int, Location | None]]) -> None:
+    Args:
+        wants: numbers with their places, None where the index must be asked.
+        view: goes with what the index will say.
+    """
+
+    __slots__ = ("failed_at", "found", "view", "wants")
+
+    def __init__(self, wants: Iterable[tuple[int, Location | None]], view: View) -> None:
         self.wants = wants
-        self.failed_at: dict[int, Place] = {}  # places that turned out to be bad
+        self.view = view
+        self.found: Mapping[int, Location] = {}
+        self.failed_at: dict[int, Place] = {}
 
     def read(self, files: SegmentReader, index: Locations | None) -> Outcome:
         """Do it, on the thread."""
-        known: list[Want] = [(no, at) for no, at in self.wants if at is not None]
-        unknown = [no for no, at in self.wants if at is None]
-        found: Mapping[int, Location] = index.locations(unknown) if index and unknown else {}
-        known += found.items()
+        known: list[Want] = []
+        unknown: list[int] = []
+        for want in self.wants:
+            if want[1] is None:
+                unknown.append(want[0])
+            else:
+                known.append(cast(Want, want))
+        if index is not None and unknown:
+            self.found = index.locations(unknown)
+            known += self.found.items()
         outcome = files.read(known)
-        outcome.failures.update({no: "not in the index" for no in unknown if no not in found})
-        self.failed_at = {no: at for no, at in known if no in outcome.failures}
+        if len(self.found) < len(unknown):
+            lacking = [no for no in unknown if no not in self.found]
+            outcome.failures.update(dict.fromkeys(lacking, "not in the index"))
+        if outcome.failures:
+            self.failed_at = {no: at for no, at in known if no in outcome.failures}
         return outcome
 
 
@@ -110,6 +147,7 @@ class ContentReader:
         self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
         self._tries: dict[int, int] = {}
         self._lost: dict[int, str] = {}
+        self._counted: set[int] = set()  # those of them that a queue has missed
         self._batches = 0
         self._is_scheduled = False
         self.reads = self.read_bytes = self.losses = 0
@@ -141,30 +179,41 @@ class ContentReader:
             waiter: called once for every batch that brings some of them, or their loss.
         """
         arrived, waiting, lost = self._arrived.contents, self._waiting, self._lost
-        resident, ask = self._places.resident, self._asked.append
-        for want in wanted:
-            msg_no = want[0]
-            if msg_no in arrived or msg_no in lost:
-                continue
-            known = waiting.get(msg_no)
-            if known is None:
-                if resident(msg_no) is None:
-                    waiting[msg_no] = waiter
-                    ask(want)
-            elif known != waiter:
-                self._wait_too(msg_no, waiter)
+        absent = [want for want in wanted if want[0] not in arrived]
+        new = [want for want in absent if want[0] not in waiting]
+        if len(new) < len(absent):
+            self._wait_too(absent, waiter)
+        if lost:
+            new = [want for want in new if want[0] not in lost]
+        if self._places.has_residents:
+            resident = self._places.resident
+            new = [want for want in new if resident(want[0]) is None]
+        waiting.update(zip(map(_msg_no_of, new), repeat(waiter)))
+        self._asked += new
         if self._asked:
             self._schedule()
 
-    def _wait_too(self, msg_no: int, waiter: Waiter) -> None:
-        waiters = self._waiting[msg_no]
-        if not isinstance(waiters, list):
-            waiters = self._waiting[msg_no] = [waiters]
-        if waiter not in waiters:
-            waiters.append(waiter)
+    def _wait_too(self, wanted: Iterable[tuple[int, int]], waiter: Waiter) -> None:
+        """Wait for those of them that are on their way."""
+        waiting = self._waiting
+        for msg_no, _ in wanted:
+            waiters = waiting.get(msg_no)
+            if waiters is None or waiters is waiter or waiters == waiter:
+                continue
+            if not isinstance(waiters, list):
+                waiters = waiting[msg_no] = [waiters]
+            if waiter not in waiters:
+                waiters.append(waiter)
 
-    def why_lost(self, msg_no: int) -> str:
-        """Say why a message is lost."""
+    def count_lost(self, msg_no: int) -> str:
+        """Count a message that a queue goes on without, once; say why it is lost.
+
+        Only that makes it a loss: one whose rows were all acked while it was read cannot be read
+        either when its segment has gone.
+        """
+        if msg_no in self._lost and msg_no not in self._counted:
+            self._counted.add(msg_no)
+            self.losses += 1
         return self._lost.get(msg_no, "")
 
     def segment_removed(self, file_no: int) -> None:
@@ -188,17 +237,19 @@ class ContentReader:
         self._is_scheduled = False
         while self._asked and self._batches < BATCHES_MAX:
             self._batches += 1
-            self._read(_Batch(self._next()))
+            self._read(self._next())
 
-    def _next(self) -> list[tuple[int, Location | None]]:
-        asked, locate = self._asked, self._places.locate
-        wants: list[tuple[int, Location | None]] = []
-        size_bytes = 0
-        while asked and len(wants) < BATCH_COUNT and size_bytes < BATCH_BYTES:
-            msg_no, size = asked.popleft()
-            wants.append((msg_no, locate(msg_no)))
-            size_bytes += size
-        return wants
+    def _next(self) -> _Batch:
+        asked, take = self._asked, self._asked.popleft
+        some = [take() for _ in range(min(BATCH_COUNT, len(asked)))]
+        if sum([size for _, size in some]) > BATCH_BYTES:
+            reached = list(accumulate([size for _, size in some]))
+            count = bisect_left(reached, BATCH_BYTES) + 1  # the one that is too much goes with them
+            asked.extendleft(reversed(some[count:]))
+            del some[count:]
+        msg_nos = [msg_no for msg_no, _ in some]
+        places = self._places
+        return _Batch(zip(msg_nos, places.places(msg_nos), strict=True), places.view())
 
     def _read(self, batch: _Batch) -> None:
         files, index = self._files, self._index
@@ -209,12 +260,16 @@ class ContentReader:
     def _came(self, batch: _Batch, outcome: Outcome) -> None:
         self._batches -= 1
         waiters: dict[Waiter, None] = {}
-        self._arrived.put(outcome.messages)
-        for msg_no, message in outcome.messages.items():
-            self._tries.pop(msg_no, None)
-            self.read_bytes += len(message[BODY])
-            self._tell(msg_no, waiters)
-        self.reads += len(outcome.messages)
+        messages = outcome.messages
+        self._arrived.put(messages)
+        if batch.found:
+            self._places.learn(batch.view, batch.found)
+        if self._tries:
+            for msg_no in messages:
+                self._tries.pop(msg_no, None)
+        self.read_bytes += sum([len(message[BODY]) for message in messages.values()])
+        self.reads += len(messages)
+        self._tell(messages, waiters)
         for msg_no, why in outcome.failures.items():
             self._failed(msg_no, why, batch.failed_at.get(msg_no), waiters)
         if outcome.put_off:
@@ -224,12 +279,16 @@ class ContentReader:
         for waiter in waiters:
             waiter()
 
-    def _tell(self, msg_no: int, waiters: dict[Waiter, None]) -> None:
-        waiter = self._waiting.pop(msg_no)
-        if isinstance(waiter, list):
-            waiters.update(dict.fromkeys(waiter))
-        else:
-            waiters[waiter] = None
+    def _tell(self, msg_nos: Iterable[int], waiters: dict[Waiter, None]) -> None:
+        last: Waiter | None = None
+        for waiter in map(self._waiting.pop, msg_nos):
+            if waiter is last:
+                continue
+            if isinstance(waiter, list):
+                waiters.update(dict.fromkeys(waiter))
+            else:
+                waiters[waiter] = None
+                last = waiter
 
     def _again(self, msg_nos: Iterable[int]) -> None:
         self._asked.extend((msg_no, 0) for msg_no in msg_nos)
@@ -239,7 +298,7 @@ class ContentReader:
 
     def _failed(self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]) -> None:
         if self._places.resident(msg_no) is not None:
-            self._tell(msg_no, waiters)  # its flush failed, it is pending again
+            self._tell([msg_no], waiters)  # its flush failed, it is pending again
             return
         tries = self._tries.get(msg_no, 0) + 1
         if tries < TRIES_MAX:
@@ -248,16 +307,17 @@ class ContentReader:
             return
         self._tries.pop(msg_no, None)
         self._lose(msg_no, why)
-        self._tell(msg_no, waiters)
+        self._tell([msg_no], waiters)
         if at is not None:
             files = self._files
             self._background.do(lambda: files.set_aside(at), _ignore)
 
     def _lose(self, msg_no: int, why: str) -> None:
-        self.losses += 1
         self._lost[msg_no] = why
         if len(self._lost) > LOST_MAX:
-            del self._lost[next(iter(self._lost))]
+            oldest = next(iter(self._lost))
+            del self._lost[oldest]
+            self._counted.discard(oldest)
 
 
 def _ignore(_: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +18,10 @@ from leveret.msg_store.transient_index import TransientIndex
 from leveret.msg_store.worker import MakeWorker, ThreadWorker
 
 
+def _in_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="leveret-end", daemon=True).start()
+
+
 @dataclass(frozen=True, slots=True)
 class Drivers:
     """Who does what blocks.
@@ -24,12 +30,14 @@ class Drivers:
         make_writer: of the segments' and of the journal's jobs.
         make_worker: of what reads, and of the transient store.
         make_lane: of what reads and writes the index, and of the collector.
+        in_thread: does something that blocks for as long as it takes, once.
         transient_index: the transient store's; of its own by default.
     """
 
     make_writer: MakeWriter = WriterThread
     make_worker: MakeWorker = ThreadWorker
     make_lane: MakeLane = Lane
+    in_thread: Callable[[Callable[[], None]], None] = _in_thread
     transient_index: TransientIndex | None = None
 
 

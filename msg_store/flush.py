@@ -1,8 +1,8 @@
 """One flush: pending work as records, frames and jobs.
 
 Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
-acks one ACKR per run. All records of a flush are one frame, the rows first and the moves last: a move
-is for the message wherever the rows before say that it lies.
+acks one ACKR per run. All records of a flush are one frame: messages that it carries, rows, acks, and
+the moves last: a move is for the message wherever the rows before say that it lies.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A flush on its way: two jobs that may be done in any order, and what to undo if they fail.
+    """A flush on its way: two jobs, and what to undo if they fail.
+
+    They may be done in any order and at the same time, unless the segments' is carried: that one is
+    done first.
 
     Attributes:
         taken: what is in it.
@@ -136,10 +139,13 @@ def index_rows(rows: list[TakenRow], places: dict[int, Location]) -> list[IndexR
 
 
 def journal_records(
-    rows: list[tuple[int, list[IndexRow]]], taken: Taken, places: dict[int, Location]
+    rows: list[tuple[int, list[IndexRow]]], taken: Taken, places: dict[int, Location], rdq: Job
 ) -> list[bytes]:
-    """Return the records of all that is in a flush."""
+    """Return the records of all that is in a flush whose messages go to the segments by ``rdq``."""
     made = []
+    if rdq.is_carried:
+        data = b"".join(rdq.parts[0].buffers)
+        made.append(records.encode_carried(records.Carried(*rdq.start, data)))
     for queue_no, some in rows:
         made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
     for queue_no, acks in taken.acks:

@@ -1,7 +1,8 @@
 """The thin driver of group commit: two writer threads, and calls on the loop that owns the work.
 
 All of ``GroupCommit`` runs on the loop. A flush goes to both threads at once; each writes and syncs
-its file, with the interpreter's lock released, and whoever is last calls back to the loop, once.
+its file, with the interpreter's lock released, and whoever is last calls back to the loop, once. Where
+only the journal is to be synced, its thread does the work of both: waking another costs more.
 ``turn`` is put on the loop when work arrives, not run at once: what else happens in that turn goes
 into the same flush, and an ack may still save its message from the disk.
 
@@ -11,14 +12,16 @@ The loop is a Protocol that ``asyncio`` loops fulfil; tests bring their own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from leveret.msg_store.append_log import AppendLog, Job
-from leveret.msg_store.group_commit import FULL_RETRY_S, LINGER_S, GroupCommit
-from leveret.msg_store.reports import Due, Report
+from leveret.msg_store.group_commit import GroupCommit
+from leveret.msg_store.reports import FULL_RETRY_S, LINGER_S, Due, Report
 
+Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
 Deliver = Callable[[Report], None]
 Reached = Callable[[str], None]
 
@@ -44,51 +47,50 @@ class Loop(Protocol):
 
 
 class Writer(Protocol):
-    """Carries out the jobs of one log, then closes it."""
+    """Carries out jobs."""
 
-    def do(self, job: Job, then: Callable[[Exception | None], None]) -> None:
-        """Carry out a job and call ``then``, on whatever thread."""
+    def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
+        """Carry jobs out up to the first error and call ``then``, on whatever thread."""
 
     def close(self) -> None:
-        """Finish what was given and close the file."""
+        """Finish what was given."""
 
 
 class WriterThread:
     """A writer that is a thread."""
 
-    def __init__(self, log: AppendLog, name: str, reached: Reached) -> None:
-        self._log = log
+    def __init__(self, name: str, reached: Reached) -> None:
         self._reached = reached
-        self._inbox: SimpleQueue[tuple[Job, Callable[[Exception | None], None]] | None]
+        self._inbox: SimpleQueue[tuple[Work, Callable[[Exception | None], None]] | None]
         self._inbox = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def do(self, job: Job, then: Callable[[Exception | None], None]) -> None:
-        """Carry out a job and call ``then`` on this thread."""
-        self._inbox.put((job, then))
+    def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
+        """Carry out some jobs and call ``then`` on this thread."""
+        self._inbox.put((work, then))
 
     def close(self) -> None:
-        """Finish what was given, close the file and end the thread."""
+        """Finish what was given and end the thread."""
         self._inbox.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while (work := self._inbox.get()) is not None:
-            job, then = work
-            then(self._outcome(job))
-        self._log.close()
+        while (given := self._inbox.get()) is not None:
+            work, then = given
+            then(self._outcome(work))
 
-    def _outcome(self, job: Job) -> Exception | None:
+    def _outcome(self, work: Work) -> Exception | None:
         try:
-            for point in self._log.run(job):
-                self._reached(point)
+            for log, job in work:
+                for point in log.run(job):
+                    self._reached(point)
         except Exception as error:  # noqa: BLE001  the top of a thread; the loop deals with it
             return error
         return None
 
 
-MakeWriter = Callable[[AppendLog, str, Reached], Writer]
+MakeWriter = Callable[[str, Reached], Writer]
 
 
 class FlushThreads:
@@ -121,10 +123,9 @@ class FlushThreads:
         self._loop = loop
         self._deliver = deliver
         self._progressed = progressed
-        self._writers = (
-            make_writer(rdq, "leveret-rdq", reached),
-            make_writer(journal, "leveret-journal", reached),
-        )
+        self._logs = rdq, journal
+        self._rdq_writer = make_writer("leveret-rdq", reached)
+        self._journal_writer = make_writer("leveret-journal", reached)
         self._is_scheduled = False
         self._timer: Timer | None = None
         self._on_stopped: Callable[[], None] | None = None
@@ -141,15 +142,19 @@ class FlushThreads:
         self._core.hurry()
         self._wake()
 
-    def close(self) -> None:
-        """End now: a flush on its way is completed, what is pending is not. Blocks for that flush."""
-        if self._is_closed:
-            return
+    def end(self) -> None:
+        """Begin nothing any more. A flush on its way is completed, what is pending is not."""
         self._is_closed, self._on_stopped = True, None
         self._core.wake = _nothing
         self._cancel_timer()
-        for writer in self._writers:
+
+    def close(self) -> None:
+        """End, the threads as well, and close the files. Blocks for the flush on its way."""
+        self.end()
+        for writer in (self._rdq_writer, self._journal_writer):
             writer.close()
+        for log in self._logs:
+            log.close()
 
     def _wake(self) -> None:
         if not self._is_scheduled:
@@ -192,20 +197,28 @@ class FlushThreads:
         self._cancel_timer()
         is_last = self._on_stopped is not None and self._core.is_idle
         flush = self._core.start()
+        rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
+        if flush.rdq.is_carried or not flush.rdq.parts:
+            self._journal_writer.do((rdq, journal), partial(self._ended, is_last))
+            return
         errors: list[Exception | None] = []
         lock = threading.Lock()
 
         def ended(error: Exception | None) -> None:
             with lock:
                 errors.append(error)
-                both = len(errors) == len(self._writers)
+                both = len(errors) == 2
             if both:
-                self._loop.call_soon_threadsafe(self._finished, errors, is_last)
+                self._ended(is_last, *errors)
 
-        for writer, job in zip(self._writers, (flush.rdq, flush.journal), strict=True):
-            writer.do(job, ended)
+        self._rdq_writer.do((rdq,), ended)
+        self._journal_writer.do((journal,), ended)
 
-    def _finished(self, errors: list[Exception | None], is_last: bool) -> None:
+    def _ended(self, is_last: bool, *errors: Exception | None) -> None:
+        """Go back to the loop."""
+        self._loop.call_soon_threadsafe(self._finished, errors, is_last)
+
+    def _finished(self, errors: Sequence[Exception | None], is_last: bool) -> None:
         report = self._core.finish(*errors)
         is_over = self._on_stopped is not None and (is_last or self._core.is_full)
         try:

@@ -139,9 +139,9 @@ class StoreFolder(StorePaths):
         """Return what writes the segments."""
         return AppendLog(self.files, self.rdq, rdq_writer.NAME, reserve)
 
-    def journal_log(self, reserve: Reserve) -> AppendLog:
-        """Return what writes the journal."""
-        return AppendLog(self.files, self.journal, journal.NAME, reserve)
+    def journal_log(self, reserve: Reserve, ahead_bytes_max: int) -> AppendLog:
+        """Return what writes the journal, with so much room taken ahead."""
+        return AppendLog(self.files, self.journal, journal.NAME, reserve, ahead_bytes_max)
 
     def set_aside(self, path: Path, data: bytes, offset: int) -> str:
         """Keep doubtful bytes of a file in quarantine; the same ones only once.

@@ -27,6 +27,7 @@ class Generation:
         row_count: rows and acked together.
         dirty_queues, dirty_files: whose terms and states have changed.
         queues, files, checkpoint: captured when it was frozen.
+        owed: segments to be synced before it may be in the index.
     """
 
     __slots__ = (
@@ -38,6 +39,7 @@ class Generation:
         "dirty_queues",
         "files",
         "number",
+        "owed",
         "queues",
         "row_count",
         "rows",
@@ -55,6 +57,7 @@ class Generation:
         self.queues: dict[int, QueueTerms | None] = {}
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
+        self.owed: frozenset[int] = frozenset()
 
     @property
     def weight(self) -> int:

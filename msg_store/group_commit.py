@@ -3,9 +3,10 @@
 The heart of the store, without I/O, threads or clocks. Calls of queues and channels pile up as
 *pending* work. When the disk is free, a *flush* takes what is pending: it gives each new message its
 place in a segment, makes one journal frame of all rows and acks, and leaves as two jobs. They are
-written and synced at the same time (order between the two files does not matter: recovery checks
-every row against its record). When both are done, the frame's numbers are durable and the queues are
-told which seqs are safe. So the slower the disk, the more goes into one sync.
+written and synced at the same time (order between the two files does not matter: recovery checks every
+row against its record), or with one sync if the frame carries the few messages there are. When both are
+done, the frame's numbers are durable and the queues are told which seqs are safe. So the slower the
+disk, the more goes into one sync.
 
 ::
 
@@ -33,7 +34,6 @@ segment (two waits instead of one), confirming after the write without the sync.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from leveret.core.files import is_disk_full
 from leveret.core.message import BODY, Message
@@ -53,15 +53,12 @@ from leveret.msg_store.journal import Journal
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.journal_records import PERSISTENT
 from leveret.msg_store.pending import PendingQueue, References, Row, SeqRun, TakenAck
-from leveret.msg_store.range_acks import RangeAck
+from leveret.msg_store.range_acks import SLICE_ROWS, RangeAck
 from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.record import QueueNos
 from leveret.msg_store.reports import Due, Report
 from leveret.msg_store.settled import Settled
 from leveret.msg_store.tables import Relocation, Tables
-
-LINGER_S: Final = 0.2  # for work that nobody waits for
-FULL_RETRY_S: Final = 1.0
 
 
 def _nothing() -> None:
@@ -200,7 +197,8 @@ class GroupCommit:
     ) -> None:
         """Take out of a queue whatever is in it with ``low <= seq < high``.
 
-        Rows that are durable are looked up first, and taken out a slice at a time.
+        What is in RAM of it, and some more, goes with the next flush: what is published later is not
+        confirmed before. Rows of the index are looked up first, and taken out a slice at a time.
 
         Args:
             queue_no: the queue.
@@ -214,6 +212,8 @@ class GroupCommit:
         if self._flush is not None:
             for no, taken in self._flush.taken.rows:
                 rows += [(seq, msg_no) for seq, msg_no, _ in taken if no == queue_no]
+        recent = self.tables.view().rows(queue_no, low, high, SLICE_ROWS, [])
+        rows += [row[:2] for row in recent]
         acked = self.acked_meanwhile(queue_no)
         rows = [row for row in rows if low <= row[0] < high and row[0] not in acked]
         if rows:
@@ -236,8 +236,13 @@ class GroupCommit:
         self._check()
         self.references.queue_down(queue_no)
 
+    @property
+    def has_residents(self) -> bool:
+        """Some messages are in RAM because they are not on disk yet."""
+        return bool(self.references.bodies or (self._flush is not None and self._flush.taken.items))
+
     def resident(self, msg_no: int) -> Message | None:
-        """Return a message that is in RAM because it is not on disk yet."""
+        """Return one of them."""
         item = self.references.bodies.get(msg_no)
         if item is None and self._flush is not None:
             if self._flying is None:
@@ -354,7 +359,7 @@ class GroupCommit:
         late = self._late(taken, new)
         places = new | late if late else new
         rows = [(no, index_rows(some, places)) for no, some in taken.rows]
-        records = journal_records(rows, taken, places)
+        records = journal_records(rows, taken, places, rdq)
         journal = self._journal.job(records, self.mark, now_ms)
         self._flush = Flush(taken, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
@@ -394,15 +399,10 @@ class GroupCommit:
         self._journal.switch()
         self.is_rotating = False
         self.wake()
-        return self.tables.rotate(
-            Checkpoint(
-                self._journal.end.next_lsn,
-                self._journal.next_file_no,
-                self.boot_epoch,
-                self._rdq.next_file_no,
-                is_clean,
-            )
-        )
+        lsn, journal_no = self._journal.end.next_lsn, self._journal.next_file_no
+        next_file_no, owed = self._rdq.next_file_no, self._rdq.take_owed()
+        point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean)
+        return self.tables.rotate(point, owed)
 
     def fail(self, cause: Exception) -> Report:
         """Note an error after which the store cannot go on."""

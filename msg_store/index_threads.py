@@ -16,9 +16,9 @@ from leveret.msg_store.append_log import Reserve
 from leveret.msg_store.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.flush_threads import Deliver, Loop, Reached, Timer
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import FULL_RETRY_S, GroupCommit
+from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.index_rows import Index
-from leveret.msg_store.reports import Report
+from leveret.msg_store.reports import FULL_RETRY_S, Report
 
 Work: TypeAlias = Callable[[], None]
 
@@ -104,19 +104,24 @@ class IndexThreads:
         self._on_stopped = then
         self._checkpointer.stop()
 
-    def close(self) -> None:
-        """End now; what is being written is written. Blocks for that."""
-        if self._is_closed:
-            return
+    def end(self) -> None:
+        """Begin nothing any more; what is being written is written."""
         self._is_closed, self._on_stopped = True, None
         self._core.wake_index = _nothing
         for timer in (self._quiet, self._retry):
             if timer is not None:
                 timer.cancel()
+
+    def close(self) -> None:
+        """End, the threads as well, and close the index. Blocks for what is being written."""
+        self.end()
         self._reader.close()
         self._writer.close()
-        self._checkpointer.end_snapshot(StoreError("the store was closed"))
         self._index.close()
+
+    def closed(self) -> None:
+        """After ``close``, on the loop: tell who still waits."""
+        self._checkpointer.end_snapshot(StoreError("the store was closed"))
 
     def _wake(self) -> None:
         if self._quiet is not None:
@@ -196,6 +201,7 @@ class IndexThreads:
     def _end(self) -> None:
         then = self._on_stopped
         self.close()
+        self.closed()
         if then is not None:
             then()
 

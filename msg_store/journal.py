@@ -16,6 +16,7 @@ from leveret.msg_store.journal_frames import Mark, encode_frame
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 NAME: Final = "%016x.jnl"
+AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of room in the file in use
 
 
 class JournalEnd(NamedTuple):

@@ -11,7 +11,7 @@
   the next one.
 * ``first_lsn`` is the number of its first record; the next frame goes on at first_lsn + n_records.
 * ``durable_*`` is the *mark*: all records below that LSN, and all of the segments below that place,
-  had been synced when the frame was made. What lies below a mark must be there; only what lies
+  had been synced when the frame was made; of the segments there or in frames that carry it. What lies below a mark must be there; only what lies
   above the last one may be missing after a crash, and was not confirmed.
 
 ``n_records`` may be 0: such a frame only moves the mark.

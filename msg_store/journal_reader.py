@@ -40,9 +40,10 @@ class JournalFile:
     """What was found in a journal file, complete after ``frames`` has been read to its end.
 
     Attributes:
+        used_bytes: its length without zeros at the end: room taken ahead, or never written.
         header: None if it is damaged.
         gaps: bad bytes with good frames behind them.
-        tail: bad bytes up to the end of the file, None if there are none.
+        tail: bad bytes up to the end of the file, or to zeros there; None if there are none.
         end: where the good frames end.
         next_lsn: the number after the last record; None without a header and without a frame.
     """
@@ -54,11 +55,13 @@ class JournalFile:
     tail: Damage | None = None
     end: int = HEADER_BYTES
     next_lsn: int | None = None
+    used_bytes: int = 0
     _extend: Extend | None = None
     _prev_crc: int | None = None
     _damage_of_header: str = ""
 
     def __post_init__(self) -> None:
+        self.used_bytes = len(self.data.rstrip(b"\0"))
         try:
             header = decode_header(self.data, JOURNAL_MAGIC)
             if header.uuid != self.uuid:
@@ -97,8 +100,8 @@ class JournalFile:
             self._prev_crc, self.next_lsn = frame.crc, frame.next_lsn
             self.end = offset = frame.end
             yield found
-        if any(self.data[offset:]):
-            self.tail = Damage(offset, len(self.data), reason)
+        if offset < self.used_bytes:
+            self.tail = Damage(offset, self.used_bytes, reason)
 
     def _good(self, offset: int) -> tuple[Frame, list[JournalRecord]]:
         extend = self._extend

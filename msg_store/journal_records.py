@@ -8,6 +8,8 @@ type   name    layout
 =====  ======  ===================================================================================
 1      PUB     ``type flags:u8 queue_no:u32 seq:u64 msg_no:u64 file:u32 offset:u32 total_len:u32
                body_size:u32 expiry_ms:u64``
+2      CARRY   ``type file:u32 offset:u32 count:u32``, then ``count`` bytes: what a segment has
+               there, whole records, because it was not synced with this frame
 3      ACK     ``type queue_no:u32 seq:u64``
 4      ACKR    ``type queue_no:u32 first:u64 last:u64``; the seqs between that exist
 5      MOVE    ``type msg_no:u64 file:u32 offset:u32 total_len:u32``; the collector's
@@ -20,7 +22,7 @@ type   name    layout
 
 Flags of PUB and PUBS: 1 persistent, 2 delivered before. ``expiry_ms`` 0 is never.
 
-Reserved: 2 (a body in the journal), 6, 7, 8 (queues made, deleted, closed: that is the metadata's and
+Reserved: 6, 7, 8 (queues made, deleted, closed: that is the metadata's and
 the index's business), 11 delivery counts, 12 producer sequences, 13 acked but retained. A frame with
 one of them was written by a newer version and is refused as a whole.
 """
@@ -37,12 +39,13 @@ from typing import Final, TypeAlias
 from leveret.msg_store.errors import Corrupt
 
 PUB: Final = 1
+CARRY: Final = 2
 ACK: Final = 3
 ACKR: Final = 4
 MOVE: Final = 5
 PUBS: Final = 9
 ACKS: Final = 10
-RESERVED: Final = frozenset({2, 6, 7, 8, 11, 12, 13})
+RESERVED: Final = frozenset({6, 7, 8, 11, 12, 13})
 
 PERSISTENT: Final = 1
 DELIVERED: Final = 2
@@ -53,6 +56,7 @@ COUNT_MAX: Final = 0xFFFF
 _ACK_RUN_MIN: Final = 3  # shorter runs are cheaper in an ACKS
 
 _PUB: Final = struct.Struct("<BBIQQIIIIQ")
+_CARRY: Final = struct.Struct("<BIII")
 _ACK: Final = struct.Struct("<BIQ")
 _ACKR: Final = struct.Struct("<BIQQ")
 _MOVE: Final = struct.Struct("<BQIII")
@@ -103,7 +107,22 @@ class Move:
     length: int
 
 
-JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a segment has from ``offset`` on."""
+
+    file_no: int
+    offset: int
+    data: bytes
+
+
+JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | Carried
+
+
+def encode_carried(carried: Carried) -> bytes:
+    """Return the record with which a frame carries messages."""
+    data = carried.data
+    return _CARRY.pack(CARRY, carried.file_no, carried.offset, len(data)) + data
 
 
 def encode_publishes(run: Publishes) -> bytes:
@@ -246,6 +265,15 @@ def _decode_pubs(payload: bytes, offset: int) -> tuple[Publishes, int]:
     return run, at
 
 
+def _decode_carried(payload: bytes, offset: int) -> tuple[Carried, int]:
+    _, file_no, at, count = _CARRY.unpack_from(payload, offset)
+    start = offset + _CARRY.size
+    end = start + count
+    if end > len(payload):
+        raise Corrupt(f"journal record is cut off in {count} bytes of messages")
+    return Carried(file_no, at, payload[start:end]), end
+
+
 def _decode_ack(payload: bytes, offset: int) -> tuple[Acks, int]:
     _, queue_no, seq = _ACK.unpack_from(payload, offset)
     return Acks(queue_no, (seq,)), offset + _ACK.size
@@ -269,6 +297,7 @@ def _decode_move(payload: bytes, offset: int) -> tuple[Move, int]:
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[JournalRecord, int]]]] = {
     PUB: _decode_pub,
+    CARRY: _decode_carried,
     ACK: _decode_ack,
     ACKR: _decode_ackr,
     MOVE: _decode_move,

@@ -1,6 +1,6 @@
 """Reading all journal files after an end of any kind: what counts, what is cut off, what is set aside.
 
-Frames go to a *sink* in order. The last file's torn end is set aside and cut off; bad bytes elsewhere
+Frames go to a *sink* in order, and the messages they carry into their segments (``carried``). The last file's torn end is set aside and cut off; bad bytes elsewhere
 are gaps, set aside and reported, and what is behind them counts all the same. A file of another store,
 or under another number than its own, is moved to the quarantine.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from leveret.msg_store.carried import CarriedWriter
 from leveret.msg_store.file_header import HEADER_BYTES
 from leveret.msg_store.findings import Findings
 from leveret.msg_store.folder import StoreFolder
@@ -51,6 +52,7 @@ class JournalScan:
         self._folder = folder
         self._findings = findings
         self._trusted = trusted
+        self._carried = CarriedWriter(folder)
 
     def has_first(self) -> bool:
         """Tell whether the file is there, and can be read, with the first record that ever was."""
@@ -89,8 +91,11 @@ class JournalScan:
         """
         self.next_lsn = from_lsn
         numbers = [no for no in self._folder.journal_nos() if no >= file_no_min]
-        for file_no in numbers:
-            self._read(file_no, sink, is_last=file_no == numbers[-1])
+        try:
+            for file_no in numbers:
+                self._read(file_no, sink, is_last=file_no == numbers[-1])
+        finally:
+            self._carried.close()
 
     def _read(self, file_no: int, sink: Sink, is_last: bool) -> None:
         path = self._folder.journal_path(file_no)
@@ -102,7 +107,7 @@ class JournalScan:
         if file.header is not None:
             self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
             self._expect(file.header.first_lsn, path.name)
-        elif len(file.data) <= HEADER_BYTES:
+        elif file.used_bytes <= HEADER_BYTES:
             # The crash came while its header was written, so no record was.
             self._folder.files.unlink(path)
             self._folder.files.fsync_dir(self._folder.journal)
@@ -110,8 +115,9 @@ class JournalScan:
         end = HEADER_BYTES
         for frame, records in file.frames():
             if self._trusted is not None and frame.first_lsn >= self._trusted.lsn:
-                self._cut(file_no, Damage(end, len(file.data), "written before a failed sync"))
+                self._cut(file_no, Damage(end, file.used_bytes, "written before a failed sync"))
                 return
+            self._carried.add(records)
             sink.add(frame, records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
             self.mark = max(self.mark, frame.mark)

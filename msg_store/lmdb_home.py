@@ -5,17 +5,24 @@ backlog of ten million messages stays as large when all are gone. So a start tha
 is mostly free pages copies what is in use into a new file and lets that take the old one's place.
 Whether it is worth it is known without reading: LMDB counts the pages of its tables. The old file
 stays as it is until the new one is whole and synced, and then one rename changes them.
+
+Before LMDB sees it, an index is gone over (``index_pages``), for a damaged page may end the process.
+A file beside it says that it is open. One that a start finds was left by a process that did not close
+it, or a machine that went down, and then all pages are looked at; else the leaves of very large ones
+are not, for that would take seconds, and if one is bad the next start finds it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
+from leveret.msg_store.index_pages import fault_of
 from leveret.msg_store.index_rows import IndexDamaged, IndexFull
 from leveret.msg_store.lmdb_errors import free_bytes
 from leveret.msg_store.lmdb_index import CONDEMNED, DATA, MAP_BYTES, LmdbIndex
@@ -24,10 +31,12 @@ log = logging.getLogger(__name__)
 
 COMPACT_BYTES_MIN: Final = 64 * 1024 * 1024  # below that nobody misses the space
 LIVE_SHARE_MAX: Final = 4  # at most one part in so many is copied, so that a start stays short
+LEAVES_BYTES_MAX: Final = 256 * 1024 * 1024  # two million messages, half a second
 ROOM_BYTES: Final = 16 * 1024 * 1024  # left free on the disk
 
 _DRAFT: Final = ".compact"
 _LOCK: Final = "lock.mdb"
+_IN_USE: Final = "in-use"
 
 
 class LmdbHome:
@@ -38,6 +47,7 @@ class LmdbHome:
         uuid: the store's 16 bytes.
         map_bytes: how large it may become before it must grow.
         compact_bytes_min: how much must be in use of the file before it is worth a look.
+        leaves_bytes_max: of an index that was closed in order, up to how much is looked at whole.
     """
 
     def __init__(
@@ -46,11 +56,13 @@ class LmdbHome:
         uuid: bytes,
         map_bytes: int = MAP_BYTES,
         compact_bytes_min: int = COMPACT_BYTES_MIN,
+        leaves_bytes_max: int = LEAVES_BYTES_MAX,
     ) -> None:
         self._path = path
         self._uuid = uuid
         self._map_bytes = map_bytes
         self._compact_bytes_min = compact_bytes_min
+        self._leaves_bytes_max = leaves_bytes_max
 
     @property
     def is_condemned(self) -> bool:
@@ -88,7 +100,16 @@ class LmdbHome:
 
     def _opened(self) -> LmdbIndex:
         shutil.rmtree(self._draft, ignore_errors=True)  # of a start that was cut off
-        return LmdbIndex(self._path, self._uuid, self._map_bytes)
+        in_use = self._path / _IN_USE
+        leaves_bytes_max = math.inf if in_use.exists() else self._leaves_bytes_max
+        if fault := fault_of(self._path / DATA, leaves_bytes_max):
+            raise IndexDamaged(fault)
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        in_use.touch(mode=0o600)
+        _sync(self._path)
+        index = LmdbIndex(self._path, self._uuid, self._map_bytes)
+        index.closed = lambda: in_use.unlink(missing_ok=True)
+        return index
 
     @property
     def _draft(self) -> Path:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.errors import StoreError
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
@@ -28,7 +28,7 @@ from leveret.msg_store.flush_threads import Loop
 from leveret.msg_store.index_rows import IndexDamaged
 from leveret.msg_store.pressure import Pressure
 from leveret.msg_store.queue_client import CleanTerms, QueueClient
-from leveret.msg_store.reports import Due, Report
+from leveret.msg_store.reports import Report
 from leveret.msg_store.store_parts import Listeners, StoreParts
 from leveret.msg_store.store_status import StoreStatus
 
@@ -44,9 +44,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STOP_LOOK_S: Final = 0.02
 
 Failed = Callable[[Exception], None]
+
+
+def _nothing() -> None:
+    """Need not be told."""
 
 
 class MsgStore:
@@ -97,6 +100,7 @@ class MsgStore:
         }
         self._has_failed = self._is_closed = self.is_full = False
         self._full_changed = full_changed
+        self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
         self._reports = 0
         self.pressure = Pressure(opened.core, limits.pressure)
         listeners = Listeners(
@@ -126,7 +130,7 @@ class MsgStore:
 
         Args:
             messages: of one run.
-            queue_nos: all persistent queues of the route.
+            queue_nos: route numbers of all persistent queues of the route.
             is_awaited: somebody waits for confirms; without it the flush may be put off.
             size_bytes: of their bodies together, if the caller knows.
 
@@ -158,7 +162,7 @@ class MsgStore:
         Args:
             queue_no: the queue, or one priority of it; never used by another.
             is_new: it was declared just now, and begins with seq 0.
-            routed_as: what ``write`` is told, if that is another number.
+            routed_as: the queue's route number, which ``write`` is told, if that is another.
         """
         client = self._clients.get(queue_no)
         if client is None:
@@ -213,7 +217,7 @@ class MsgStore:
 
     def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
         """Write down which messages a queue goes on without."""
-        lost = [(seq, msg_no, self.contents.why_lost(msg_no)) for seq, msg_no in rows]
+        lost = [(seq, msg_no, self.contents.count_lost(msg_no)) for seq, msg_no in rows]
         log.error(
             "messages lost store=%s queue_no=%d count=%d first_seq=%d why=%s",
             self._opened.folder.path,
@@ -306,19 +310,15 @@ class MsgStore:
         With a full disk, or in a store that has failed, what could not be written is left to the
         journals and the next start.
         """
-        core = self.core
         if self._is_closed:
-            then()
-        elif core.range_acks and core.error is None and core.due() is not Due.WHEN_RESUMED:
-            self._loop.call_later(STOP_LOOK_S, self.stop, then)  # their acks are still to come
+            self._has_ended(then)
         else:
             self._parts.flush(lambda: self._flushed(then))
 
     def _flushed(self, then: Callable[[], None]) -> None:
         core = self.core
-        if core.error is not None or not core.is_idle or core.range_acks:
-            self.kill()
-            then()
+        if core.error is not None or not core.is_idle:
+            self.kill(then)
             return
         # Only now, for what becomes durable after a queue has ended makes its terms void.
         clients = self._clients.items()
@@ -328,14 +328,33 @@ class MsgStore:
         self._parts.write_index(lambda: self._written(then))
 
     def _written(self, then: Callable[[], None]) -> None:
+        self._waiting = None
         self._close()
         then()
 
-    def kill(self) -> None:
-        """End now, as after a crash: what is pending is lost, a flush on its way is completed."""
-        if not self._is_closed:
-            self._parts.kill()
+    def kill(self, then: Callable[[], None] = _nothing) -> None:
+        """End now, as after a crash: what is pending is lost, a flush on its way is completed.
+
+        Args:
+            then: called when nothing is under way any more and the files are closed.
+        """
+        if self._is_closed:
+            self._has_ended(then)
+        else:
+            self._parts.kill(self._ended)
+            self._has_ended(then)
             self._close()
+
+    def _has_ended(self, then: Callable[[], None]) -> None:
+        if self._waiting is None:
+            then()
+        else:
+            self._waiting.append(then)
+
+    def _ended(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        for then in waiting:
+            then()
 
     def _close(self) -> None:
         self._is_closed = True

@@ -70,7 +70,7 @@ class QueueClient:
     Attributes:
         low: at or below the lowest seq it has.
         terms: what its last owner left, as long as nobody has taken it.
-        routed_as: the queue that its messages are written for.
+        routed_as: what its messages are written for, the queue's route number.
     """
 
     __slots__ = ("_dying", "_first_seq", "_owner", "_reported", "_store", "_was_attached", "low",

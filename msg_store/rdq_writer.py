@@ -5,6 +5,11 @@ once synced never change (the collector copies them into new files). A segment i
 has reached the limit, so it may be longer by one record, or before a snapshot (``roll``).
 
 A failed flush gives its places back (``rewind``): the next one writes over them.
+
+A few small records are *carried*: the journal's frame has their bytes as well, and the segment is
+written without a sync. One sync is waited for instead of two, which is what a publisher feels who
+waits for each confirm. The file owes the sync until a job syncs it, or the checkpoint does
+(``take_owed``) before the index says that they lie there.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from leveret.msg_store.record import Unwritten, encode_run
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 NAME: Final = "%08x.rdq"
+CARRIED_BYTES_MAX: Final = 16 * 1024  # more is cheaper synced than written twice
 
 _BUFFERS_PER_RECORD: Final = 3
 
@@ -33,11 +39,20 @@ class RdqWriter:
         identity: goes into the headers of new files.
         next_file_no: above all numbers that were ever used.
         file_bytes: when to begin a new file.
+        carried_bytes_max: up to which the records of a flush are carried.
     """
 
-    def __init__(self, identity: Identity, next_file_no: int, file_bytes: int = FILE_BYTES) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        next_file_no: int,
+        file_bytes: int = FILE_BYTES,
+        carried_bytes_max: int = CARRIED_BYTES_MAX,
+    ) -> None:
         self._identity = identity
         self._file_bytes = file_bytes
+        self._carried_bytes_max = carried_bytes_max
+        self._owed: set[int] = set()
         self._place = Place(NO_FILE, 0)
         self._next_file_no = next_file_no
         self._is_rolling = False
@@ -67,6 +82,12 @@ class RdqWriter:
         """Give back what was given since ``place``; numbers of files are not used again."""
         self._is_rolling |= place == self._rolled_at
         self._place = place
+
+    def take_owed(self) -> frozenset[int]:
+        """Return the files with carried records, once; who asks has to sync them."""
+        owed = frozenset(self._owed)
+        self._owed.clear()
+        return owed
 
     def roll(self) -> None:
         """Begin a new file with the next message: nobody writes the one in use any more."""
@@ -101,7 +122,18 @@ class RdqWriter:
                 locations[msg_no] = (file_no, at, length, len(message[2]), 1)
             self._place = Place(file_no, offsets[count])
             first = last
-        return Job(start, self._place, parts), locations
+        job = Job(start, self._place, parts, self._may_be_carried(parts))
+        if job.is_carried:
+            self._owed.add(parts[0].file_no)
+        return job, locations
+
+    def _may_be_carried(self, parts: list[Part]) -> bool:
+        """Tell whether all lies in a file that is in use, and is little."""
+        return (
+            len(parts) == 1
+            and parts[0].header is None
+            and sum(map(len, parts[0].buffers)) <= self._carried_bytes_max
+        )
 
     def _header_if_full(self, now_ms: int) -> bytes | None:
         is_full = self._place.offset >= self._file_bytes

@@ -44,11 +44,14 @@ class ReadThread:
         else:
             then(result)
 
+    def end(self) -> None:
+        """Take nothing any more, and let nothing come back."""
+        self._is_closed = True
+
     def close(self) -> None:
-        """End; what was given is done, nothing comes back any more. Blocks for that."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._worker.close()
+        """End, the worker as well. Blocks until it has done what it was given."""
+        self.end()
+        self._worker.close()
 
 
 def _steps(work: Callable[[], Result]) -> Steps[Result]:

@@ -3,7 +3,8 @@
 Every message in a segment comes back to the queues that its record names, unless a journal that is
 still there says that it was acked: at least once, and never refused. What cannot be known is given up:
 seqs are made of the messages' numbers, so that order is that of routing, and expiries are known only of
-what the journals speak of. Queues that do not exist any more are for the caller to delete.
+what the journals speak of. A message comes back to the priority that it had, which its properties say
+(``route_numbers``). Queues that do not exist any more are for the caller to delete.
 
 Seqs that were made (``seq_of``) are none that a queue ever gives: journals from before and after a
 rebuild may meet in the next one, where an ack must not be taken for another message's.
@@ -38,6 +39,7 @@ from leveret.msg_store.journal_records import (
 )
 from leveret.msg_store.queue_terms import Terms
 from leveret.msg_store.record import unpack_meta
+from leveret.msg_store.route_numbers import row_number
 from leveret.msg_store.verify import Segment
 
 MADE = 1 << 39  # in a seq: not given by a queue; queues count from ``epoch << 40``
@@ -149,9 +151,10 @@ class Rebuild:
                 return
             self.msg_no_seen = max(self.msg_no_seen, record.msg_no)
             try:
-                queue_nos = unpack_meta(record.meta).queue_nos
+                meta = unpack_meta(record.meta)
             except Corrupt:
                 continue
+            queue_nos = [row_number(no, meta.head) for no in meta.queue_nos]
             gone = self._memory.gone
             left = tuple(no for no in queue_nos if (no, record.msg_no) not in gone)
             if left:

@@ -12,13 +12,14 @@
 * ``magic`` helps to find the next record behind a damaged one.
 * ``meta`` is msgpack ``[exchange, [routing_key...], guid or nil, head, [queue_no...]]``: enough to
   read a segment, or to save a store, with nothing else at hand. ``head`` is the payload of the
-  content header frame as received; the queues are all that routing chose.
+  content header frame as received; the queues are all that routing chose, each by its route number
+  (``route_numbers``).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -36,6 +37,8 @@ GUID: Final = 4
 
 QueueNos: TypeAlias = tuple[int, ...]
 Unwritten: TypeAlias = tuple[int, tuple[Message, QueueNos]]
+Place: TypeAlias = Sequence[int]  # file_no, offset, total_len, and whatever a Location says more
+Want: TypeAlias = tuple[int, Place]  # msg_no, where
 
 _HEADER: Final = struct.Struct("<IIQQIIHH")
 _CRC: Final = struct.Struct("<I")
@@ -178,6 +181,46 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     meta_at = offset + HEADER_BYTES
     body_at = meta_at + meta_len
     return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
+
+
+def decode_run(
+    data: bytes, start: int, wants: Iterable[Want], extend: Extend, seed: int
+) -> tuple[list[tuple[int, bytes, bytes]], list[Want]]:
+    """Read records of which number and place are known.
+
+    Args:
+        data: bytes of the segment.
+        start: where in the segment they begin.
+        wants: the records, all of them at ``start`` or behind.
+        extend: the checksum.
+        seed: where it starts.
+
+    Returns:
+        Number, meta and body of the good ones, and the others, of which ``decode_record`` tells more.
+    """
+    header, end_of_data = _HEADER.unpack_from, len(data)
+    good: list[tuple[int, bytes, bytes]] = []
+    others: list[Want] = []
+    for want in wants:
+        msg_no, place = want
+        at, length = place[1] - start, place[2]
+        end = at + length
+        if length >= HEADER_BYTES and end <= end_of_data:
+            crc, total_len, found_no, _, meta_len, body_len, flags, magic = header(data, at)
+            meta_at = at + HEADER_BYTES
+            body_at = meta_at + meta_len
+            if (
+                extend(seed, data[at + _CRC.size : end]) == crc
+                and found_no == msg_no
+                and total_len == length
+                and body_at + body_len == end
+                and magic == MAGIC
+                and not flags & ~_FLAGS
+            ):
+                good.append((msg_no, data[meta_at:body_at], data[body_at:end]))
+                continue
+        others.append(want)
+    return good, others
 
 
 def resealed(data: bytes, extend: Extend, seed: int) -> bytes:

@@ -15,7 +15,8 @@ Steps, each of which may be cut off by another crash and is then done again with
    that a row judged once is not judged again. Old files are never appended to.
 6. Make a checkpoint of it all. Then remove segments that no row refers to, unless there was damage.
 
-So a start costs what the journals since the last checkpoint do, and nothing for what lies below.
+So a start costs what the journals since the last checkpoint do, and of what lies below it a look at the
+pages of the index (``index_pages``).
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class Recovery:
         rdq_file_bytes: when a segment is full.
         journal_file_bytes: when a journal file is full.
         home: where the index lies; in the store's folder by default.
+        carried_bytes_max: up to which the journal carries the messages of a flush.
+        journal_ahead_bytes: how much room the journal takes ahead at most.
 
     Attributes:
         rdq_log, journal_log: carry out the jobs of the group commit that ``run`` returns.
@@ -91,15 +94,18 @@ class Recovery:
         rdq_file_bytes: int = rdq_writer.FILE_BYTES,
         journal_file_bytes: int = journal.FILE_BYTES,
         home: IndexHome | None = None,
+        carried_bytes_max: int = rdq_writer.CARRIED_BYTES_MAX,
+        journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX,
     ) -> None:
         self.home = home or LmdbHome(folder.path / lmdb_index.FOLDER, folder.uuid)
         self.rdq_log: AppendLog = folder.rdq_log(reserve)
-        self.journal_log: AppendLog = folder.journal_log(reserve)
+        self.journal_log: AppendLog = folder.journal_log(reserve, journal_ahead_bytes)
         self._folder = folder
         self._identity = Identity(folder.uuid, boot_epoch)
         self._now_ms = now_ms
         self._trusted = trusted
-        self._file_bytes = (rdq_file_bytes, journal_file_bytes)
+        self._journal_file_bytes = journal_file_bytes
+        self._rdq_limits = rdq_file_bytes, carried_bytes_max
         self._references = References()
         self._index: Index
         self._is_new = False
@@ -307,12 +313,12 @@ class Recovery:
         point = self._point
         rdq_no, journal_no = self._numbers
         seen = max(rdq_no, self._file_no_seen, self._scan.mark.file_no)
-        rdq = RdqWriter(self._identity, max(seen + 1, point.next_file_no), self._file_bytes[0])
+        rdq = RdqWriter(self._identity, max(seen + 1, point.next_file_no), *self._rdq_limits)
         frames = Journal(
             self._identity,
             max(journal_no + 1, point.first_journal),
             self._scan.next_lsn,
-            self._file_bytes[1],
+            self._journal_file_bytes,
         )
         mark = Mark(self._scan.next_lsn, *rdq.reached)
         job = frames.job(self._acks_of_dropped(), mark, self._now_ms())

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import Final
 
 from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.pending import SeqRun
+
+LINGER_S: Final = 0.2  # for work that nobody waits for
+FULL_RETRY_S: Final = 1.0
 
 
 class Due(enum.Enum):

@@ -16,12 +16,12 @@ import errno
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.record import Record, unpack_meta
+from leveret.msg_store.record import Place, Want, unpack_meta
 from leveret.msg_store.verify import Segment
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,6 @@ GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
 PASSING: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
 )
-
-Place: TypeAlias = Sequence[int]  # file_no, offset, total_len, and whatever a Location says more
-Want: TypeAlias = tuple[int, Place]  # msg_no, where
 
 
 class Outcome(NamedTuple):
@@ -94,25 +91,40 @@ class SegmentReader:
         first, last = run[0][1], run[-1][1]
         start = first[1]
         data = segment.bytes_at(start, last[1] + last[2] - start)
-        for msg_no, place in run:
-            file_no, offset, length = place[:3]
-            try:
-                record = segment.decode(data, length, offset - start)
-                if record.msg_no != msg_no:
-                    raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
-                outcome.messages[msg_no] = self._message(record)
-            except Corrupt as error:
-                outcome.failures[msg_no] = f"{error}, segment {file_no:08x}, offset {offset}"
+        good, others = segment.decode_run(data, start, run)
+        messages, last_meta = outcome.messages, None
+        for msg_no, meta, body in good:
+            if meta != last_meta:
+                try:
+                    origin, head = self._origin_and_head(meta)
+                except Corrupt as error:
+                    outcome.failures[msg_no] = f"{error}, segment {run[0][1][0]:08x}"
+                    continue
+                last_meta = meta
+            messages[msg_no] = (origin, head, body)
+        for msg_no, place in others:
+            self._read_bad(segment, msg_no, place, outcome)
 
-    def _message(self, record: Record) -> Message:
-        """Return the message; those of one publisher share origin and head, as when they came."""
-        if record.meta != self._last_meta:
-            meta = unpack_meta(record.meta)
+    def _read_bad(self, segment: Segment, msg_no: int, place: Place, outcome: Outcome) -> None:
+        """Say what is wrong, or find that nothing is; with bytes of its own, for a file may grow."""
+        file_no, offset, length = place[:3]
+        try:
+            record = segment.read(offset, length)
+            if record.msg_no != msg_no:
+                raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
+            outcome.messages[msg_no] = (*self._origin_and_head(record.meta), record.body)
+        except Corrupt as error:
+            outcome.failures[msg_no] = f"{error}, segment {file_no:08x}, offset {offset}"
+
+    def _origin_and_head(self, packed: bytes) -> tuple[bytes, bytes]:
+        """Return both; messages of one publisher share them, as when they came."""
+        if packed != self._last_meta:
+            meta = unpack_meta(packed)
             key = meta.routing_keys[0] if meta.routing_keys else b""
             origin = origin_of(meta.exchange, key)
             self._last_origin = origin if origin != self._last_origin else self._last_origin
-            self._last_head, self._last_meta = meta.head, record.meta
-        return (self._last_origin, self._last_head, record.body)
+            self._last_head, self._last_meta = meta.head, packed
+        return self._last_origin, self._last_head
 
     # Descriptors.
 

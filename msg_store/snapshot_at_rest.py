@@ -105,7 +105,7 @@ def _take_journal(store: StorePaths, new: StorePaths, file_no: int, torn: Torn) 
         return
     for _ in file.frames():
         pass
-    end = len(file.data)
+    end = file.end if file.tail is None else file.tail.end
     if file.tail is not None and file.header is not None and file_no == store.journal_nos()[-1]:
         torn.size_bytes += end - file.tail.offset
         end = file.tail.offset

@@ -13,7 +13,9 @@ from typing import Final, Self
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
+from leveret.core.scratch_files import ScratchCalls
 from leveret.msg_store import lmdb_index
+from leveret.msg_store.carried import CarriedWriter
 from leveret.msg_store.folder import StoreAtRest, StorePaths
 from leveret.msg_store.index_rows import SEQ_END, Checkpoint, IndexDamaged, IndexRow, Location
 from leveret.msg_store.journal_reader import JournalFile
@@ -46,7 +48,7 @@ class StoreImage:
     """
 
     def __init__(self, files: Files, path: Path) -> None:
-        self.paths = StoreAtRest(files, path)
+        self.paths = StoreAtRest(Files(ScratchCalls(files.calls)), path)
         self.index = open_index(self.paths)
         try:
             self.point = self.index.checkpoint() or Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)
@@ -115,6 +117,7 @@ class StoreImage:
 
     def _replay(self) -> None:
         replay, is_first = Replay(self._tables, self.index, self.point.lsn), True
+        carried = CarriedWriter(self.paths)
         for file_no in journals_above(self.paths, self.point):
             file = read_journal(self.paths, file_no)
             if file is None:
@@ -125,8 +128,10 @@ class StoreImage:
                 raise _unreadable(self.paths.path, why)
             is_first = False
             for frame, records in file.frames():
+                carried.add(records)
                 replay.add(frame, records)
                 self.lsn = max(self.lsn, frame.next_lsn)
+        carried.close()
         replay.finish()
         self._check(replay)
 
@@ -174,7 +179,7 @@ def read_journal(paths: StorePaths, file_no: int) -> JournalFile | None:
     data = paths.files.read(paths.journal_path(file_no))
     file = JournalFile(data, paths.uuid)
     is_foreign = file.is_foreign or (file.header is not None and file.header.number != file_no)
-    is_empty = file.header is None and len(data) <= file.end
+    is_empty = file.header is None and file.used_bytes <= file.end
     return None if is_foreign or is_empty else file
 
 

@@ -1,12 +1,14 @@
 """The parts of a store put together: who is made of what, and in which order they end.
 
 What is read must be closed before what it reads: readers and the collector, then the threads of the
-index, which close it, then the folder with its lock.
+index, which close it, then the folder with its lock. Who opens the store again must wait for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.msg_store.arrived import Arrived
@@ -75,12 +77,15 @@ class StoreParts:
         limits: StoreLimits,
     ) -> None:
         self.core = core = opened.core
-        self.resident = core.resident  # for readers, as the two that follow
-        self.locate = core.tables.location
+        self.resident = core.resident  # for readers, as the three that follow
+        self.places = core.tables.places
+        self.learn = core.tables.learn
         self.view = core.tables.view
         self.arrived = Arrived(limits.room_bytes)
         self.pins = Pins()
         self._opened = opened
+        self._loop = loop
+        self._in_thread = drivers.in_thread
         self._syncs = SyncTimes(monotonic_s)
         self._age = CheckpointAge(monotonic_s)
         self.transients = _transient_store(opened, loop, listeners, drivers, limits)  # may refuse
@@ -109,6 +114,11 @@ class StoreParts:
             listeners.progressed,
         )
         self._make_collector(loop, listeners, drivers, limits)
+
+    @property
+    def has_residents(self) -> bool:
+        """Some messages are in RAM because they are not on disk yet; for readers, as ``resident``."""
+        return self.core.has_residents
 
     def _make_readers(self, loop: Loop, listeners: Listeners, drivers: Drivers) -> None:
         index, files = self._opened.recovered.index, SegmentReader(self._opened.folder)
@@ -191,12 +201,29 @@ class StoreParts:
 
         self._index_threads.stop(written)
 
-    def kill(self) -> None:
-        """End now; what was begun with the disk is completed."""
+    def kill(self, then: Callable[[], None]) -> None:
+        """End now, and call ``then`` when what was begun with the disk is completed.
+
+        A disk that hangs keeps that for as long as it likes, and nothing else.
+        """
+        for part in (self._flusher, self._collecting, self.reader, self.transients):
+            part.end()
+        self._index_threads.end()
+        self._empty()
+        self._in_thread(partial(self._close_all, then))
+
+    def _close_all(self, then: Callable[[], None]) -> None:
         self._flusher.close()
         self._close_readers()
         self._index_threads.close()
-        self._close()
+        self._opened.folder.close()
+
+        def closed() -> None:
+            self._index_threads.closed()
+            then()
+
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(closed)
 
     def _close_readers(self) -> None:
         self._collecting.close()
@@ -204,8 +231,11 @@ class StoreParts:
         self.transients.close()
 
     def _close(self) -> None:
-        self.arrived.drop(list(self.arrived.contents))
+        self._empty()
         self._opened.folder.close()
+
+    def _empty(self) -> None:
+        self.arrived.drop(list(self.arrived.contents))
 
 
 def _transient_store(

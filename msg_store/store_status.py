@@ -33,7 +33,7 @@ class StoreStatus:
         sync_mean_s, sync_longest_s: what they took.
         contents_read: messages read back.
         contents_read_bytes: their bodies.
-        contents_lost: messages that could not be read.
+        contents_lost: messages that could not be read, and were missed by a queue.
         arrived_bytes: RAM of contents that were read and not taken.
         transients: what is paged out.
         merges: of segments, since the start, as all that follow.

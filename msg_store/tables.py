@@ -1,11 +1,10 @@
 """Tables: what the log has made durable and no checkpoint has written yet.
 
-Between the journal, which is written at once and never searched, and the index (LMDB), which is
-searched and written seldom, stands this: rows of queues and places of messages in dicts, in
-*generations*. The **active** one takes what each flush has made durable. A **rotation** freezes it, at a
-point between two flushes, so a generation is exactly the log between two LSNs; the checkpoint writes it
-into the index as one transaction, and it is dropped. Normally one generation is frozen at most; more
-when the disk is slow, and then ``is_behind`` asks publishers to wait.
+Between the journal, written at once and never searched, and the index (LMDB), searched and written
+seldom, stands this: rows of queues and places of messages in dicts, in *generations*. The **active** one
+takes what each flush has made durable. A **rotation** freezes it, at a point between two flushes, so a
+generation is exactly the log between two LSNs; the checkpoint writes it into the index as one
+transaction, and it is dropped. More than one is frozen when the disk is slow (``is_behind``).
 
 ::
 
@@ -20,9 +19,9 @@ What a generation holds:
 
 The **log count** of a message is the number of its rows in the durable log. The index has it exactly
 as of its checkpoint: one that was too low would lose a message. If a change (an ack, a late row, a
-move) becomes durable and the count is only in the index, the change is *owed*: ``unresolved`` names the
-message, somebody reads it in a thread, and ``resolve`` pays. The loop never reads. No rotation as long
-as anything is owed.
+move) becomes durable and the count is only in the index, the change is *owed*, unless it was read a
+short while ago (``read_places``): ``unresolved`` names the message, somebody reads it in a thread, and
+``resolve`` pays. The loop never reads. No rotation as long as anything is owed.
 
 A message that a queue has been promised and has not taken yet is *held* (``pending.References``). It
 keeps its bytes valid though its log count may be 0; then it is an **orphan**, unknown to the index.
@@ -32,7 +31,8 @@ All for one thread, the loop's. Frozen generations do not change, and the checkp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
@@ -40,6 +40,7 @@ from leveret.msg_store.file_states import FileStates
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
 from leveret.msg_store.queue_terms import Terms
+from leveret.msg_store.read_places import ReadPlaces
 from leveret.msg_store.views import View
 
 BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
@@ -87,6 +88,7 @@ class Tables:
         self._orphans: set[int] = set()
         self.leaving: set[int] = set()
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
+        self._read = ReadPlaces()  # of none that is owed, or that a generation speaks of
         self._views: WeakSet[View] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = Terms(*found)
@@ -148,9 +150,11 @@ class Tables:
     def acked(self, queue_no: int, acked: Acked) -> None:
         """Remove rows, each of which is there."""
         active, held = self.active, self._held
-        rows = active.rows.get(queue_no, {})
+        rows, terms = active.rows.get(queue_no, {}), self._touched(queue_no)
+        if rows.keys().isdisjoint([seq for seq, _ in acked]):
+            self._ack_below(queue_no, acked, terms)
+            return
         born, take_row = active.born, rows.pop
-        terms = self._touched(queue_no)
         file_no = freed = size_bytes = vanished = 0
         below: list[tuple[int, int]] = []
         for seq, msg_no in acked:
@@ -214,12 +218,20 @@ class Tables:
                 return location if location is not None else self._held.get(msg_no)
         return self._held.get(msg_no)
 
+    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
+        """Return where messages lie; None for those of which the index must be asked."""
+        if all(each.isdisjoint(msg_nos) for each in (*self._above(), self._held.keys())):
+            return list(map(self._read.get, msg_nos))
+        return [self.location(msg_no) for msg_no in msg_nos]
+
+    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+        """Take what was read from the index; ``view`` was made before."""
+        self._read.learn(view, found, self._owed.keys())
+
     def knows(self, msg_no: int) -> bool:
         """Tell whether the index need not be asked about a message."""
-        generations = (self.active, *self.frozen)
-        return msg_no in self._owed or any(
-            msg_no in each.born or msg_no in each.changed for each in generations
-        )
+        above = (self.active, *self.frozen)
+        return msg_no in self._owed or any(msg_no in o.born or msg_no in o.changed for o in above)
 
     def view(self) -> View:
         """Return what a read of the index that begins now must be overlaid with."""
@@ -302,15 +314,16 @@ class Tables:
 
     # Generations.
 
-    def rotate(self, checkpoint: Checkpoint) -> Generation:
+    def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Generation:
         """Freeze the active generation and begin another.
 
         Args:
             checkpoint: how far the index goes with it.
+            owed: segments that were written and not synced.
         """
         assert not self._owed, "a generation is frozen while counts are owed"
         frozen = self.active
-        frozen.checkpoint = checkpoint
+        frozen.checkpoint, frozen.owed = checkpoint, owed
         frozen.files = self.files.rows(frozen.dirty_files | self._orphan_files())
         for msg_no in self._orphans:  # a start from here will know nothing of them
             file_no, _, length, _, _ = self._held[msg_no]
@@ -376,28 +389,32 @@ class Tables:
         acked = self.active.acked.get(queue_no)
         if acked is None:
             acked = self.active.acked[queue_no] = set()
-        count, owed = len(acked), self._owed
-        known = [owed, *filter(None, self._known())]
-        for seq, msg_no in rows:
-            if seq in acked:
-                continue
-            acked.add(seq)
-            for each in known:
-                if msg_no in each:
-                    self._change(msg_no, self._subtractor(msg_no, terms))
-                    break
+        gone = dict(rows)  # each once
+        if not acked.isdisjoint(gone):
+            gone = {seq: msg_no for seq, msg_no in rows if seq not in acked}
+        acked.update(gone)
+        self.active.row_count += len(gone)
+        terms.messages -= len(gone)
+        if not all(each.isdisjoint(gone.values()) for each in self._above()):
+            for msg_no in gone.values():
+                self._change(msg_no, self._subtractor(msg_no, terms))
+            return
+        take, read = self._read.pop, list[tuple[int, Location, Terms]]()
+        for msg_no in gone.values():
+            location = take(msg_no, None)
+            if location is None:
+                self._owed[msg_no] = terms
             else:
-                owed[msg_no] = terms
-        count = len(acked) - count
-        self.active.row_count += count
-        terms.messages -= count
+                read.append((msg_no, location, terms))
+        self._subtract(read)
 
-    def _known(self) -> Iterator[Collection[int]]:
-        """Yield all that knows messages, besides the index."""
+    def _above(self) -> Iterator[AbstractSet[int]]:
+        """Yield all that knows messages, but for what the index has as well."""
+        yield self._owed.keys()
         yield self._orphans
         for generation in (self.active, *self.frozen):
-            yield generation.born
-            yield generation.changed
+            yield generation.born.keys()
+            yield generation.changed.keys()
 
     def _change(self, msg_no: int, change: Change) -> None:
         """Change a message's count or place, now if they are known."""
@@ -417,8 +434,10 @@ class Tables:
                     location = generation.changed[msg_no]
                     break
             else:
-                self._owed[msg_no] = [change]
-                return
+                location = self._read.pop(msg_no, None)
+                if location is None:
+                    self._owed[msg_no] = [change]
+                    return
         changed = change(location)
         if changed is not location:
             self._put(msg_no, changed)

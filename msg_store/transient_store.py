@@ -400,12 +400,16 @@ class TransientStore:
             len(self._writer.segments.accounts),
         )
 
-    def close(self) -> None:
-        """End: jobs on their way are completed, no callback is called any more. Blocks for them."""
+    def end(self) -> None:
+        """Call no callback any more."""
         self._is_closed = True
         for timer in (self._linger, self._retry):
             if timer is not None:
                 timer.cancel()
+
+    def close(self) -> None:
+        """End, the threads as well, and close the files. Blocks for jobs on their way."""
+        self.end()
         self._write_worker.close()
         self._read_worker.close()
         self._writer.index.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self
 
 from leveret.core.files import File
@@ -11,7 +11,14 @@ from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header
 from leveret.msg_store.folder import StorePaths
 from leveret.msg_store.index_rows import Location
-from leveret.msg_store.record import Record, decode_record, next_magic, total_len_at
+from leveret.msg_store.record import (
+    Record,
+    Want,
+    decode_record,
+    decode_run,
+    next_magic,
+    total_len_at,
+)
 
 _KINDS: Final = (CRC32C, CRC32)
 
@@ -69,6 +76,14 @@ class Segment:
         if record.total_len != length:
             raise Corrupt(f"a record of {record.total_len} bytes where one of {length} should be")
         return record
+
+    def decode_run(
+        self, data: bytes, start: int, wants: Sequence[Want]
+    ) -> tuple[list[tuple[int, bytes, bytes]], Sequence[Want]]:
+        """Read many records out of bytes from ``start`` on; see ``record.decode_run``."""
+        if len(self._extends) > 1:
+            return [], wants
+        return decode_run(data, start, wants, self._extends[0], self._seed)
 
     def _decoded(self, data: bytes, at: int) -> Record:
         for extend in self._extends[:-1]:

@@ -8,7 +8,8 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import IndexRow, Location
@@ -48,7 +49,11 @@ class View:
             high = min(high, base[-1][0] + 1)
         gone = [each.acked[queue_no] for each in touched if queue_no in each.acked]
         # A generation's rows are new in it, so those of the index come from below all of them.
-        merged = {row[0]: row for row in base if not any(row[0] in each for each in gone)}
+        if not all(each.isdisjoint([row[0] for row in base]) for each in gone):
+            base = [row for row in base if not any(row[0] in each for each in gone)]
+        if not any(queue_no in each.rows for each in touched):
+            return base
+        merged = {row[0]: row for row in base}
         for index, generation in enumerate(touched):
             later = [
                 each.acked[queue_no] for each in touched[index + 1 :] if queue_no in each.acked
@@ -78,6 +83,12 @@ class View:
             if location is not None:
                 found[msg_no] = location
         return found
+
+    def spoken_of(self) -> Iterator[AbstractSet[int]]:
+        """Yield the messages that the generations say something about."""
+        for generation in self.generations:
+            yield generation.born.keys()
+            yield generation.changed.keys()
 
 
 def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) -> int:

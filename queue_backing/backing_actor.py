@@ -54,6 +54,9 @@ class BackingOwner(IndexOwner, Protocol):
     def use_memory_of(self, memory: MemoryMonitor) -> None:
         """Keep to what a monitor wants; for a queue that can page."""
 
+    def replace_queue(self, make: Callable[[BackingQueue], BackingQueue]) -> None:
+        """Have another queue made of this one, in a turn in which nothing else is done to it."""
+
 
 class HouseKeeping:
     """Mail to itself: do a piece of what the queue needs."""
@@ -68,6 +71,15 @@ class SetRamDurationTarget:
 
     def __init__(self, duration_s: float) -> None:
         self.duration_s = duration_s
+
+
+class ReplaceQueue:
+    """Go on with another queue, made of the one there is."""
+
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[BackingQueue], BackingQueue]) -> None:
+        self.make = make
 
 
 class ReportRamDuration:
@@ -107,6 +119,10 @@ class BackingActor(GenServer):
         """Keep to what a monitor wants; for a queue that can page."""
         self._memory = memory
         self._is_reporting = False
+
+    def replace_queue(self, make: Callable[[BackingQueue], BackingQueue]) -> None:
+        """Have another queue made of this one, in a turn in which nothing else is done to it."""
+        self.runtime.send(self.ref, ReplaceQueue(make))
 
     # Inline calls of the amqqueue.
 
@@ -156,6 +172,10 @@ class BackingActor(GenServer):
             self._resumes = False
             self.run("resume")
             self._tell_resident()
+        elif isinstance(message, ReplaceQueue):
+            self._queue = message.make(self._queue)
+            if not self._has_work:
+                self._plan_work("timed")
         else:
             super().handle_cast(message)
 

@@ -26,16 +26,20 @@ class Housekeeping(QueueState):
 
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Keep no more than so many seconds of traffic in RAM; a lower target pages at once."""
+        if self.aim_at(duration_s):
+            reduce_memory_use(self)
+
+    def aim_at(self, duration_s: float) -> bool:
+        """Set the target and page nothing yet; return whether some may have to go."""
         before = self.target
         target = duration_s
         if duration_s != INFINITE:
             target = int(duration_s * self.rates.total())
         self.target = target
         if self.to_lazy:
-            return
+            return False
         self.reduce_above = reduce_above(target, self.limits.slack)
-        if target != INFINITE and target < before:
-            reduce_memory_use(self)
+        return target < before and bool(self.count or self.rpa)
 
     def set_queue_mode(self, mode: QueueMode) -> None:
         """Change between ``default`` and ``lazy``.
@@ -77,6 +81,14 @@ class Housekeeping(QueueState):
         if self.waiting:
             self.waiting, self.news = False, True
         self._go_on()
+
+    def resume_later(self) -> None:
+        """As ``resume``, but what it has to do is done in steps, none of them now."""
+        if self.waiting:
+            self.waiting, self.news = False, True
+        self.loading_goes_on = self.loading_goes_on or self.rows_awaited
+        is_unlimited = self.target == INFINITE and not self.to_lazy
+        self.bump = self.bump or (not is_unlimited and bool(self.count or self.rpa))
 
     def _go_on(self) -> None:
         self.loading_goes_on = False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from leveret.queue_backing.delta import BLANK, Delta, window_end, window_start
 from leveret.queue_backing.queue_state import NOTHING
-from leveret.queue_backing.status import PERSISTENT, SEQ, SIZE
+from leveret.queue_backing.status import PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:
     from leveret.queue_backing.queue_state import QueueState
@@ -52,8 +52,9 @@ def deltas_to_betas(queue: QueueState) -> bool:
 def _ready(queue: QueueState, rows: list[Entry]) -> list[Entry]:
     """Leave out what is unacked; drop transients that a restart has left."""
     rpa, dpa = queue.rpa, queue.dpa
-    if rpa or dpa:
-        rows = [row for row in rows if row[SEQ] not in rpa and row[SEQ] not in dpa]
+    for unacked in (rpa, dpa):
+        if unacked and not unacked.keys().isdisjoint(map(seq_of, rows)):
+            rows = [row for row in rows if row[SEQ] not in unacked]
     threshold = queue.transient_threshold
     if rows and rows[0][SEQ] < threshold:
         left = [row for row in rows if row[SEQ] < threshold and not row[PERSISTENT]]
@@ -104,8 +105,12 @@ def q3_was_taken_from(queue: QueueState) -> None:
     q3 = queue.q3
     if q3:
         if q3[0][SEQ] > queue.read_ahead_mark:
-            ahead = queue.ask_ahead(q3)
-            queue.read_ahead_mark = ahead[len(ahead) // 2][SEQ]
+            above = queue.read_ahead_end if queue.read_ahead_mark >= 0 else -1
+            ahead = queue.ask_ahead(q3, above)
+            mark = min(len(ahead) // 2, queue.limits.read_ahead // 4)
+            queue.read_ahead_mark, queue.read_ahead_end = ahead[mark][SEQ], ahead[-1][SEQ]
+            if len(ahead) == len(q3) and queue.delta is not BLANK:
+                queue.ask_beyond(ahead)
     elif queue.mode == "lazy":
         return
     elif queue.delta is BLANK:

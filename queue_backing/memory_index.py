@@ -56,6 +56,10 @@ class MemoryIndex:
         """Return that there is nothing."""
         return []
 
+    def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
+        """Return that there is nothing."""
+        return []
+
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
         """Never called: all contents are in RAM."""
         return [None] * len(entries)

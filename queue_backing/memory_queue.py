@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.backing_queue import QueueMode, Urgency
 
 RELEASE_SLICE: Final = 20_000  # entries freed in one go, some milliseconds
+PAGED_BYTES_MIN: Final = 64 * 1024  # less is not worth a queue that can page
 _CHUNK: Final = 1_024
 _AHEAD: Final = 256  # entries made at once, so that small fetches cost no more
 
@@ -42,31 +43,28 @@ def _size_bytes(messages: Iterable[Message]) -> int:
 class MemoryQueue:
     """See ``BackingQueue`` for the methods. Confirms are due at once.
 
+    Args:
+        must_page: called when this should be a queue that can page; see ``MovingQueue``.
+
     Attributes:
         ready_bytes: bytes of the bodies of all ready messages.
         unacked_bytes: bytes of the bodies of all unacked messages.
-        mode: what ``set_queue_mode`` said; without a disk it changes nothing.
+        next_seq: of the next message that is published.
+        next_deliver: every message below it has been handed out.
+        mode: what ``set_queue_mode`` said; here it changes nothing.
     """
 
-    __slots__ = (
-        "_aside",
-        "_next_deliver",
-        "_next_seq",
-        "_ready",
-        "_tail",
-        "_unacked",
-        "mode",
-        "ready_bytes",
-        "unacked_bytes",
-    )
+    __slots__ = ("_aside", "_must_page", "_ready", "_tail", "_unacked", "mode", "next_deliver",
+        "next_seq", "ready_bytes", "unacked_bytes")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, must_page: Callable[[], None] = lambda: None) -> None:
+        self._must_page = must_page
         self._ready: deque[Entry] | None = None
         self._tail: Tail | None = None
         self._unacked: dict[int, Entry] | None = None
         self._aside: list[deque[Any] | dict[int, Entry]] | None = None
-        self._next_seq = 0
-        self._next_deliver = 0
+        self.next_seq = 0
+        self.next_deliver = 0
         self.ready_bytes = 0
         self.unacked_bytes = 0
         self.mode: QueueMode = "default"
@@ -101,15 +99,15 @@ class MemoryQueue:
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Append a batch at the tail."""
-        first = self._next_seq
+        first = self.next_seq
         if messages:
             if self._tail is None:
                 self._tail = Tail()
             self._tail.append(messages, persistent, expiries)
-            self._next_seq = first + len(messages)
+            self.next_seq = first + len(messages)
         self.ready_bytes += _size_bytes(messages) if size_bytes is None else size_bytes
-        if delivered and first == self._next_deliver:
-            self._next_deliver = self._next_seq
+        if delivered and first == self.next_deliver:
+            self.next_deliver = self.next_seq
         return first, True
 
     def publish_delivered(
@@ -123,21 +121,21 @@ class MemoryQueue:
         """Take a batch as unacked."""
         assert not self._ready, "publish_delivered on a queue that is not empty"
         assert self._tail is None or not self._tail.messages
-        first = self._next_seq
+        first = self.next_seq
         if len(messages) == 1 and self._unacked is not None and size_bytes is not None:
-            self._next_seq = self._next_deliver = first + 1
+            self.next_seq = self.next_deliver = first + 1
             entry = (first, messages[0], expiries[0] if expiries else 0, persistent)
             self._unacked[first] = entry
             self.unacked_bytes += size_bytes
             return first, True
-        self._next_seq = first + len(messages)
-        seqs = range(first, self._next_seq)
+        self.next_seq = first + len(messages)
+        seqs = range(first, self.next_seq)
         entries = zip(seqs, messages, expiries or repeat(0), repeat(persistent))
         self._await_acks(
             zip(seqs, entries, strict=False),
             _size_bytes(messages) if size_bytes is None else size_bytes,
         )
-        self._next_deliver = self._next_seq
+        self.next_deliver = self.next_seq
         return first, True
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
@@ -183,7 +181,7 @@ class MemoryQueue:
         tail = self._tail
         if tail is not None and wanted > len(ready) and tail.messages:
             count = min(max(wanted - len(ready), _AHEAD), len(tail.messages))
-            ready.extend(tail.take(count, self._next_seq))
+            ready.extend(tail.take(count, self.next_seq))
         return ready
 
     def _hand_out(self, entries: list[Entry], size_bytes: int, ack_required: bool) -> Fetched:
@@ -196,9 +194,9 @@ class MemoryQueue:
 
     def _pass_watermark(self, seqs: list[int]) -> int:
         """Count those handed out before, and remember that now all of these were."""
-        watermark = self._next_deliver
+        watermark = self.next_deliver
         if seqs and seqs[-1] >= watermark:
-            self._next_deliver = seqs[-1] + 1
+            self.next_deliver = seqs[-1] + 1
             return 0 if seqs[0] >= watermark else bisect_left(seqs, watermark)
         return len(seqs)
 
@@ -276,7 +274,7 @@ class MemoryQueue:
     def ack(self, seqs: list[int]) -> int:
         """Forget unacked messages for good."""
         if len(seqs) != 1 or not self._unacked:
-            return len(self._settle(seqs))
+            return len(self.settle(seqs))
         entry = self._unacked.pop(seqs[0], None)
         if entry is None:
             return 0
@@ -286,7 +284,7 @@ class MemoryQueue:
     def requeue(self, seqs: list[int]) -> int:
         """Put unacked messages back to their places."""
         before = self.unacked_bytes
-        back = self._settle(seqs)
+        back = self.settle(seqs)
         if not back:
             return 0
         self.ready_bytes += before - self.unacked_bytes
@@ -300,7 +298,8 @@ class MemoryQueue:
             ready.extendleft(reversed(back))
         return len(back)
 
-    def _settle(self, seqs: list[int]) -> list[Entry]:
+    def settle(self, seqs: list[int]) -> list[Entry]:
+        """Take messages out of the unacked and return them; unknown seqs are passed over."""
         unacked = self._unacked
         if not unacked:
             return []
@@ -310,6 +309,24 @@ class MemoryQueue:
             found = [entry for entry in found if entry is not None]
         self.unacked_bytes -= sum([len(entry[MESSAGE][BODY]) for entry in found])
         return found
+
+    # Given away.
+
+    def take_ready(self, count: int) -> list[Entry]:
+        """Give up to so many ready messages away, the oldest first."""
+        ready = self._have_ready(count)
+        entries = [ready.popleft() for _ in range(min(count, len(ready)))]
+        self.ready_bytes -= _size_bytes(map(message_of, entries))
+        return entries
+
+    def take_unacked(self, count: int) -> list[Entry]:
+        """Give up to so many unacked messages away."""
+        unacked = self._unacked or {}
+        return self.settle([seq for seq, _ in zip(unacked, range(count), strict=False)])
+
+    def is_unacked(self, seq: int) -> bool:
+        """Whether a message is."""
+        return self._unacked is not None and seq in self._unacked
 
     # All.
 
@@ -347,7 +364,7 @@ class MemoryQueue:
         ready, self._ready = self._ready, None
         tail, self._tail = self._tail, None
         self.ready_bytes = 0
-        self._next_deliver = self._next_seq
+        self.next_deliver = self.next_seq
         in_tail = self._put_aside(tail.messages) if tail is not None else 0
         return self._put_aside(ready) + in_tail
 
@@ -390,11 +407,15 @@ class MemoryQueue:
         return FOREVER_S
 
     def set_ram_duration_target(self, duration_s: float) -> None:
-        """There is nowhere to page to."""
+        """Ask to be replaced if there is a target, and enough for it to matter."""
+        if duration_s != FOREVER_S and self.ready_bytes + self.unacked_bytes >= PAGED_BYTES_MIN:
+            self._must_page()
 
     def set_queue_mode(self, mode: QueueMode) -> None:
-        """Remember the mode."""
+        """Remember the mode; ask to be replaced if it is lazy."""
         self.mode = mode
+        if mode == "lazy":
+            self._must_page()
 
     def needs_timeout(self) -> Urgency | None:
         """``timed`` while there is something to free."""
@@ -446,8 +467,8 @@ class MemoryQueue:
                 len(self._ready or ()) + unacked,
             ),
             "head_message_timestamp": self._head_timestamp(),
-            "next_seq_id": self._next_seq,
-            "next_deliver_seq_id": self._next_deliver,
+            "next_seq_id": self.next_seq,
+            "next_deliver_seq_id": self.next_deliver,
             "mode": self.mode,
         }
 
@@ -456,7 +477,7 @@ class MemoryQueue:
         if self._ready:
             heads.append(self._ready[0])
         elif self._tail is not None and self._tail.messages:
-            heads.append((self._next_seq, self._tail.messages[0]))
+            heads.append((self.next_seq, self._tail.messages[0]))
         return head_timestamp(heads)
 
     def check(self) -> None:
@@ -465,12 +486,12 @@ class MemoryQueue:
         unacked = self._unacked or {}
         assert all(a < b for a, b in pairwise(seqs)), "ready is not sorted"
         assert unacked.keys().isdisjoint(seqs), "a message is ready and unacked"
-        assert all(seq < self._next_deliver for seq in unacked), "unacked but never handed out"
+        assert all(seq < self.next_deliver for seq in unacked), "unacked but never handed out"
         in_tail: Iterable[Message] = ()
         if self._tail is not None:
             self._tail.check()
             in_tail = self._tail.messages
-        tail_seq = self._next_seq - len(list(in_tail))
+        tail_seq = self.next_seq - len(list(in_tail))
         assert all(seq < tail_seq for seq in (*seqs, *unacked)), "younger than the tail"
         ready_messages = [*(entry[MESSAGE] for entry in self._ready or ()), *in_tail]
         assert self.ready_bytes == _size_bytes(ready_messages)

@@ -272,9 +272,12 @@ class PriorityQueue:
         return min(level.ram_duration() for level in self._levels)
 
     def set_ram_duration_target(self, duration_s: float) -> None:
-        """Set it for all levels."""
-        for level in self._levels:
-            level.set_ram_duration_target(duration_s)
+        """Set it for all levels; what goes to disk then goes level by level, a step in each turn."""
+        lower = [level for level in self._levels if level.aim_at(duration_s)]
+        for level in lower:
+            level.bump = True
+        if lower:
+            self.timeout()
 
     def set_queue_mode(self, mode: QueueMode) -> None:
         """Change all levels."""
@@ -299,9 +302,10 @@ class PriorityQueue:
             level.handle_pre_hibernate()
 
     def resume(self) -> None:
-        """Go on in all levels."""
+        """Go on in all levels, a step in each turn."""
         for level in self._levels:
-            level.resume()
+            level.resume_later()
+        self.timeout()
 
     def info(self) -> dict[str, Any]:
         """Return figures: numbers are summed up, but for what all levels share."""

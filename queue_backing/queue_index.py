@@ -100,6 +100,12 @@ class QueueIndex(Protocol):
         beyond ``high``: the range behind it is asked for next.
         """
 
+    def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
+        """Return the first rows of a range, as ``read``, but only what is in RAM.
+
+        It says that ``read`` will go on at ``low`` soon, so that an implementation may begin to.
+        """
+
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
         """Return the contents in order, None for each that must be read first.
 

@@ -60,7 +60,7 @@ class Limits(NamedTuple):
     read_max: int = 2048
     slack: int = 64
     windows: int = 8
-    read_ahead: int = 256
+    read_ahead: int = 2048
     read_ahead_bytes: int = 2 * 1024 * 1024
 
 
@@ -92,7 +92,8 @@ class QueueState:
         waiting: the amqqueue was told that something is pending.
         wanted: nothing was taken since then, so Q3's head must not go back to delta.
         news: it may be there now.
-        read_ahead_mark: when Q3's head passes this seq, more is asked for.
+        read_ahead_mark: when Q3's head passes this seq, more is asked for; -1 if Q3 has changed.
+        read_ahead_end: up to this seq contents of Q3 were asked for before.
     """
 
     __slots__ = (
@@ -127,6 +128,7 @@ class QueueState:
         "ram_bytes",
         "ram_count",
         "rates",
+        "read_ahead_end",
         "read_ahead_mark",
         "ready_bytes",
         "reduce_above",
@@ -167,7 +169,7 @@ class QueueState:
         self.has_stored = False
         self.bump = self.loading_goes_on = self.rows_awaited = False
         self.waiting = self.wanted = self.news = False
-        self.read_ahead_mark = -1
+        self.read_ahead_mark = self.read_ahead_end = -1
         self.releasing: Release | None = None
 
     def skip_to(self, seq: int) -> None:
@@ -219,13 +221,30 @@ class QueueState:
         self.unacked_bytes -= ram_bytes
         return found, on_disk
 
-    def ask_ahead(self, entries: Iterable[Entry]) -> list[Entry]:
-        """Have the contents of the first entries read; return those that were asked for."""
-        ahead = list(islice(entries, self.limits.read_ahead))
-        reached = list(accumulate(map(size_of, ahead)))
-        del ahead[max(1, bisect_right(reached, self.limits.read_ahead_bytes)) :]
-        self.index.prefetch(ahead)
+    def ask_ahead(self, entries: Iterable[Entry], above: int = -1) -> list[Entry]:
+        """Have the contents of the first entries read, of seqs up to ``above`` they were asked for.
+
+        Returns:
+            Those that have been asked for now or before.
+        """
+        limits = self.limits
+        ahead = list(islice(entries, limits.read_ahead))
+        if sum(map(size_of, ahead)) > limits.read_ahead_bytes:
+            reached = list(accumulate(map(size_of, ahead)))
+            del ahead[max(1, bisect_right(reached, limits.read_ahead_bytes)) :]
+        self.index.prefetch(
+            ahead[bisect_right(ahead, above, key=seq_of) :] if above >= 0 else ahead
+        )
         return ahead
+
+    def ask_beyond(self, ahead: list[Entry]) -> None:
+        """Have the first of delta read as well: ``ahead``, asked for already, is all of Q3."""
+        delta, limits = self.delta, self.limits
+        more = self.index.ahead(delta.start, delta.end, max(1, limits.read_ahead - len(ahead)))
+        bytes_left = limits.read_ahead_bytes - sum(map(size_of, ahead))
+        del more[bisect_right(list(accumulate(map(size_of, more))), bytes_left) :]
+        if more:
+            self.index.prefetch(more)
 
     # Gone for good.
 

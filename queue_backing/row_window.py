@@ -58,6 +58,26 @@ class RowWindow:
                 self._ask_on()
         return found
 
+    def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
+        """Return the first rows with ``low <= seq < high`` that are in RAM, and have more read.
+
+        Args:
+            low: where ``read`` will go on soon; if the window is elsewhere, nothing is done.
+            high: the end of what will be read.
+            limit: how many at most; if fewer are there, those behind the window are asked for.
+        """
+        if not self._high and not self._is_asking:
+            self._begin(low)  # there is no window yet
+        if not self._low <= low <= self._high:
+            return []
+        at = bisect_left(self._seqs, low)
+        some = self._seqs[at : min(at + limit, bisect_left(self._seqs, high, at))]
+        if len(some) < limit and self._high < high and not self._is_asking:
+            self._wanted = (low, low, 0)
+            self._trim(low)
+            self._ask_on()
+        return [entry for entry in map(self._entries.get, some) if entry is not None]
+
     def _begin(self, low: int) -> None:
         self._low = self._high = low
         self._seqs, self._entries = [], {}

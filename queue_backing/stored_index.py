@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from leveret.msg_store.transients import Transients
     from leveret.queue_backing.status import Entry
 
+_CROWDED_MAX: Final = 128  # contents that a queue has read at once when many queues do
+
 _row_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(MSG_NO, EXPIRY_MS)
 _acked_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(SEQ, MSG_NO)
 _wanted_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(MSG_NO, SIZE)
@@ -151,9 +153,7 @@ class StoredIndex:
 
     def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
         """Return the first rows of a range, None when they must be read."""
-        if self._rows is None:
-            self._rows = RowWindow(self._ask_rows, self._resume)
-        persistent = self._rows.read(low, high, limit)
+        persistent = self._window().read(low, high, limit)
         if not self._holds_transients():
             return persistent
         if self._transient_rows is None:
@@ -164,6 +164,15 @@ class StoredIndex:
         if not transient or not persistent:
             return persistent or transient
         return list(merge(persistent, transient, key=seq_of))[:limit]
+
+    def _window(self) -> RowWindow:
+        if self._rows is None:
+            self._rows = RowWindow(self._ask_rows, self._resume)
+        return self._rows
+
+    def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
+        """Return rows of a range that are in RAM, and have more read."""
+        return [] if self._holds_transients() else self._window().ahead(low, high, limit)
 
     def _holds_transients(self) -> bool:
         return self._has_paged and self._transients.holds(self._queue_no)
@@ -226,7 +235,9 @@ class StoredIndex:
         self._client.report_lost([_acked_of(entry) for entry in lost if entry[PERSISTENT]])
 
     def prefetch(self, entries: list[Entry]) -> None:
-        """Have contents read."""
+        """Have contents read; fewer when there is little room for them."""
+        if self._arrived.is_crowded:
+            entries = entries[:_CROWDED_MAX]
         if self._has_paged:
             transient = [entry for entry in entries if not entry[PERSISTENT]]
             if transient:

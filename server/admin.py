@@ -25,7 +25,7 @@ class Admin(Protocol):
         """Return version, kernel, uptime_s, listeners, counts (see ``docs/cli.md``)."""
 
     async def tree(self) -> list[Row]:
-        """Return the supervision tree, parents first: path, name, type, state, restarts."""
+        """Return the supervision tree, parents first: name, type, state, restarts and the last one."""
 
     async def add_user(self, name: str, password: str) -> None:
         """Make a user without permissions."""

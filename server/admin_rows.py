@@ -132,8 +132,9 @@ def connection(reader: Reader) -> Row:
     )
 
 
-def actor(node: TreeNode) -> Row:
-    """Return a place in the supervision tree."""
+def actor(node: TreeNode, now_s: float) -> Row:
+    """Return a place in the supervision tree, as of ``now_s`` of the runtime's clock."""
+    restarted_s = node.restarted_s
     return {
         "depth": node.depth,
         "name": node.label,
@@ -141,6 +142,7 @@ def actor(node: TreeNode) -> Row:
         "type": node.type,
         "state": node.state,
         "restarts": node.restarts,
+        "restarted_ago_s": None if restarted_s is None else round(now_s - restarted_s, 3),
         "mailbox": node.mailbox,
     }
 

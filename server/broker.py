@@ -99,6 +99,11 @@ class Broker:
         config = self.config
         return f"amqp://{config.default_user}:{config.default_pass}@{self.addresses[0]}"
 
+    @property
+    def root(self) -> Ref | None:
+        """The root of its supervision tree; None when it does not run."""
+        return self._root if self._root is not None and self._root.is_alive else None
+
     async def start(self) -> None:
         """Start everything; when this returns clients can connect.
 
@@ -240,7 +245,10 @@ class Broker:
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown(END_S)
         for vhost in node.vhosts.values():
-            let_go(vhost)  # where its actor was killed
+            let_go(vhost, loop)  # where its actor was killed
+        ends = [vhost.store_end for vhost in node.vhosts.values() if vhost.store_end is not None]
+        if ends:
+            await asyncio.wait(ends)
         node.close_servers()
         deadline_s = loop.time() + FLUSH_S
         while node.protocols and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare

@@ -116,9 +116,13 @@ def tree(found: list[Row]) -> str:
     """Return the supervision tree, one actor per line, children indented below their supervisor."""
     return "".join(
         f"{'  ' * row['depth']}{printable(row['name'])}  {row['type']} {row['state']}"
-        f" restarts={row['restarts']}\n"
+        f" restarts={row['restarts']}{_last(row['restarted_ago_s'])}\n"
         for row in found
     )
+
+
+def _last(ago_s: float | None) -> str:
+    return "" if ago_s is None else f", the last {_duration(ago_s)} ago"
 
 
 def _json(columns: Sequence[str], found: list[Row]) -> str:

@@ -57,7 +57,9 @@ class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
             root = root.cell.parent
         if root is None:
             return []
-        return await rows_of(walk(self._node.runtime, root), admin_rows.actor)
+        now_s = self._node.runtime.clock.monotonic_s()
+        nodes = walk(self._node.runtime, root)
+        return await rows_of(nodes, lambda node: admin_rows.actor(node, now_s))
 
     async def list_queues(self, vhost: str) -> list[Row]:
         """Return the queues of a vhost."""

@@ -31,7 +31,9 @@ EX_SOFTWARE: Final = 70
 EX_CONFIG: Final = 78
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-GC_THRESHOLDS: Final = (50_000, 5, 400)  # the second: 250,000 new objects take 30 ms to look at
+# Everybody waits for a collection: 5,000 new objects take up to 10 ms where memory is slow, with a
+# deep queue; nearly all of them are tuples, which are looked at once and never again.
+GC_THRESHOLDS: Final = (5_000, 10, 2_000)
 SWITCH_INTERVAL_S: Final = 0.0005  # a store thread that wants the interpreter gets it soon
 KEPT_BYTES: Final = 31 * 1024 * 1024
 

@@ -52,12 +52,15 @@ class Fate(enum.Enum):
 Fates: TypeAlias = Callable[[Path], Fate]
 
 
+_Change: TypeAlias = bytes | int | tuple[int, bytes]  # appended; cut to a length; written at
+
+
 @dataclass(eq=False)
 class _Node:
-    """A file: as it is on the disk, and the appends and truncations (their length) since."""
+    """A file: as it is on the disk, and what was done since."""
 
     durable: bytearray = field(default_factory=bytearray)
-    changes: list[bytes | int] = field(default_factory=list)
+    changes: list[_Change] = field(default_factory=list)
 
     def settle(self) -> None:
         self.durable = self.now()
@@ -77,10 +80,24 @@ class _Node:
             return base
         same = _common_prefix(base, full)
         if fate is Fate.CUT:
-            return full[: rng.randint(same, len(full))] if rng.random() < 0.9 else base
-        if fate is Fate.ZEROED:
-            return full[:same] + bytes(len(full) - same)
-        return self._scattered(full, same, rng)
+            image = full[: rng.randint(same, len(full))] if rng.random() < 0.9 else base
+        elif fate is Fate.ZEROED:
+            image = full[:same] + bytes(len(full) - same)
+        else:
+            image = self._scattered(full, same, rng)
+        self._keep_untouched(image, full)
+        return image
+
+    def _keep_untouched(self, image: bytearray, full: bytearray) -> None:
+        """Put back what was durable and has other bytes written over only before it."""
+        if not any(isinstance(change, tuple) for change in self.changes):
+            return
+        if len(image) < len(self.durable) <= len(full):
+            image += self.durable[len(image) :]
+        for start in range(0, len(image), SECTOR_BYTES):
+            sector = slice(start, min(start + SECTOR_BYTES, len(image)))
+            if self.durable[sector] == full[sector]:
+                image[sector] = full[sector]
 
     def _scattered(self, full: bytearray, same: int, rng: random.Random) -> bytearray:
         image = full[: rng.randint(same, len(full))]
@@ -91,10 +108,14 @@ class _Node:
         return image
 
 
-def _apply(image: bytearray, change: bytes | int) -> None:
+def _apply(image: bytearray, change: _Change) -> None:
     if isinstance(change, int):
         del image[change:]
         image.extend(bytes(change - len(image)))
+    elif isinstance(change, tuple):
+        offset, data = change
+        image.extend(bytes(max(0, offset - len(image))))
+        image[offset : offset + len(data)] = data
     else:
         image += change
 
@@ -311,6 +332,17 @@ class FaultyCalls:
             data = data[: self.rng.randrange(1, len(data))]
         written = self._calls.writev(descriptor, [data])
         node.changes.append(data[:written])
+        return written
+
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write all, or less."""
+        path, node = self._node(descriptor)
+        self._reach("pwrite", path)
+        self._interrupt()
+        if len(data) > 1 and self.rng.random() < self.short_writes:
+            data = data[: self.rng.randrange(1, len(data))]
+        written = self._calls.pwrite(descriptor, data, offset)
+        node.changes.append((offset, bytes(data[:written])))
         return written
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:

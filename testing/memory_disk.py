@@ -91,6 +91,16 @@ class MemoryDisk:
         inode.data += data[:room]
         return min(len(data), room)
 
+    def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
+        """Write over what is there; behind the end what fits on the disk."""
+        held = self._inode(descriptor).data
+        room = self.free_bytes(Path("/")) + len(held) - offset
+        if data and room <= 0:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        held.extend(bytes(max(0, offset - len(held))))
+        held[offset : offset + len(data[:room])] = data[:room]
+        return min(len(data), room)
+
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
         """Return the bytes that are there."""
         return bytes(self._inode(descriptor).data[offset : offset + count])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from leveret.msg_store.pins import Pins
 from leveret.msg_store.read_thread import ReadThread
 from leveret.msg_store.reports import Report
 from leveret.msg_store.segment_reader import SegmentReader
+from leveret.msg_store.views import View
 from leveret.msg_store.worker import ThreadWorker
 
 QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
@@ -86,11 +87,21 @@ class Running:
 
     # What the parts ask and tell.
 
+    @property
+    def has_residents(self) -> bool:
+        return self.core.has_residents
+
     def resident(self, msg_no: int) -> Message | None:
         return self.core.resident(msg_no)
 
-    def locate(self, msg_no: int) -> Location | None:
-        return self.tables.location(msg_no)
+    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
+        return self.tables.places(msg_nos)
+
+    def view(self) -> View:
+        return self.tables.view()
+
+    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+        self.tables.learn(view, found)
 
     def _deliver(self, report: Report) -> None:
         self.error = self.error or report.error

@@ -167,6 +167,11 @@ class FakeIndex:
                 self.rows_resident.discard(low)
         return [self.rows[seq] for seq in sorted(self.rows) if low <= seq < high][:limit]
 
+    def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
+        if self.is_late and low not in self.rows_resident:
+            return []
+        return [self.rows[seq] for seq in sorted(self.rows) if low <= seq < high][:limit]
+
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
         found: list[Message | None] = []
         for entry in entries:

@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
-from leveret.msg_store.append_log import AppendLog, Job
 from leveret.msg_store.drivers import Drivers
-from leveret.msg_store.flush_threads import Reached
+from leveret.msg_store.flush_threads import Reached, Work
 from leveret.msg_store.worker import Steps, Then
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 
@@ -174,17 +173,17 @@ class StepLane:
 class StepWriter:
     """``flush_threads.Writer`` on a line."""
 
-    def __init__(self, loop: StepLoop, log: AppendLog, name: str, reached: Reached) -> None:
+    def __init__(self, loop: StepLoop, name: str, reached: Reached) -> None:
         self._line = loop.line(name)
-        self._log = log
         self._reached = reached
 
-    def do(self, job: Job, then: Callable[[Exception | None], None]) -> None:
+    def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
         def piece() -> Generator[str, None, None]:
             try:
-                for point in self._log.run(job):
-                    self._reached(point)
-                    yield point
+                for log, job in work:
+                    for point in log.run(job):
+                        self._reached(point)
+                        yield point
             except OSError as error:
                 then(error)
             else:
@@ -194,14 +193,14 @@ class StepWriter:
 
     def close(self) -> None:
         self._line.finish()
-        self._log.close()
 
 
 def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
     """Return what drives a store on a loop, step by step."""
     return Drivers(
-        lambda log, name, reached: StepWriter(loop, log, name, reached),
+        lambda name, reached: StepWriter(loop, name, reached),
         StepWorker,
         lambda name: StepLane(loop),  # type: ignore[arg-type,return-value]
+        lambda work: work(),
         **others,
     )

@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
+from leveret.msg_store.index_pages import fault_of
 from leveret.msg_store.index_rows import Batch, FileRow
 from leveret.msg_store.lmdb_index import LmdbIndex
 from offline_rig import MAP_BYTES, UUID, OfflineRig
 
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 DAMAGES = ["deleted", "zeroed", "truncated", "page", "condemned", "folder"]
+
+
+def used_bytes(path: Path) -> int:
+    """Return how much of a journal is in use."""
+    return len(path.read_bytes().rstrip(b"\0"))
 
 
 def damage_index(rig: OfflineRig, what: str) -> None:
@@ -34,6 +42,18 @@ def damage_index(rig: OfflineRig, what: str) -> None:
                     file.write(bytes(4096))
         case "condemned":
             (rig.data.parent / "condemned").touch()
+
+
+def zero_a_leaf(data: Path) -> None:
+    """Zero a page of an index that only who looks at leaves can find."""
+    with data.open("r+b", buffering=0) as file:
+        for page in range(2, data.stat().st_blocks * 512 // PAGE_BYTES):
+            before = os.pread(file.fileno(), PAGE_BYTES, page * PAGE_BYTES)
+            os.pwrite(file.fileno(), bytes(PAGE_BYTES), page * PAGE_BYTES)
+            if fault_of(data) and not fault_of(data, 0):
+                return
+            os.pwrite(file.fileno(), before, page * PAGE_BYTES)
+    raise AssertionError("no tree has more than one page")
 
 
 def leaves(rig: OfflineRig) -> Iterator[int]:

@@ -32,6 +32,8 @@ class StoreMachine(RuleBasedStateMachine):
         short_writes=st.sampled_from([0.0, 0.3]),
         rows=st.sampled_from([1, 4, 20, 100_000]),
         journal_bytes=st.sampled_from([100, 1000, 1 << 25]),
+        carried_bytes_max=st.sampled_from([0, 150, 1 << 14]),
+        journal_ahead_bytes=st.sampled_from([0, 64, 2000]),
     )
     def make(
         self,
@@ -41,12 +43,16 @@ class StoreMachine(RuleBasedStateMachine):
         short_writes: float,
         rows: int,
         journal_bytes: int,
+        carried_bytes_max: int,
+        journal_ahead_bytes: int,
     ) -> None:
         self.rig = StoreRig(
             random.Random(seed),
             rdq_file_bytes=rdq_file_bytes,
             journal_file_bytes=journal_file_bytes,
             limits=CheckpointLimits(rows, journal_bytes),
+            carried_bytes_max=carried_bytes_max,
+            journal_ahead_bytes=journal_ahead_bytes,
         )
         self.late: list[tuple[int, list[int]]] = []
         self.short_writes = short_writes
@@ -149,7 +155,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         code=st.sampled_from([*FULL, errno.EIO]),
-        point=st.sampled_from(["writev", "fdatasync", "fsync", "open", "fsync_dir"]),
+        point=st.sampled_from(["writev", "pwrite", "fdatasync", "fsync", "open", "fsync_dir"]),
         pattern=st.sampled_from(["*.rdq", "*.jnl", "*"]),
         times=st.integers(1, 3),
     )

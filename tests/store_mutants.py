@@ -7,19 +7,19 @@ from planted import Mutant
 MUTANTS = {
     "confirmed before the segment is synced": Mutant(
         "append_log.py",
-        "        self._opened().fdatasync()\n        self._place",
-        '        if ".jnl" in self._pattern:\n            self._opened().fdatasync()\n        self._place',
+        "        if not job.is_carried:\n            self._sync()\n",
+        '        if not job.is_carried and ".jnl" in self._pattern:\n            self._sync()\n',
     ),
     "confirmed before the journal is synced": Mutant(
         "append_log.py",
-        "        self._opened().fdatasync()\n        self._place",
-        '        if ".rdq" in self._pattern:\n            self._opened().fdatasync()\n        self._place',
+        "        if not job.is_carried:\n            self._sync()\n",
+        '        if not job.is_carried and ".rdq" in self._pattern:\n            self._sync()\n',
     ),
     "the name of a new file is not synced": Mutant(
         "append_log.py", "        self._files.fsync_dir(self._folder)\n", ""
     ),
     "a full segment is left un-synced": Mutant(
-        "append_log.py", "            self._file.fdatasync()\n            self.close()", "            self.close()"
+        "append_log.py", "            self._sync()\n            self.close()", "            self.close()"
     ),
     "a failed flush keeps its places": Mutant(
         "group_commit.py", "self._rdq.rewind(flush.rdq_before)", "self._rdq.rewind(self._rdq.place)"
@@ -30,7 +30,24 @@ MUTANTS = {
         "return self.error is None and not self.tables.has_unresolved",
     ),
     "a checkpoint goes too far": Mutant(
-        "group_commit.py", "                self._journal.end.next_lsn,\n", "                self._journal.end.next_lsn + 1,\n"
+        "group_commit.py",
+        "lsn, journal_no = self._journal.end.next_lsn,",
+        "lsn, journal_no = self._journal.end.next_lsn + 1,",
+    ),
+    "what frames carry is not put back": Mutant(
+        "journal_scan.py", "            self._carried.add(records)\n", ""
+    ),
+    "the index names places that were carried and not synced": Mutant(
+        "checkpoint.py", "                segment.fdatasync()\n", "                pass\n"
+    ),
+    "nobody owes a sync": Mutant(
+        "rdq_writer.py", "            self._owed.add(parts[0].file_no)\n", "            pass\n"
+    ),
+    "carried messages are forgotten when a later sync fails": Mutant(
+        "append_log.py", "            if self._owed_from is not None:\n                raise OSError", "            if False:\n                raise OSError"
+    ),
+    "a segment begins without a sync": Mutant(
+        "rdq_writer.py", "            and parts[0].header is None\n", ""
     ),
     "no new journal with a new generation": Mutant(
         "group_commit.py", "        self._journal.switch()\n", ""
@@ -55,6 +72,18 @@ MUTANTS = {
         "            for change in owed:\n                location",
         "            for change in owed[:1]:\n                location",
     ),
+    "what was read while it changed counts as it was": Mutant(
+        "read_places.py", "(*view.spoken_of(), owed)", "(owed,)"
+    ),
+    "what was read while a change is owed counts as it was": Mutant(
+        "read_places.py", "(*view.spoken_of(), owed)", "view.spoken_of()"
+    ),
+    "a place that was read outlives the ack": Mutant(
+        "tables.py", "take, read = self._read.pop,", "take, read = self._read.get,"
+    ),
+    "a place that was read outlives another change": Mutant(
+        "tables.py", "location = self._read.pop(msg_no, None)", "location = self._read.get(msg_no)"
+    ),
     "a message is gone with its first ack": Mutant(
         "tables.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
     ),
@@ -78,7 +107,7 @@ MUTANTS = {
         "row",
     ),
     "acks of frozen rows leave no trace": Mutant(
-        "tables.py", "            acked.add(seq)\n", ""
+        "tables.py", "        acked.update(gone)\n", ""
     ),
     "a view forgets what begins while it is read": Mutant(
         "tables.py", "            view.generations.append(self.active)\n", "            pass\n"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from leveret.core.files import Files
@@ -44,6 +44,11 @@ def message(text: str, size: int = 20) -> Message:
     return (origin_of(b"x", text[:1].encode()), b"head", body + b"." * max(0, size - len(body)))
 
 
+def both(first: Iterator[str], second: Iterator[str]) -> Generator[str, None, None]:
+    yield from first
+    yield from second
+
+
 class StoreRig:
     def __init__(
         self,
@@ -54,6 +59,8 @@ class StoreRig:
         rdq_file_bytes: int = 1 << 26,
         journal_file_bytes: int = 1 << 26,
         limits: CheckpointLimits | None = None,
+        carried_bytes_max: int = 0,
+        journal_ahead_bytes: int = 0,
     ) -> None:
         self.rng = rng
         self.slept = 0.0
@@ -63,6 +70,8 @@ class StoreRig:
         self.files.mkdir(STORE)
         self.ballast_bytes = ballast_bytes
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
+        self.carried_bytes_max = carried_bytes_max
+        self.journal_ahead_bytes = journal_ahead_bytes
         self.home = MemoryHome()
         self.limits = limits
         self.boot_epoch = 0
@@ -102,6 +111,8 @@ class StoreRig:
             trusted,
             *self.file_bytes,
             home=self.home,
+            carried_bytes_max=self.carried_bytes_max,
+            journal_ahead_bytes=self.journal_ahead_bytes,
         )
         self.recovered, self.core = recovery.run()
         self.checkpointer = Checkpointer(self.core, self.home, self.limits)
@@ -194,8 +205,10 @@ class StoreRig:
             return False
         self.flush = self.core.start()
         self.errors = {}
-        for name, job in (("rdq", self.flush.rdq), ("journal", self.flush.journal)):
-            self.jobs[name] = self.logs[name].run(job)
+        rdq = self.logs["rdq"].run(self.flush.rdq)
+        journal = self.logs["journal"].run(self.flush.journal)
+        is_one = self.flush.rdq.is_carried
+        self.jobs = {"journal": both(rdq, journal)} if is_one else {"rdq": rdq, "journal": journal}
         return True
 
     def step(self, name: str) -> None:

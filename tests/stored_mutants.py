@@ -27,7 +27,7 @@ MUTANTS = {
         "if False:",
     ),
     "only the first who waits is told": Mutant(
-        "msg_store/content_reader.py", "self._wait_too(msg_no, waiter)\n", "pass\n"
+        "msg_store/content_reader.py", "self._wait_too(absent, waiter)\n", "pass\n"
     ),
     "the cache has no bound": Mutant(
         "msg_store/arrived.py", "while self.size_bytes > self.room_bytes and left > 0:", "while False:"
@@ -64,7 +64,9 @@ MUTANTS = {
         "self._store.core.close_queue(self.queue_no, next_seq, next_deliver)\n",
     ),
     "a purge is forgotten by a stop": Mutant(
-        "msg_store/msg_store.py", "if core.range_acks and core.error is None", "if False"
+        "msg_store/group_commit.py",
+        "return self._flush is None and not self._ops and not self.range_acks",
+        "return self._flush is None and not self._ops",
     ),
     "after a crash seqs go on where the index was": Mutant(
         "msg_store/msg_store.py",

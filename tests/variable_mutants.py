@@ -18,7 +18,9 @@ MUTANTS = {
     "q2 does not join q3 when delta is empty": Mutant(
         "loading.py", "queue.q3.extend(queue.q2)\n        queue.q2 = NOTHING", "pass"
     ),
-    "unacked are loaded from delta": Mutant("loading.py", "if rpa or dpa:", "if False:"),
+    "unacked are loaded from delta": Mutant(
+        "loading.py", "for unacked in (rpa, dpa):", "for unacked in ():"
+    ),
     "q1 always goes to q2": Mutant("paging.py", "if queue.delta is BLANK:", "if False:"),
     "q3 goes to delta without regard to segments": Mutant(
         "paging.py", 'head if queue.mode == "lazy" else next_boundary', "head or next_boundary"

@@ -5,6 +5,7 @@ Run: ``python benchmarks/micro/actors.py``. Times are CPU microseconds, the best
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import platform
@@ -12,6 +13,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
@@ -177,6 +179,32 @@ def calls(count: int) -> Callable[[], object]:
     return rt.run_until_idle
 
 
+class Coroutines(OtpActor):
+    async_handlers = True
+
+    async def handle_mail(self, message: object, sender: Ref | None) -> None:
+        if message == "last":
+            self.stop()
+
+
+async def outside(count: int) -> None:
+    rt = Runtime()
+    server = rt.spawn(Server)
+    for _ in range(count):
+        await rt.call(server, 1)
+    await rt.shutdown()
+
+
+async def handlers(count: int) -> None:
+    rt = Runtime()
+    actor = rt.spawn(Coroutines)
+    for _ in range(count):
+        rt.send(actor, "mail")
+    rt.send(actor, "last")
+    await rt.join(actor)
+    await rt.shutdown()
+
+
 def memory(count: int, prepare: Callable[[Runtime, Ref], None]) -> float:
     rt = runtime()
     rt.spawn(Sink)
@@ -205,6 +233,8 @@ def main() -> None:
     best("invoke_inline, empty mailbox", 100_000, lambda: inline(100_000, "invoke"))
     best("run_as", 100_000, lambda: turns(100_000))
     best("gen_server call, monitor and timer, round trip", 20_000, lambda: calls(20_000))
+    best("call from a task", 20_000, lambda: partial(asyncio.run, outside(20_000)))
+    best("async def handler", 20_000, lambda: partial(asyncio.run, handlers(20_000)))
     best("spawn", 20_000, lambda: starts(20_000))
     best("kill", 20_000, lambda: kills(20_000))
     print(f"{'bytes per fresh actor':<48}{memory(50_000, lambda rt, ref: None):8.0f}")

@@ -48,6 +48,29 @@ def test_synced_bytes_survive_every_fate(disk: FaultyCalls, tmp_path: Path, fate
     assert (fate is not Fate.ZEROED) or not any(left[1000:])
 
 
+@pytest.mark.parametrize("fate", Fate)
+def test_only_what_was_written_over_is_at_risk(
+    disk: FaultyCalls, tmp_path: Path, fate: Fate
+) -> None:
+    files = Files(disk)
+    files.mkdir(tmp_path)
+    with files.create(tmp_path / A) as file:
+        file.append([b"1" * 4096])
+        file.fdatasync()
+        files.fsync_dir(tmp_path)
+    with files.open_write(tmp_path / A) as file:
+        file.write_at(b"2" * 1024, 1024)
+
+    disk.power_cut(fate)
+
+    left = files.read(tmp_path / A)
+    assert left[:1024] == b"1" * 1024
+    assert left[2048:] == b"1" * 2048
+    assert set(left[1024:2048]) <= {0, ord("1"), ord("2")}
+    assert fate is not Fate.LOST or left == b"1" * 4096
+    assert fate is not Fate.KEPT or left[1024:2048] == b"2" * 1024
+
+
 def test_truncation_that_was_not_synced_may_come_back(disk: FaultyCalls, tmp_path: Path) -> None:
     files = half_synced(disk, tmp_path)
     with files.open_append(tmp_path / A) as file:

@@ -66,6 +66,20 @@ def test_a_file_is_appended_to_where_a_truncation_ended_it(files: Files, tmp_pat
     assert files.read(tmp_path / "a") == b"0123abc!"
 
 
+def test_bytes_are_written_over_those_that_are_there(files: Files, tmp_path: Path) -> None:
+    with files.create(tmp_path / "a") as file:
+        file.append([b"0123456789"])
+
+    with files.open_write(tmp_path / "a") as file:
+        file.write_at(b"abc", 3)
+        file.write_at(b"", 0)
+        file.write_at(b"xyz", 12)
+
+    assert files.read(tmp_path / "a") == b"012abc6789\0\0xyz"
+    with pytest.raises(FileNotFoundError):
+        files.open_write(tmp_path / "b")
+
+
 def test_a_taken_name_is_refused_and_a_missing_one_too(files: Files, tmp_path: Path) -> None:
     files.create(tmp_path / "a").close()
 

@@ -29,12 +29,14 @@ def disk() -> MemoryDisk:
 def change(files: Files, rng: random.Random) -> object:
     """Do something to a file; return what came of it."""
     path, other = rng.sample(NAMES, 2)
-    what = rng.choice(["create", "append", "truncate", "read", "rename", "unlink", "open", "new"])
+    what = rng.choice(
+        ["create", "append", "over", "truncate", "read", "rename", "unlink", "open", "new"]
+    )
     size = rng.randrange(60)
     try:
         match what:
-            case "create":
-                files.create(path).close()
+            case "create" | "open":
+                {"create": files.create, "open": files.open_lock}[what](path).close()
             case "append" | "truncate":
                 with files.open_append(path) as file:
                     if what == "append":
@@ -43,14 +45,16 @@ def change(files: Files, rng: random.Random) -> object:
                         file.truncate(size)
                     file.fdatasync()
                     return file.size_bytes(), file.pread(99, size // 2)
+            case "over":
+                with files.open_write(path) as file:
+                    file.write_at(b"z" * size, 2 * size)
+                    return file.size_bytes()
             case "read":
                 return files.read(path)
             case "rename":
                 files.rename(path, other)
             case "unlink":
                 files.unlink(path)
-            case "open":
-                files.open_lock(path).close()
             case "new":
                 files.write_new(path, b"new" * size)
     except OSError as error:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from conformance.raw import Channel, Connection
+from leveret.testing.history import History as Notes
 from waiting import wait_until
 
 QUEUES = ("kept", "consumed")  # of a fan-out; the second one has a consumer
@@ -22,20 +23,26 @@ class History:
         next_number: of the next message; each is published once, in this order.
         confirmed: numbers the broker has promised to keep.
         acked: numbers a consumer has acknowledged, whether the broker has heard it or not.
+        deliveries: consumer, number, and whether it was marked as redelivered.
     """
 
     next_number: int = 0
     confirmed: set[int] = field(default_factory=set)
     acked: set[int] = field(default_factory=set)
+    deliveries: list[tuple[str, int, bool]] = field(default_factory=list)
 
     def check(self, kept: list[int], consumed: list[int]) -> None:
         """Hold what two queues of a fan-out have to it, of which one had a consumer."""
-        assert kept == sorted(set(kept)), "out of order, or twice"
-        assert consumed == sorted(set(consumed)), "out of order, or twice"
-        assert self.confirmed <= set(kept), sorted(self.confirmed - set(kept))
-        owed = self.confirmed - self.acked
-        assert owed <= set(consumed), sorted(owed - set(consumed))
-        assert max(kept, default=-1) < self.next_number
+        notes = Notes()
+        for number in range(self.next_number):
+            notes.sent("publisher", number, *QUEUES)
+        for number in self.confirmed:
+            notes.confirmed(number)
+        for consumer, number, redelivered in self.deliveries:
+            notes.delivered("consumed", consumer, number, redelivered)
+        for number in self.acked:
+            notes.acked("consumed", "a consumer", number)
+        notes.check(dict(zip(QUEUES, (kept, consumed), strict=True)))
 
 
 class Load:
@@ -46,6 +53,7 @@ class Load:
         self._history = history
         self._ends = threading.Event()
         self._is_enough = threading.Event()
+        self._consumes = threading.Event()
         self._connections: list[Connection] = []
         self.errors: list[BaseException] = []
         self._threads = [
@@ -56,9 +64,17 @@ class Load:
             thread.start()
 
     def wait_for(self, confirmed: int) -> None:
-        """Wait until so many messages have been confirmed."""
-        history = self._history
-        wait_until(lambda: len(history.confirmed) >= confirmed or self.errors, within_s=60)
+        """Wait until so many messages have been confirmed, and the consumer consumes."""
+        history, consumes = self._history, self._consumes.is_set
+        wait_until(
+            lambda: (len(history.confirmed) >= confirmed and consumes()) or self.errors,
+            within_s=60,
+        )
+
+    def wait_for_new(self, confirmed: int) -> None:
+        """Wait until a message has been confirmed before which that many were published from now on."""
+        history, number = self._history, self._history.next_number + confirmed
+        wait_until(lambda: max(history.confirmed, default=0) >= number or self.errors, within_s=60)
 
     def settle(self) -> None:
         """Publish nothing more, and see that every publish has been answered: confirmed or refused."""
@@ -124,14 +140,18 @@ class Load:
                 history.confirmed.update(first + tag - 1 for tag in tags)
 
     def _consume(self, channel: Channel) -> None:
+        consumer = f"consumer at {channel.connection.socket.getsockname()}"
         channel.ok("basic.qos", prefetch_count=50)
         channel.ok("basic.consume", queue="consumed", consumer_tag="c")
+        self._consumes.set()
         while True:
             event = channel.read()
             if event.name == "closed":
                 return
             assert event.name == "basic.deliver", event
-            self._history.acked.add(int(event.body.split()[0]))
+            number = int(event.body.split()[0])
+            self._history.deliveries.append((consumer, number, event.redelivered))
+            self._history.acked.add(number)
             channel.send("basic.ack", delivery_tag=event.delivery_tag, multiple=False)
 
 

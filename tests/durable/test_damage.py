@@ -10,6 +10,7 @@ import pytest
 
 from conformance.raw import Channel, Connection
 from durable.workers import BrokerWorker
+from store_damage import zero_a_leaf
 
 Start = Callable[[], BrokerWorker]
 QUEUES = ("one", "two", "priorities")
@@ -114,6 +115,30 @@ def test_f25_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
             assert found == sorted(found)
     channel.connection.drop()
     worker.stop()
+
+
+def test_f25_a_killed_broker_starts_over_an_index_with_a_page_of_zeros(
+    start_worker: Start, tmp_path: Path
+) -> None:
+    """LMDB ends the process that meets such a page; a supervisor would start it for ever."""
+    worker = start_worker()
+    channel = channel_of(worker)
+    fill(channel)
+    channel.connection.drop()
+    worker.stop()
+    worker = start_worker()
+    worker.address()
+    worker.kill()
+
+    zero_a_leaf(the_one(tmp_path, "*/store.lmdb/data.mdb"))
+
+    worker = start_worker()
+    channel = channel_of(worker)
+    found = {queue: taken(channel, queue) for queue in QUEUES}
+    channel.connection.drop()
+    worker.stop()
+    assert found["one"] == found["two"] == list(range(COUNT))
+    assert found["priorities"] == sorted(range(COUNT), key=lambda number: (-(number % 4), number))
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig import Chaos, SkippingClock
+from chaos.rig import Chaos
 from conformance.raw import Channel
 from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.testing.faulty_files import FaultyCalls
+from leveret.testing.steered_clock import SteeredClock
 from waiting import eventually
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -51,7 +52,7 @@ class Rig(Chaos):
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    clock, disk = SkippingClock(), Disk()
+    clock, disk = SteeredClock(asyncio.get_running_loop()), Disk()
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
     async with Broker(config, clock, Files(disk)) as broker:
         rig = Rig(broker, clock)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from chaos.rig import Chaos, SkippingClock
+from chaos.rig import Chaos
 from conformance.raw import Channel, Connection
 from leveret.broker import orphans
 from leveret.broker.queue_sup import RESTARTS_MAX
@@ -22,17 +22,18 @@ from leveret.msg_store.msg_store import MsgStore
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.server.node_admin import NodeAdmin
+from leveret.testing.steered_clock import SteeredClock
 from waiting import eventually
 
 WEEK_S = orphans.KEPT_MS / 1000
 in_thread = asyncio.to_thread
 
 
-class WallClock(SkippingClock):
+class WallClock(SteeredClock):
     """A clock whose wall time can be changed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(asyncio.get_running_loop())
         self.ahead_s = 0.0
 
     def wall_s(self) -> float:

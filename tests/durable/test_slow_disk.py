@@ -145,3 +145,29 @@ async def test_f36_a_store_that_dies_amid_a_slow_sync_is_there_again(
     queue = chaos.broker.node.vhosts["/"].topology.queues["q0"]
     await eventually(lambda: queue.is_running)
     assert await in_thread(channel.ready, "q0") <= COUNT
+
+
+async def test_f36_a_store_that_dies_amid_a_sync_that_hangs_holds_up_nobody_else(
+    chaos: Chaos, disk: SlowDisk
+) -> None:
+    """Its files are not opened anew before the threads that have them have ended."""
+    channel, *_ = await publishers(chaos)
+    disk.slow_down()
+    await in_thread(publish, channel)
+    await eventually(lambda: disk.waiting)
+    vhost = chaos.broker.node.vhosts["/"]
+    store = chaos.find("queues_and_stores", "msg_store")
+
+    chaos.kill(store)
+    await eventually(lambda: not store.is_alive)
+    connection = await chaos.dial()
+    answer = await in_thread(connection.open)
+    assert answer.name == "connection.close", "the vhost is not up"
+    assert disk.waiting
+    assert vhost.msg_store is None
+    disk.speed_up()
+
+    await eventually(lambda: vhost.msg_store is not None)
+    queue = vhost.topology.queues["q0"]
+    await eventually(lambda: queue.is_running)
+    assert await in_thread(channel.ready, "q0") <= COUNT

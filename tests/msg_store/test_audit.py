@@ -20,7 +20,7 @@ from leveret.msg_store.index_probe import probe
 from leveret.msg_store.opening import StoreFiles, open_store
 from leveret.msg_store.verify import Segment
 from offline_rig import MAP_BYTES, OfflineRig, bodies_of, flip, image, quiet, rows_of
-from store_damage import DAMAGES, WRONGS, change_index, damage_index
+from store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_torn_end_of_the_journal_is_no_damage(rig: OfflineRig, rng: random.Ran
     rig.publish((1,), 5)
     rig.crash()
     journal = max((rig.path / "journal").iterdir())
-    os.truncate(journal, journal.stat().st_size - 3)
+    os.truncate(journal, used_bytes(journal) - 3)
 
     with examined(rig.path, quiet) as found:
         assert found.is_sound
@@ -175,7 +175,7 @@ def test_a_gap_in_the_journal_is_damage(rig: OfflineRig, rng: random.Random) -> 
     rig.publish((1,), 5)
     rig.crash()
     journal = max((rig.path / "journal").iterdir())
-    flip(journal, journal.stat().st_size // 2)
+    flip(journal, used_bytes(journal) // 2)
 
     with examined(rig.path, quiet) as found:
         assert not found.is_sound

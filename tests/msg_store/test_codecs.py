@@ -59,6 +59,7 @@ def columns(count: int) -> st.SearchStrategy[records.Publishes]:
 
 publishes = st.integers(1, 8).flatmap(columns)
 moves = st.builds(records.Move, u64, u32, u32, u32)
+carried = st.builds(records.Carried, u32, u32, st.binary(max_size=50))
 ranges = st.builds(records.AckRange, u32, u64, u64)
 seq_lists = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 
@@ -71,10 +72,12 @@ def encoded(operation: records.JournalRecord) -> bytes:
             return records.encode_move(operation)
         case records.AckRange(queue_no, first, last):
             return records.encode_ack_range(queue_no, first, last)
+        case records.Carried():
+            return records.encode_carried(operation)
     raise AssertionError(operation)
 
 
-operations = publishes | moves | ranges
+operations = publishes | moves | ranges | carried
 
 
 def plain(operation: records.JournalRecord) -> object:

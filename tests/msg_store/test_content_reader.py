@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import pytest
@@ -15,6 +15,7 @@ from leveret.msg_store.arrived import Arrived, transient_key
 from leveret.msg_store.content_reader import TRIES_MAX, ContentReader
 from leveret.msg_store.index_rows import Location
 from leveret.msg_store.segment_reader import DESCRIPTORS_MAX, SegmentReader
+from leveret.msg_store.views import View
 from step_loop import StepLoop
 from store_rig import StoreRig, message
 
@@ -30,16 +31,30 @@ class Reading:
         self.index: dict[int, Location] = {}
         self.in_ram: dict[int, Message] = {}
         self.moved: dict[int, Location] = {}
+        self.learnt: dict[int, Location] = {}
         self.reader = ContentReader(
             self, self.files, self, self.loop.line(), self.loop, self.arrived
         )
         self.told = 0
 
+    @property
+    def has_residents(self) -> bool:
+        return bool(self.in_ram)
+
     def resident(self, msg_no: int) -> Message | None:
         return self.in_ram.get(msg_no)
 
+    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
+        return [self.locate(msg_no) for msg_no in msg_nos]
+
     def locate(self, msg_no: int) -> Location | None:
         return None if msg_no in self.index else self.place(msg_no)
+
+    def view(self) -> View:
+        return self.rig.core.tables.view()
+
+    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+        self.learnt.update(found)
 
     def place(self, msg_no: int) -> Location:
         found = self.rig.core.tables.location(msg_no)
@@ -241,7 +256,8 @@ def test_f11_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: 
     assert got[2] == LOST[BODY]
     assert reading.take([msg_nos[2]]) == [LOST]
     assert got[:2] + got[3:] == [reading.rig.bodies[no] for no in msg_nos if no != msg_nos[2]]
-    assert f"{file_no:08x}" in reading.reader.why_lost(msg_nos[2])
+    assert f"{file_no:08x}" in reading.reader.count_lost(msg_nos[2])
+    reading.reader.count_lost(msg_nos[2])
     reading.loop.run()
     kept = reading.rig.files.names(reading.rig.folder.quarantine)
     assert kept == [f"{file_no:08x}.rdq-{offset:x}-{length:x}.bin"]
@@ -280,7 +296,7 @@ def test_another_message_at_the_place_is_damage(reading: Reading) -> None:
     reading.locate = lambda msg_no: place  # type: ignore[method-assign]
 
     assert reading.read([one]) == [LOST[BODY]]
-    assert f"message {other:#x} lies where {one:#x} should" in reading.reader.why_lost(one)
+    assert f"message {other:#x} lies where {one:#x} should" in reading.reader.count_lost(one)
 
 
 @pytest.mark.parametrize("good_at", range(1, TRIES_MAX + 2))
@@ -329,7 +345,7 @@ def test_a_sector_that_cannot_be_read_is_damage(reading: Reading) -> None:
     reading.rig.disk.fail("pread", OSError(errno.EIO, "bad sector"), "*.rdq", times=99)
 
     assert reading.read(msg_nos) == [LOST[BODY]]
-    assert "bad sector" in reading.reader.why_lost(msg_nos[0])
+    assert "bad sector" in reading.reader.count_lost(msg_nos[0])
     reading.loop.run()
 
 

@@ -174,7 +174,7 @@ async def test_stopping_while_the_disk_is_known_to_be_full_ends(store: Running) 
 async def test_stopping_on_a_full_disk_with_acks_alone_ends(store: Running) -> None:
     msg_no = store.publish(1)
     await store.report()
-    store.calls.fail("writev", OSError(errno.ENOSPC, "full"), "*.jnl", times=100)
+    store.calls.fail("pwrite", OSError(errno.ENOSPC, "full"), "*.jnl", times=100)
     store.core.ack(1, [(1, msg_no)])
 
     await store.stop()

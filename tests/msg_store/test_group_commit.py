@@ -462,3 +462,16 @@ def test_numbers_that_only_seem_to_follow_each_other_are_kept(rig: StoreRig) -> 
     rig.run_flush()
 
     rig.crash(lambda disk: disk.power_cut())
+
+
+def test_what_is_published_behind_a_purge_is_not_confirmed_before_it(rig: StoreRig) -> None:
+    first = rig.recovered.next_no
+    rig.publish((1, 2), 5)
+    rig.run_flush()
+    rig.ack_range(1, first, first + 5)
+    rig.publish((1,), 1)
+    rig.run_flush()
+
+    rig.crash(lambda disk: disk.power_cut())
+
+    assert [seq for queue_no, seq in rig.held if queue_no == 1] == [first + 5]

@@ -66,6 +66,63 @@ def rows_batch(queue_no: int, seqs: range) -> Batch:
     )
 
 
+def test_runs_of_rows_and_places_leave_and_nothing_else_does(
+    home: MemoryHome | LmdbHome, rng: random.Random
+) -> None:
+    index = home.open()
+    present = {1: set(range(3_000)), 2: set(range(500, 3_500))}
+    for queue_no, seqs in present.items():
+        rows = {seq: row(seq, queue_no << 40 | seq) for seq in sorted(seqs)}
+        places = [(each[1], (1, each[0], 36, 5, 1)) for each in rows.values()]
+        index.write(Batch(rows={queue_no: rows}, locations=places))
+
+    while any(present.values()):
+        acked = {no: some_of(seqs, rng) for no, seqs in present.items()}
+        gone = [(no << 40 | seq, None) for no, seqs in acked.items() for seq in seqs]
+        rng.shuffle(gone)
+        strangers = {seq + 10_000 for seq in acked[2]}
+        index.write(Batch(acked={2: acked[2] | strangers, 1: acked[1]}, locations=gone))
+        for queue_no, seqs in acked.items():
+            present[queue_no] -= seqs
+        for queue_no, left in present.items():
+            assert [each[0] for each in index.rows(queue_no, 0, MAX, 9_999)] == sorted(left)
+        left_nos = sorted(no << 40 | seq for no, seqs in present.items() for seq in seqs)
+        assert [no for no, _ in index.places(0, 9_999)] == left_nos
+    index.close()
+
+
+def some_of(seqs: set[int], rng: random.Random) -> set[int]:
+    """Return a stretch of them, or here and there one, or all that are few."""
+    if len(seqs) < 100:
+        return set(seqs)
+    low, high = sorted(rng.sample(range(3_501), 2))
+    every = rng.choice([1, 1, 1, 7])
+    return {seq for seq in seqs if low <= seq <= high and not seq % every}
+
+
+def test_places_and_rows_are_found_with_and_without_holes_between(
+    index: Index, rng: random.Random
+) -> None:
+    seqs = sorted({*range(40), *rng.sample(range(40, 80), 20), *range(80, 99)})
+    for queue_no in (1, 2, 3):
+        rows = {seq: row(seq, queue_no << 40 | seq) for seq in seqs}
+        places = [(each[1], (1, each[0], 36, 5, 1)) for each in rows.values()]
+        index.write(Batch(rows={queue_no: rows}, locations=places))
+
+    for _ in range(300):
+        low, limit = rng.randint(0, 100), rng.randint(1, 30)
+        high = rng.choice([low + rng.randint(0, 40), MAX])
+        expected = [seq for seq in seqs if low <= seq < high][:limit]
+        assert [each[:2] for each in index.rows(2, low, high, limit)] == [
+            (seq, 2 << 40 | seq) for seq in expected
+        ]
+        wanted = [2 << 40 | rng.randint(low, low + 20) for _ in range(limit)]
+        wanted = rng.choice([wanted, list(range(2 << 40 | low, 2 << 40 | low + limit))])
+        assert index.locations(wanted) == {
+            no: (1, no & 0xFFFF, 36, 5, 1) for no in wanted if no & 0xFFFF in seqs
+        }
+
+
 def test_a_new_index_is_empty(index: Index) -> None:
     assert index.rows(1, 0, MAX, 10) == []
     assert (index.locations([1]), index.queues(), index.files()) == ({}, {}, {})

@@ -38,6 +38,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.next_msg_no, self.offset = 1, 64
         self.late: dict[int, tuple[int, ...]] = {}  # msg_no -> queues that will take it
         self.views: list[tuple[View, int, int, int, int, list[IndexRow]]] = []
+        self.read: list[tuple[View, dict[int, Location]]] = []
 
     def flush(self, rows: dict[int, list[int]], new: dict[int, Location]) -> None:
         """Make rows durable, as a flush does."""
@@ -101,6 +102,13 @@ class IndexMachine(RuleBasedStateMachine):
             self.tables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq)))])
             self.log.append(Acks(queue_no, (seq,)))
 
+    @rule(queue_no=st.sampled_from(QUEUES), which=st.integers(0, 9), count=st.integers(1, 6))
+    def ack_together(self, queue_no: int, which: int, count: int) -> None:
+        seqs = [seq for no, seq in sorted(self.rows) if no == queue_no][which:][:count]
+        if seqs:
+            self.tables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq))) for seq in seqs])
+            self.log.append(Acks(queue_no, tuple(seqs)))
+
     @rule()
     def resolve(self) -> None:
         wanted = self.tables.unresolved()
@@ -142,12 +150,24 @@ class IndexMachine(RuleBasedStateMachine):
             assert all(self.rows[queue_no, row[0]] == row[1] for row in found)
         self.views.clear()
 
+    @rule(low=st.integers(1, 40), count=st.integers(1, 40))
+    def read_places(self, low: int, count: int) -> None:
+        found = self.index.locations(range(low, low + count))
+        self.read.append((self.tables.view(), found))
+
+    @rule()
+    def learn(self) -> None:
+        for view, found in self.read:
+            self.tables.learn(view, found)
+        self.read.clear()
+
     @rule()
     def start_again(self) -> None:
         """What was committed and the log since are all there is; nobody holds anything."""
         self.held.clear()
         self.late.clear()
         self.views.clear()
+        self.read.clear()
         point = self.index.checkpoint() or Checkpoint(1, 1, 1, 2)
         self.tables = Tables(self.held, self.index.files(), self.index.queues())
         replay = Replay(self.tables, self.index, point.lsn)

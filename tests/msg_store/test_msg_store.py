@@ -23,6 +23,7 @@ from leveret.queue_backing.stored_index import StoredIndex
 from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 from variable_rig import UNBOUNDED, message
+from waiting import eventually
 
 SMALL = Limits(segment=64, io_batch=1, step=500, read_max=64, slack=0, read_ahead=32)
 
@@ -44,6 +45,11 @@ class Running:
             self.errors.append,
             limits=limits or StoreLimits(checkpoint=CheckpointLimits(rows=150)),
         )
+
+    async def kill(self) -> None:
+        ended = asyncio.Event()
+        self.store.kill(ended.set)
+        await ended.wait()
 
     async def stop(self) -> None:
         stopped = asyncio.Event()
@@ -111,7 +117,8 @@ class Owned:
 async def running(tmp_path: Path) -> AsyncIterator[Running]:
     running = Running(tmp_path / "store")
     yield running
-    running.store.kill()
+    await running.kill()
+    await eventually(lambda: "leveret-end" not in {each.name for each in threading.enumerate()})
     assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
 
 
@@ -164,14 +171,14 @@ async def test_a_killed_store_loses_nothing_that_was_confirmed(
     queue = Owned(running, 1)
     queue.publish(300)
     await queue.until(lambda: len(queue.safe) == 300)
-    running.store.kill()
+    await running.kill()
 
     again = Running(tmp_path / "store", 2)
     queue = Owned(again, 1, is_new=False)
     assert queue.queue.len() == 300
     assert queue.queue.next_seq > 300
     assert await queue.fetch_all() == bodies(300)
-    again.store.kill()
+    await again.kill()
 
 
 async def test_two_cannot_have_the_same_store(running: Running) -> None:

@@ -21,6 +21,7 @@ from leveret.msg_store.opening import StoreFiles, open_store
 from leveret.msg_store.snapshot_at_rest import Torn, take
 from leveret.msg_store.store_image import StoreImage
 from snapshot_load import QUEUES, Rows, rows_of
+from store_damage import used_bytes
 from store_folders import UUID, Filled, fill, killed_after
 
 
@@ -110,13 +111,12 @@ def test_a_torn_end_is_left_out_and_counted(
 ) -> None:
     filled.kill()
     last = max((filled.path / name).iterdir())
-    whole = last.stat().st_size
-    os.truncate(last, whole - cut)
+    os.truncate(last, used_bytes(last) - cut)
 
     torn = taken(filled.path, tmp_path / "snapshot")
 
     copy = tmp_path / "snapshot" / name / last.name
-    assert 0 < torn.size_bytes == last.stat().st_size - copy.stat().st_size
+    assert 0 < torn.size_bytes == used_bytes(last) - copy.stat().st_size
     findings = compare(filled.path, tmp_path / "snapshot")
     assert not findings.tails
 

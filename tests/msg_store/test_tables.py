@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.msg_store.index_rows import Checkpoint, FileRow, Location, QueueTerms
+from leveret.msg_store.read_places import COUNT_MAX
 from leveret.msg_store.tables import BEHIND_GENERATIONS, Relocation, Tables
 from leveret.testing.memory_index import MemoryIndex
 
@@ -40,6 +41,9 @@ class Rig:
     def resolve(self) -> None:
         wanted = self.tables.unresolved()
         self.tables.resolve(wanted, self.index.locations(wanted))
+
+    def learn(self, *msg_nos: int) -> None:
+        self.tables.learn(self.tables.view(), self.index.locations(msg_nos))
 
     def checkpoint(self) -> None:
         self.resolve()
@@ -160,6 +164,75 @@ def test_an_ack_of_a_frozen_row_owes_nothing(rig: Rig) -> None:
     rig.tables.commit(frozen)
     rig.checkpoint()
     assert (rig.index.by_msg_no, rig.valid()) == ({}, 0)
+
+
+def test_an_ack_of_what_was_read_from_the_index_owes_nothing(rig: Rig) -> None:
+    rig.publish((1, 2), range(3), 100)
+    rig.checkpoint()
+    rig.learn(100, 101)
+    assert rig.tables.places([100, 101, 102]) == [
+        (1, 64, 100, 10, 2),
+        (1, 164, 100, 10, 2),
+        None,
+    ]
+
+    rig.ack(1, (0, 100), (1, 101), (2, 102))
+    assert rig.tables.unresolved() == [102]
+    rig.ack(2, (0, 100))
+    assert (rig.tables.terms[1].size_bytes, rig.tables.terms[2].size_bytes) == (10, 20)
+    assert rig.valid() == 200
+
+    rig.checkpoint()
+    rig.ack(2, (1, 101), (2, 102))
+    assert sorted(rig.tables.unresolved()) == [101, 102], "its count has changed since"
+    rig.checkpoint()
+    assert (rig.valid(), rig.index.by_msg_no) == (0, {})
+
+
+@pytest.mark.parametrize("is_owed", [True, False])
+def test_what_is_acked_while_it_is_read_is_not_taken_from_the_index(
+    rig: Rig, is_owed: bool
+) -> None:
+    rig.publish((1, 2, 3), range(1), 100)
+    rig.checkpoint()
+    view = rig.tables.view()
+    found = rig.index.locations([100])
+    rig.ack(1, (0, 100))
+    if not is_owed:
+        rig.checkpoint()
+    rig.tables.learn(view, found)
+
+    rig.ack(2, (0, 100))
+    rig.checkpoint()
+    assert rig.index.by_msg_no == {100: (1, 64, 100, 10, 1)}
+    rig.ack(3, (0, 100))
+    rig.checkpoint()
+    assert (rig.valid(), rig.index.by_msg_no) == (0, {})
+
+
+def test_a_place_that_was_read_is_given_up_when_the_message_moves(rig: Rig) -> None:
+    rig.publish((1,), range(1), 100)
+    rig.checkpoint()
+    rig.tables.files.add_sealed(2, 164)
+    rig.learn(100)
+    rig.tables.moved([Relocation(100, 1, 2, 64, 100)], lambda used: None)
+
+    assert rig.tables.places([100]) == [(2, 64, 100, 10, 1)]
+    rig.checkpoint()
+    assert rig.tables.places([100]) == [None]
+    rig.ack(1, (0, 100))
+    rig.checkpoint()
+    assert (rig.valid(1), rig.valid(2)) == (0, 0)
+
+
+def test_few_places_are_kept(rig: Rig) -> None:
+    rig.publish((1,), range(2), 100)
+    rig.checkpoint()
+    rig.learn(101)
+    place = (1, 64, 100, 10, 1)
+    rig.tables.learn(rig.tables.view(), dict.fromkeys(range(200, 200 + COUNT_MAX), place))
+
+    assert rig.tables.places([101, 200]) == [None, place]
 
 
 def test_an_ack_that_is_named_twice_counts_once(rig: Rig) -> None:

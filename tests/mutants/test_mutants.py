@@ -39,7 +39,8 @@ PARTS = {
     "store": Faults(
         "msg_store",
         store_mutants.MUTANTS,
-        suite("msg_store", "tables", "checkpoint", "group_commit", "index_machine", "recovery"),
+        suite("msg_store", "tables", "checkpoint", "group_commit", "carried", "index_machine",
+            "recovery"),
         Mutant("tables.py", "BEHIND", "BEHIND"),
     ),
     "collector": Faults(

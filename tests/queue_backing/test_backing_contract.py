@@ -16,6 +16,7 @@ import pytest
 from fake_index import FakeIndex
 from leveret.queue_backing.invariants import check
 from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.queue_backing.moving_queue import MovingQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
@@ -62,6 +63,33 @@ def priority() -> Subject:
     return subject(PriorityQueue(levels, lambda message: 0), indexes)
 
 
+class SlowMoving(MovingQueue):
+    """Moves a message or two, now and then."""
+
+    __slots__ = ("is_slow", "rng")
+
+    def _move(self, count: int) -> int:
+        return super()._move(self.rng.choice([0, 0, 1, 2]) if self.is_slow else count)
+
+    def finish(self) -> VariableQueue:
+        self.is_slow = False
+        front = super().finish()
+        self.is_slow = True
+        check(front)
+        return front
+
+
+def moving(limits: Limits, target: float, mode: Any = "default", is_late: bool = False) -> Subject:
+    rig = VariableRig(limits, target, is_late, mode=mode)
+    rig.index.forgets = False
+    back = MemoryQueue()
+    back.mode = mode
+    queue = SlowMoving(back, rig.queue, lambda: None)
+    queue.is_slow = True
+    queue.rng = random.Random(f"{limits} {target} {mode} {is_late}")
+    return subject(PatientQueue(queue, rig.settle) if is_late else queue, [])
+
+
 def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
     rng = random.Random(f"{limits} {target} {mode}")
     bench = StoreBench(rng, rdq_file_bytes=500, checkpoint_rows=10, room_bytes=100_000)
@@ -84,6 +112,10 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "lazy": lambda: variable(SMALL, 2, "lazy"),
     "lazy, late": lambda: variable(SMALL, 2, "lazy", is_late=True),
     "priority": priority,
+    "moving": lambda: moving(Limits(), float("inf")),
+    "moving, paging": lambda: moving(SMALL, 2),
+    "moving, lazy": lambda: moving(SMALL, 2, "lazy"),
+    "moving, lazy, late": lambda: moving(SMALL, 2, "lazy", is_late=True),
     "stored": lambda: stored(Limits(), float("inf")),
     "stored, paging": lambda: stored(SMALL, 2),
     "stored, all on disk": lambda: stored(SMALL, 0),
@@ -99,6 +131,7 @@ class Run:
         self.model = MemoryQueue()
         self.real, self.route, self.indexes = KINDS[kind]()
         self.can_be_safe = kind == "memory"
+        self.can_persist = not kind.startswith("moving")  # it is not durable
         self.unacked: list[int] = []
         self.next_msg_no = 1
 
@@ -112,7 +145,7 @@ class Run:
     def publish(self, operation: str = "publish") -> None:
         rng = self.rng
         messages = [message(rng.randint(0, 9)) for _ in range(rng.randint(1, 5))]
-        persistent = rng.random() < 0.4
+        persistent = rng.random() < 0.4 and self.can_persist
         expiries = [rng.randint(1, 6)] * len(messages) if rng.random() < 0.4 else None
         more = (False,) if operation == "publish" else ()
         first_msg_no = self.next_msg_no

@@ -105,6 +105,21 @@ def test_an_answer_to_a_question_that_is_not_asked_any_more_is_not_taken() -> No
     assert rows.resumed == 1
 
 
+def test_what_is_read_ahead_is_there_when_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_window, "ROWS", 10)
+    rows = Rows(range(25))
+    assert rows.read(0, 10) == list(range(10))
+
+    assert rows.window.ahead(5, 25, 9) == [(seq, "row") for seq in range(5, 10)]
+    assert rows.window.ahead(5, 25, 9), "it is asked for once"
+    assert [(low, limit) for low, limit, _ in rows.asked] == [(10, 10)]
+    rows.answer()
+    assert rows.window.read(10, 20, 99) == [(seq, "row") for seq in range(10, 20)]
+    assert len(rows.window.ahead(10, 20, 99)) == 10, "nothing is read beyond what will be wanted"
+    assert rows.window.ahead(90, 99, 9) == [], "nor is what is not next"
+    assert not rows.asked
+
+
 def test_what_has_been_loaded_does_not_stay_in_ram(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_window, "ROWS", 50)
     rows = Rows(range(10_000))
@@ -150,7 +165,11 @@ def test_whatever_happens_a_range_is_what_it_is(
                 rows.window.forget(gone)
             elif what < 0.5:
                 rows.window.read(low, high, limit)
-            elif what < 0.6:
+            elif what < 0.55:
+                found = [row[0] for row in rows.window.ahead(low, high, limit)]
+                expected = [seq for seq in sorted(rows.rows) if low <= seq < high][:limit]
+                assert found == expected[: len(found)]
+            elif what < 0.65:
                 rows.answer(rng.choice([None, 1, 3]))
             else:
                 expected = [seq for seq in sorted(rows.rows) if low <= seq < high][:limit]

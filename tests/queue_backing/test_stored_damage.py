@@ -79,6 +79,33 @@ def test_f11_a_damaged_message_is_passed_over_and_reported(
     assert bench.store.status().contents_lost == 1
 
 
+def test_what_was_purged_while_it_was_read_is_not_lost(
+    rng: random.Random, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its segment goes once nothing in it is needed, and a read on its way finds nothing."""
+    bench = StoreBench(rng, rdq_file_bytes=300, checkpoint_rows=4)
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    publish(queue, 9)
+    queue.settle()
+    bench.idle_disk()
+
+    while bench.store.contents.is_idle:  # asked for its rows, then for their contents
+        queue.queue.fetch(1, UNBOUNDED, ack_required=True)
+        bench.loop.step()
+        bench.loop.turn()
+    queue.queue.purge()
+    for file_no in bench.opened.folder.rdq_nos()[:-1]:
+        bench.files.unlink(bench.opened.folder.rdq_path(file_no))
+        bench.store.contents.segment_removed(file_no)
+    bench.idle_disk()
+
+    assert bench.store.contents.is_idle
+    assert bench.store.status().contents_lost == 0
+    assert not reports(bench)
+    assert "lost" not in caplog.text
+    bench.close()
+
+
 def test_f26_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
     rng: random.Random,
 ) -> None:

@@ -102,7 +102,7 @@ def test_a_failed_sync_fails_the_store_once_and_recovery_trusts_the_mark(bench: 
     queue, other = StoredQueue(bench, 1), StoredQueue(bench, 2)
     publish(queue, 2)
     bench.run()
-    bench.disk.fail("fdatasync", OSError(errno.EIO, "gone"), "*.rdq")
+    bench.disk.fail("fdatasync", OSError(errno.EIO, "gone"), "*.jnl")
     publish(queue, 2, first=2)
 
     bench.run()
@@ -367,3 +367,44 @@ def test_status_shows_what_is_there(bench: StoreBench) -> None:
     assert status.checkpoint_age_s is not None
     assert status.contents_read >= 3
     assert status.contents_lost == status.ranges_leaving == 0
+
+
+@pytest.mark.parametrize("mode", ["default", "lazy"])
+def test_who_drains_a_queue_waits_for_the_disk_at_its_beginning_only(
+    bench: StoreBench, mode: str
+) -> None:
+    limits = Limits(segment=16, io_batch=1, step=100, read_max=16, slack=0, read_ahead=16)
+    queue = StoredQueue(bench, limits=limits, target=ON_DISK)
+    publish(queue, 320)
+    queue.settle()
+    queue.set_target(float("inf"))
+    queue.queue.set_queue_mode(mode)
+    take(queue, 4)
+
+    got = []
+    while queue.queue.len():
+        bench.run(jumps=0)
+        fetched = queue.queue.fetch(4, UNBOUNDED, ack_required=False)
+        assert not fetched.pending, got
+        got += fetched.seqs
+
+    assert got == list(range(4, 320))
+
+
+def test_contents_are_read_less_far_ahead_when_they_have_little_room(rng: random.Random) -> None:
+    bench = StoreBench(rng, checkpoint_rows=4, room_bytes=80_000)
+    first, second = [StoredQueue(bench, number, target=ON_DISK) for number in (1, 2)]
+    for queue in (first, second):
+        publish(queue, 300)
+        queue.settle()
+    entries = list(first.queue.q3)
+    first.index.prefetch(entries)
+    bench.run(jumps=0)
+    assert len(bench.store.arrived.contents) == 300
+
+    second.index.prefetch(list(second.queue.q3))
+    bench.run(jumps=0)
+
+    found = second.index.fetch_contents(list(second.queue.q3))
+    assert found.index(None) == len(found) - found.count(None) < 200
+    bench.close()

@@ -92,7 +92,8 @@ class StoredQueueMachine(VariableQueueMachine):
         times=st.integers(1, 3),
     )
     def fill_disk(self, code: int, pattern: str, times: int) -> None:
-        self.bench.disk.fail("writev", OSError(code, "full"), pattern, times=times)
+        call = "writev" if pattern == "*.rdq" else "pwrite"
+        self.bench.disk.fail(call, OSError(code, "full"), pattern, times=times)
 
     @rule()
     def sync(self) -> None:

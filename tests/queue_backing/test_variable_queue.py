@@ -342,6 +342,50 @@ def test_a_change_of_mode_moves_nothing_before_its_steps_one_level_at_a_time() -
     assert queue.info()["mode"] == "lazy"
 
 
+def paged_per_turn(queue: PriorityQueue, indexes: list[FakeIndex], begin: object) -> list[int]:
+    """Return how many levels have paged in each turn, the one of ``begin`` first."""
+    changes, before = [], [len(index.contents) for index in indexes]
+    begin()  # type: ignore[operator]
+    while True:
+        paged = [len(index.contents) for index in indexes]
+        changes.append(sum(a != b for a, b in zip(before, paged, strict=True)))
+        if queue.needs_timeout() is None:
+            return changes
+        before = paged
+        queue.timeout()
+
+
+def test_a_lower_target_pages_one_level_in_a_turn() -> None:
+    queue, indexes = priorities(4)
+    for priority in (0, 1, 3):
+        queue.publish(of_priority(*[priority] * 9), False, first_msg_no=1 + 9 * priority)
+
+    changes = paged_per_turn(queue, indexes, lambda: queue.set_ram_duration_target(0.0))
+
+    assert max(changes) == 1
+    assert [len(index.contents) for index in indexes] == [9, 9, 0, 9]
+    assert changes[0] == 1, "the first goes at once"
+
+
+def test_a_store_that_takes_more_gets_it_one_level_in_a_turn() -> None:
+    queue, indexes = priorities(3)
+    for index in indexes:
+        index.credit = 0
+    for priority in (0, 1, 2):
+        queue.publish(of_priority(*[priority] * 9), False, first_msg_no=1 + 9 * priority)
+    queue.set_ram_duration_target(0.0)
+    while queue.needs_timeout() is not None:
+        queue.timeout()
+    assert not any(index.contents for index in indexes)
+    for index in indexes:
+        index.credit = 99
+
+    changes = paged_per_turn(queue, indexes, queue.resume)
+
+    assert max(changes) == 1
+    assert [len(index.contents) for index in indexes] == [9, 9, 9]
+
+
 def test_priorities_against_a_model(rng: random.Random) -> None:
     queue, indexes = priorities(4)
     ready: set[tuple[int, int]] = set()  # (-priority, seq)

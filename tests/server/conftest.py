@@ -101,8 +101,10 @@ STATUS = {
 }
 
 TREE = [
-    {"depth": 0, "name": "leveret", "type": "supervisor", "state": "running", "restarts": 0},
-    {"depth": 1, "name": "listener", "type": "worker", "state": "running", "restarts": 2},
+    {"depth": 0, "name": "leveret", "type": "supervisor", "state": "running"}
+    | {"restarts": 0, "restarted_ago_s": None},
+    {"depth": 1, "name": "listener", "type": "worker", "state": "running"}
+    | {"restarts": 2, "restarted_ago_s": 71.4},
 ]
 
 # Rows as rabbitmqctl 3.10.8 prints them, recorded from a run with these two queues.

@@ -135,6 +135,33 @@ async def test_a_stored_policy_that_would_be_refused_now_is_kept_without_effect(
     assert "policy skipped vhost=/ name=odd" in caplog.text
 
 
+async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
+    broker: Broker, admin: NodeAdmin
+) -> None:
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        channel = await connection.channel(publisher_confirms=False)
+        queue = await channel.declare_queue("q")
+        for number in range(1_200):
+            body = aio_pika.Message(b"%d" % number, delivery_mode=2)
+            await channel.default_exchange.publish(body, "q")
+        got = [await queue.get() for _ in range(3)]
+
+        await admin.set_policy("/", "p", "", LAZY, 0, "queues")
+
+        store = broker.node.vhosts["/"].msg_store
+        assert store is not None
+        await eventually(lambda: store.status().transients.live >= 1_197)
+        (row,) = await admin.list_queues("/")
+        assert (row["messages_ready"], row["messages_ready_ram"]) == (1_197, 0)
+        assert (row["messages_unacknowledged"], row["mode"]) == (3, "lazy")
+        await got[1].nack()
+        bodies = [(await queue.get(no_ack=True)).body for _ in range(1_198)]
+        assert [int(body) for body in bodies] == [1, *range(3, 1_200)]
+        await queue.delete()
+        await eventually(lambda: store.status().transients.live == 0)
+
+
 async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: Path) -> None:
     arguments = {"x-queue-mode": "lazy"}
     async with Broker(config(tmp_path)) as broker:

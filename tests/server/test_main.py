@@ -319,7 +319,8 @@ def test_status_is_one_json_object(run: Any) -> None:
 
 def test_the_tree_is_indented(run: Any) -> None:
     assert run("tree")[1] == (
-        "leveret  supervisor running restarts=0\n  listener  worker running restarts=2\n"
+        "leveret  supervisor running restarts=0\n"
+        "  listener  worker running restarts=2, the last 1 min 11 s ago\n"
     )
     assert [json.loads(line)["name"] for line in run("tree", "--json")[1].splitlines()] == [
         "leveret",

@@ -98,7 +98,7 @@ async def test_of_a_running_broker(run: Run, data: Path, tmp_path: Path) -> None
         assert out.endswith(" bytes, clean\n")
         assert await run("verify", "one") == (
             0,
-            "one: sound, 12 messages, 12 records of 1274 bytes\n",
+            "one: sound, 12 messages, 12 records of 1290 bytes\n",
             "",
         )
         assert (await run("restore", "one", "--to", str(tmp_path / "new")))[0] == 0
