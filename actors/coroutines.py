@@ -57,6 +57,11 @@ class CoroutineTurns(Events):
         task.add_done_callback(ended)
         return task
 
+    def await_at_shutdown(self, future: asyncio.Future[Any]) -> None:
+        """Let ``shutdown`` wait for this, too, within its time."""
+        self._tasks.add(future)
+        future.add_done_callback(self._tasks.discard)
+
     def abandon(self, task: asyncio.Task[Any]) -> None:
         """Stop counting on the end of a task that does not let itself be cancelled."""
         self._tasks.discard(task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.actors.cell import ACTIVE, DEAD, DOOMED, IDLE
 from leveret.actors.scheduler import Scheduler
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.ref import Ref
+
+
+_QUIET: Final = 2  # handles that bring no mail
 
 
 class Events(Scheduler):
@@ -76,13 +79,31 @@ class Events(Scheduler):
             self._drain_if_last(was_awake)
 
     def _drain_if_last(self, was_awake: bool) -> None:
-        others = self._loop_ready
         if was_awake:
-            if others is not None and len(others) == 1 and others[0] is self._coming:
+            if self._coming is not None and self._is_last():
                 self.drain()
         elif not (self._ready or self._bulk or self._after):
             self._is_awake = False
-        elif others is not None and not others:
+        elif self._is_last():
             self.drain()
         else:
             self._wake()
+
+    def _is_last(self) -> bool:
+        """Tell whether nothing that may bring mail is left in this round of the loop.
+
+        A drain that is coming brings none, nor does what empties the pipe by which threads wake the
+        loop; it stands behind what they have put there.
+        """
+        others = self._loop_ready
+        if not others:
+            return others is not None
+        count = len(others)
+        if count > _QUIET:
+            return False
+        for index in range(count):  # not an iterator: threads put more behind them at any moment
+            handle = others[index]
+            callback = handle._callback  # noqa: SLF001  of asyncio, as `_ready`
+            if handle is not self._coming and callback != self._loop_waker:
+                return False
+        return True

@@ -160,7 +160,7 @@ class Lifecycle(InlineCalls):
                 raise
             return
         if value is IGNORE:
-            self._ignore(cell)
+            self.ignore(cell)
         elif value is LATER or cell.starting is None or cell.state & DOOMED:
             self._leave(cell)
         else:
@@ -169,7 +169,8 @@ class Lifecycle(InlineCalls):
             self._leave(cell)
             self._tell(cell.parent, then, Started(cell.ref, value))
 
-    def _ignore(self, cell: Cell) -> None:
+    def ignore(self, cell: Cell) -> None:
+        """End an actor whose start is not acknowledged as one that returned IGNORE."""
         parent, then = cell.parent, cell.starting
         cell.starting = None
         self._unlink_parent(cell)
@@ -208,13 +209,11 @@ class Lifecycle(InlineCalls):
         ref, parent, then = cell.ref, cell.parent, cell.starting
         if then is not None:
             self._unlink_parent(cell)
-        for name in items_of(cell.names):
-            self._names.pop(name, None)
         ref.cell = DEAD_CELL
         self._cells.pop(cell, None)
-        timers.cancel_all(cell)
-        links.leave_monitors(cell)
-        linked, watchers = links.leave_links(cell), links.leave_watchers(cell)
+        self._free(cell)
+        linked = () if cell.links is None else links.leave_links(cell)
+        watchers = () if cell.watchers is None else links.leave_watchers(cell)
         self._empty(cell)
         for other in linked:
             if other.is_alive:
@@ -235,12 +234,22 @@ class Lifecycle(InlineCalls):
             return reason_of(error, cell)
         return reason
 
+    def _free(self, cell: Cell) -> None:
+        """Give back the names, timers and monitors of a dying actor; most have none."""
+        if cell.names is not None:
+            for name in items_of(cell.names):
+                self._names.pop(name, None)
+        if cell.timers is not None:
+            timers.cancel_all(cell)
+        if cell.monitors is not None:
+            links.leave_monitors(cell)
+
     def _empty(self, cell: Cell) -> None:
         """Drop everything a dead actor held."""
         task, cell.task = cell.task, None
         if task is not None:
             task.cancel()
-        waiting = [*(cell.inbox or ()), *(cell.levels or ())]
+        waiting = [*(cell.inbox or ()), *(cell.levels or ())] if cell.has_mail() else ()
         actor = cell.actor
         cell.inbox = cell.levels = cell.actor = cell.parent = cell.starting = cell.names = None
         cell.label = ""
@@ -279,6 +288,11 @@ class Lifecycle(InlineCalls):
         return self._names.get(name)
 
     # What there is.
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is shut down, or is being shut down: nothing can be started any more."""
+        return self._is_closed
 
     @property
     def actor_count(self) -> int:

@@ -98,6 +98,7 @@ class Runtime(Lifecycle):
 
         Raises:
             CallExit: the actor is dead, dies, or does not answer in time.
+            ActorError: the actor is in another process and ``request`` cannot go there.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -107,8 +108,8 @@ class Runtime(Lifecycle):
 
         watch = self.watch(to, fail)
         timer = None if timeout_s is None else self.clock.call_later(timeout_s, fail, TIMEOUT)
-        self.send(to, Request(From(Answer(future)), request))
         try:
+            self.send(to, Request(From(Answer(future)), request))
             return await future
         finally:
             links.unwatch(watch)

@@ -89,7 +89,7 @@ class Scheduler(ABC):
         self.dead_letters = 0
         self.on_dead_letter: Callable[[object, Ref | None], None] | None = None
         self.abandoned_tasks = 0
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._ready: deque[Cell] = deque()
         self._bulk: deque[Cell] = deque()
         self._after: list[Callable[[], None]] = []
@@ -98,6 +98,7 @@ class Scheduler(ABC):
         self._coming: asyncio.Handle | None = None
         # asyncio's own loops: what is left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
+        self._loop_waker: Any = getattr(loop, "_read_from_self", None)  # runs after a thread's call
 
     # Mail.
 

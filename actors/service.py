@@ -9,12 +9,14 @@ when the coroutine has ended; one that swallows the cancellation is abandoned af
 from __future__ import annotations
 
 import logging
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import TIMER, Ref
 from leveret.actors.signals import LATER, NORMAL, SHUTDOWN, Exit
+from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     import asyncio
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from leveret.actors.cell import Cell
 
 log = logging.getLogger(__name__)
+
+_current: ContextVar[Service] = ContextVar("leveret_service")
 
 
 @dataclass(slots=True)
@@ -47,13 +51,13 @@ class Service(OtpActor):
 
     trap_exits = True
 
-    def init(self, spec: ServiceSpec) -> object:
-        """Start the coroutine."""
+    def init(self, spec: ServiceSpec, *more: Any) -> object:
+        """Start the coroutine; ``more`` are arguments behind those of the spec."""
         self._is_ready = not spec.waits_for_ready
         self._stop_timeout_s = spec.stop_timeout_s
         self._reason: object = None
         self._is_stopping = False
-        coroutine = spec.body(self, *spec.args)
+        coroutine = spec.body(self, *spec.args, *more)
         self._task = self.runtime.new_task(self.ref.cell, coroutine, _body_done)
         return None if self._is_ready else LATER
 
@@ -90,6 +94,31 @@ class Service(OtpActor):
         if error is not None:
             raise error
         self.stop(self._reason if self._is_stopping else NORMAL)
+
+
+async def plain(
+    service: Service, function: Callable[..., Coroutine[Any, Any, object]], *args: Any
+) -> object:
+    """Run a coroutine function that does not take the service; the body of such a service."""
+    _current.set(service)
+    return await function(*args)
+
+
+def current_service() -> Service:
+    """Return the service whose coroutine, started with ``plain``, is running.
+
+    Raises:
+        ActorError: it is none.
+    """
+    service = _current.get(None)
+    if service is None:
+        raise ActorError("this is not the coroutine of a service")
+    return service
+
+
+def ready(value: object = None) -> None:
+    """Acknowledge the start of the service whose coroutine is running; ``value`` is for its starter."""
+    current_service().ready(value)
 
 
 def _body_done(cell: Cell, task: asyncio.Task[Any]) -> None:

@@ -7,6 +7,7 @@ A reason is any plain data. These have a meaning:
 ``'shutdown'``      it was told to stop; ``('shutdown', x)`` likewise
 ``'kill'``          as a signal: cannot be trapped, and everybody else sees ``'killed'``
 ``'noproc'``        there was no such actor
+``'noconnection'``  its process is gone, or cannot be reached any more
 ``Crash``           an exception escaped from a handler
 ==================  ==========================================================================
 """
@@ -14,6 +15,7 @@ A reason is any plain data. These have a meaning:
 from __future__ import annotations
 
 import linecache
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -30,6 +32,7 @@ SHUTDOWN: Final = "shutdown"
 KILL: Final = "kill"
 KILLED: Final = "killed"
 NOPROC: Final = "noproc"
+NOCONNECTION: Final = "noconnection"
 TIMEOUT: Final = "timeout"
 
 _CHAIN_MAX: Final = 8
@@ -78,11 +81,22 @@ class Crash:
             self.text = str(exception)
         except Exception as error:  # noqa: BLE001  # a broken __str__ must not hide the crash
             self.text = f"unprintable: {type(error).__name__}"
-        self._frames = _frames_of(exception)
+        self._frames: _Frames | str = _frames_of(exception)
+
+    @classmethod
+    def told(cls, module: str, name: str, text: str, traceback: str) -> Crash:
+        """Return the crash of an actor in another process; nothing is imported for it."""
+        crash = cls.__new__(cls)
+        crash.kind = _exception_class(module, name)
+        crash.text = text
+        crash._frames = traceback  # noqa: SLF001  # its own
+        return crash
 
     @property
     def traceback(self) -> str:
         """The traceback as Python prints it, source lines read from the files now."""
+        if isinstance(self._frames, str):
+            return self._frames
         parts = []
         for header, frames in self._frames:
             parts.append(header)
@@ -107,12 +121,23 @@ class Crash:
         return f"Crash({self.kind.__name__}: {self.text})"
 
 
-_Frames: TypeAlias = tuple[tuple[str, int, str], ...]
+def _exception_class(module: str, name: str) -> type[BaseException]:
+    """Return the class of that name if it is known here, else a stand-in."""
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    return type(name, (Exception,), {"__module__": module})
 
 
-def _frames_of(exception: BaseException) -> tuple[tuple[str, _Frames], ...]:
+_Places: TypeAlias = tuple[tuple[str, int, str], ...]
+_Frames: TypeAlias = tuple[tuple[str, _Places], ...]
+
+
+def _frames_of(exception: BaseException) -> _Frames:
     """Return header and places for the exception and what caused it, the first cause first."""
-    found: list[tuple[str, _Frames]] = []
+    found: list[tuple[str, _Places]] = []
     error: BaseException | None = exception
     header = "Traceback (most recent call last):"
     while error is not None and len(found) < _CHAIN_MAX:
@@ -125,7 +150,7 @@ def _frames_of(exception: BaseException) -> tuple[tuple[str, _Frames], ...]:
     return tuple(found)
 
 
-def _places(trace: TracebackType | None) -> _Frames:
+def _places(trace: TracebackType | None) -> _Places:
     places = []
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -17,6 +17,9 @@ When a child ends, the kernel decides in three steps:
    restart kind, is put off.
 3. Strategy: which siblings stop (newest first) and start again (oldest first).
 
+Beyond OTP, a child with a back-off stays ``restarting`` for a while between 2 and 3; what the strategy would stop
+is stopped before.
+
 A start that fails within a restart leaves the child ``restarting`` and comes back as ``again``,
 behind the requests that wait: a ``terminate_child`` sent meanwhile wins. Each try counts.
 
@@ -32,7 +35,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.effects import Again, Child, Later, Operation
 from leveret.supervisors.intensity import add_restart
-from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOWN, Report
+from leveret.supervisors.reports import (
+    CHILD_TERMINATED,
+    MAX_INTENSITY,
+    SHUTDOWN,
+    Report,
+    Restarted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +52,7 @@ RESTART: Final = "restart"
 FORGET: Final = "forget"
 END: Final = "end"
 EXPLICIT_RESTART: Final = ("shutdown", "restart")
+MAX_CHILDREN: Final = "max_children"
 
 
 def is_shutdown_tuple(reason: Any) -> bool:
@@ -106,6 +116,8 @@ class Kernel(ABC):
         """Try a restart again, unless somebody settled the child meanwhile."""
         if again.child.ref is not again:
             return None
+        if again.is_counted:
+            return (yield from self._start_counted(again.child, again.report, now_s))
         if again.is_delayed:
             self._restarts_s = None
             if again.report is not None:
@@ -134,8 +146,12 @@ class Kernel(ABC):
         """Note that the child is gone; whether its spec stays is the strategy's."""
 
     @abstractmethod
-    def _start_again(self, child: Child) -> Operation:
+    def _start_again(self, child: Child, now_s: float) -> Operation:
         """Start by the strategy; return the ``Again`` of the child that failed, or None."""
+
+    @abstractmethod
+    def _stop_group(self, child: Child) -> Operation:
+        """Stop those who are started again together with ``child``."""
 
     @abstractmethod
     def _others_matter(self) -> bool:
@@ -165,9 +181,30 @@ class Kernel(ABC):
         spec = self.spec
         if not add_restart(self._restarts_s, now_s, spec.intensity, spec.period_s):
             return (yield from self._overrun(child, report))
-        again = yield from self._start_again(child)
+        if child.spec.backoff is not None:
+            return (yield from self._back_off(child, report, now_s))
+        return (yield from self._start_counted(child, report, now_s))
+
+    def _start_counted(self, child: Child, report: Report | None, now_s: float) -> Operation:
+        """Start a child by the strategy when the restart has been counted."""
+        again = yield from self._start_again(child, now_s)
         if again is not None:
             yield Later(0, again)
+        elif self.spec.on_restart is not None and child.is_running:
+            reason = None if report is None else report.reason
+            yield Restarted(child.spec, child.ref, reason, child.restarts)
+        return None
+
+    def _back_off(self, child: Child, report: Report | None, now_s: float) -> Operation:
+        """Put a restart off; what would be stopped for it is stopped now."""
+        backoff = child.spec.backoff
+        assert backoff is not None
+        delay_s = backoff.next_delay_s(child.waited_s, now_s - child.due_s)
+        child.waited_s, child.due_s = delay_s, now_s + delay_s
+        again = Again(child, child.last_ref, report=report, is_counted=True)
+        yield from self._stop_group(child)
+        self._wait(again)
+        yield Later(delay_s, again)
         return None
 
     def _overrun(self, child: Child, report: Report | None) -> Operation:

@@ -6,8 +6,9 @@ later, and every stop, suspends the operation. What arrives meanwhile waits in o
 apart from what the operation waits for: the end of children it stops, its time-out.
 
 Stopping: the child stays linked until it is dead, so that a killed supervisor still takes it along;
-the monitor is for children that unlinked themselves. A child that was dead before has its ``Exit``
-in the backlog or in the mailbox before the monitor's ``Down``, hence the real reason is found.
+the monitor is for children that unlinked themselves, and silent about the others. A child that was dead
+before has its ``Exit`` in the backlog or in the mailbox before the monitor's ``Down``, hence the real reason
+is found.
 """
 
 from __future__ import annotations
@@ -16,10 +17,24 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.actors import links
 from leveret.actors.actor import OtpActor, Ref
-from leveret.actors.signals import KILL, SHUTDOWN, Constant, Crash, Down, Started, StartFailed
+from leveret.actors.links import MonitorRef
+from leveret.actors.scheduler import reason_of
+from leveret.actors.signals import (
+    KILL,
+    SHUTDOWN,
+    TIMEOUT,
+    Constant,
+    Crash,
+    Down,
+    Exit,
+    Started,
+    StartFailed,
+)
 from leveret.supervisors.effects import Failed, Later, Operation, Start, Stop, StopAll
-from leveret.supervisors.reports import Report, emit
+from leveret.supervisors.isolation import in_process
+from leveret.supervisors.reports import Report, Restarted, emit
 from leveret.supervisors.suspension import Suspension
 
 if TYPE_CHECKING:
@@ -33,10 +48,25 @@ if TYPE_CHECKING:
 
 BACKLOG_MAILS: Final = 200  # handled per turn
 STOPS: Final = 500  # children told to stop per turn
+TICK_S: Final = 1e-6  # less than this before its time is in time
 
 PENDING: Final = Constant("PENDING")  # an operation has to wait
 OVERDUE: Final = Constant("OVERDUE")  # mail of the timer of a stop
+LATE: Final = Constant("LATE")  # mail of the timer of a start
 GO_ON: Final = Constant("GO_ON")  # mail to oneself: the rest of a long piece of work
+
+
+class StopMonitor(MonitorRef):
+    """Monitors a child that is being stopped; says nothing if its exit signal has just said it."""
+
+    __slots__ = ()
+
+    def tell(self, reason: object) -> None:
+        """Report the end of a child that was not linked any more."""
+        inbox = self.watcher.cell.inbox if self.watcher is not None else None
+        last = inbox[-1][0] if inbox else None
+        if last.__class__ is not Exit or last.sender is not self.target:
+            super().tell(reason)
 
 
 class Driver(OtpActor, ABC):
@@ -77,6 +107,22 @@ class Driver(OtpActor, ABC):
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
         """Handle a mail now, or keep it until the operation under way is over."""
+        self._guarded(self._take, message, sender)
+
+    def _guarded(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function, an error in which is this actor's own.
+
+        It ends of it, after its children, as of any other reason.
+        """
+        try:
+            function(*args)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the children come first
+            suspension, self._suspension = self._suspension, None
+            if suspension is not None:
+                suspension.cancel_timers()
+            self._stop_children_and_end(reason_of(error, self.ref.cell))
+
+    def _take(self, message: Any, sender: Ref | None) -> None:
         suspension = self._suspension
         if suspension is not None and self._concerns(suspension, message):
             return
@@ -88,6 +134,10 @@ class Driver(OtpActor, ABC):
             self._backlog.append((message, sender))
         else:
             self._handle(message, sender)
+
+    @abstractmethod
+    def _stop_children_and_end(self, reason: Any) -> None:
+        """Stop the children in order, then end of ``reason``."""
 
     @abstractmethod
     def _handle(self, message: Any, sender: Ref | None) -> None:
@@ -127,6 +177,7 @@ class Driver(OtpActor, ABC):
         value = self._advance(operation, answer)
         if value is PENDING:
             return
+        suspension.cancel_timers()
         self._suspension = None
         done(value)
         self._catch_up()
@@ -150,15 +201,19 @@ class Driver(OtpActor, ABC):
         label = "" if spec.label is None else _label_to_keep(spec, effect.args)
         self._answer = PENDING
         try:
-            self.runtime.start_link(
-                self.ref, spec.actor_class, effect.args, self._child_started, label
-            )
+            actor_class, args = spec.actor_class, effect.args
+            if spec.isolation != "none":
+                actor_class, args = in_process(actor_class, args)
+            child = self.runtime.start_link(self.ref, actor_class, args, self._child_started, label)
         except Exception as error:  # noqa: BLE001  # as OTP: whatever it is, the start failed
             return Failed(Crash(error))
         answer, self._answer = self._answer, None
         if answer is PENDING:
             self._suspension = self._suspension or Suspension()
             self._suspension.is_starting = True
+            if spec.start_timeout_s is not None:
+                self._suspension.starting = child
+                self._suspension.start_timer = self.start_timer(spec.start_timeout_s, LATE)
         return answer
 
     def _child_started(self, result: StartResult) -> None:
@@ -171,11 +226,16 @@ class Driver(OtpActor, ABC):
         if suspension is None or not suspension.is_starting:
             self._answer = answer
             return
-        suspension.is_starting = False
-        self._resume(suspension, answer)
+        if suspension.end_start():
+            answer = Failed(TIMEOUT)
+        self._guarded(self._resume, suspension, answer)
 
-    def _note(self, effect: Report | Later) -> None:
-        if isinstance(effect, Report):
+    def _note(self, effect: Report | Restarted | Later) -> None:
+        if isinstance(effect, Restarted):
+            effect.supervisor = self.path
+            assert self.kernel.spec.on_restart is not None
+            self.kernel.spec.on_restart(effect)
+        elif isinstance(effect, Report):
             effect.supervisor = self.path
             emit(effect)
             if self.kernel.spec.on_report is not None:
@@ -199,15 +259,34 @@ class Driver(OtpActor, ABC):
                 return suspension.take_answer()
         self._suspension = suspension
         if isinstance(how, int | float):
-            suspension.timer = self.start_timer(how, OVERDUE)
+            self._kill_after(suspension, how)
         self._tell_to_stop(suspension)
         return PENDING
+
+    def _kill_after(self, suspension: Suspension, delay_s: float) -> None:
+        due_s = suspension.due_s = self.runtime.clock.monotonic_s() + delay_s
+        if suspension.stop_timer is None or suspension.stop_timer_due_s > due_s:
+            suspension.cancel_stop_timer()
+            suspension.stop_timer = self.start_timer(delay_s, OVERDUE)
+            suspension.stop_timer_due_s = due_s
+
+    def _time_is_over(self, suspension: Suspension) -> None:
+        """Kill the rest of those that are stopped, if this was their time-out."""
+        suspension.stop_timer = None
+        if suspension.due_s is None:
+            return
+        left_s = suspension.due_s - self.runtime.clock.monotonic_s()
+        if left_s > TICK_S:
+            self._kill_after(suspension, left_s)
+            return
+        suspension.kill_the_rest()
+        self._tell_to_stop(suspension)
 
     def _tell_to_stop(self, suspension: Suspension) -> None:
         """Send the signal to some; the others get it in the next turns."""
         refs = suspension.next_to_tell(STOPS)
         for ref in refs:
-            self.monitor(ref)
+            links.watch(StopMonitor(self.ref, ref))
             self.exit(ref, suspension.signal)
         if not suspension.is_single and refs:
             self.post(self.ref, GO_ON)
@@ -216,10 +295,10 @@ class Driver(OtpActor, ABC):
         """Handle what a suspended operation waits for."""
         if message is GO_ON:
             self._tell_to_stop(suspension)
+        elif message is LATE:
+            self.exit(suspension.late_child(), KILL)
         elif message is OVERDUE:
-            suspension.timer = None
-            suspension.kill_the_rest()
-            self._tell_to_stop(suspension)
+            self._time_is_over(suspension)
         elif suspension.takes(message):
             if not suspension.stopping:
                 self._resume(suspension, suspension.take_answer())

@@ -11,9 +11,9 @@ erlang/otp#8230); those kept a bogus entry and crashed at shutdown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from leveret.supervisors.core import Kernel, is_expected_stop, is_shutdown_tuple
+from leveret.supervisors.core import MAX_CHILDREN, Kernel, is_expected_stop, is_shutdown_tuple
 from leveret.supervisors.effects import (
     RESTARTING,
     Again,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 NOT_HERE = ("error", "simple_one_for_one")
+_NEVER: Final = (0, None)  # restarted
 
 
 class DynamicKernel(Kernel):
@@ -45,7 +46,8 @@ class DynamicKernel(Kernel):
         self.args = (*self.template.args, *args)
         self.children: dict[Any, tuple[Any, ...] | None] = {}
         self.waiting: dict[Any, Child] | None = None
-        self.restart_counts: dict[Any, int] | None = None
+        # How often, and when last.
+        self.restart_counts: dict[Any, tuple[int, float | None]] | None = None
 
     def boot(self) -> Operation:
         """Start nothing: children come by request."""
@@ -65,9 +67,13 @@ class DynamicKernel(Kernel):
 
     # Requests.
 
-    def start_child(self, extra: Iterable[Any] = ()) -> Operation:
+    def start_child(self, extra: Any = ()) -> Operation:
         """Start a child with the template's arguments and ``extra``."""
+        if self.spec.children_max is not None and self._size() >= self.spec.children_max:
+            return ("error", MAX_CHILDREN)
         spec = self.template
+        if not isinstance(extra, tuple | list):
+            return ("error", ("invalid_arguments", extra))
         args = (*self.args, *extra)
         answer = yield Start(spec, args)
         if answer.__class__ is Failed:
@@ -130,7 +136,7 @@ class DynamicKernel(Kernel):
         counts = self.restart_counts or {}
         for ref, args in self.children.items():
             child = Child(self.template, args, ref)
-            child.restarts = counts.get(ref, 0)
+            child.restarts, child.restarted_s = counts.get(ref, _NEVER)
             yield child
         if self.waiting is not None:
             yield from self.waiting.values()
@@ -158,33 +164,36 @@ class DynamicKernel(Kernel):
             self.waiting = {}
         self.waiting[again.old_ref] = again.child
 
-    def _start_again(self, child: Child) -> Operation:
+    def _start_again(self, child: Child, now_s: float) -> Operation:
         old_ref = child.last_ref
-        restarts = self._take_out(child)
+        self._take_out(child)
         child.ref = None
         answer = yield Start(child.spec, child.args or ())
         if answer.__class__ is Failed:
             again = Again(child, old_ref)
             self._wait(again)
-            child.restarts = restarts
             yield Report(START_ERROR, answer.reason, old_ref, child.spec)
             return again
         if answer is not None:
             self.children[answer] = child.args
             if self.restart_counts is None:
                 self.restart_counts = {}
-            self.restart_counts[answer] = restarts + 1
+            child.ref = answer
+            child.count_restart(now_s)
+            self.restart_counts[answer] = child.restarts, now_s
         return None
 
-    def _take_out(self, child: Child) -> int:
-        """Remove the child and return how often it has been restarted."""
+    def _stop_group(self, child: Child) -> Operation:
+        yield from ()
+
+    def _take_out(self, child: Child) -> None:
+        """Remove the child; it keeps how often it has been restarted."""
         if child.is_running:
             del self.children[child.ref]
             if self.restart_counts is not None:
-                child.restarts = self.restart_counts.pop(child.ref, 0)
+                child.restarts, child.restarted_s = self.restart_counts.pop(child.ref, _NEVER)
         elif child.ref is not None and self.waiting is not None:
             del self.waiting[child.last_ref]
-        return child.restarts
 
     def _size(self) -> int:
         return len(self.children) + len(self.waiting or ())
@@ -199,11 +208,8 @@ class DynamicKernel(Kernel):
 
 
 def _is_expected(spec: ChildSpec, reason: Any, dialect: str) -> bool:
-    if dialect == "rabbitmq":
-        if spec.shutdown == "brutal_kill":
-            return bool(reason == "killed")
-        if is_shutdown_tuple(reason):
-            return True
+    if dialect == "rabbitmq" and spec.shutdown != "brutal_kill" and is_shutdown_tuple(reason):
+        return True
     return is_expected_stop(spec, reason, dialect)
 
 

@@ -12,6 +12,7 @@ effect                    answer
 ``Later(delay_s, again)`` nothing; ``again`` is handed to ``kernel.again`` after the delay
                           (0: behind the requests that wait already)
 ``Report``                nothing (``leveret.supervisors.reports``)
+``Restarted``             nothing; only if the spec has ``on_restart``
 ========================= ==========================================================
 
 The generator's return value is the answer of a request, or for ``exited``, ``again`` and ``boot``
@@ -24,7 +25,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from leveret.supervisors.reports import Report
+    from leveret.supervisors.reports import Report, Restarted
     from leveret.supervisors.spec import ChildSpec
 
 RESTARTING: Final = "restarting"
@@ -86,16 +87,27 @@ class Child:
     """A child: its spec, its arguments, and its address.
 
     ``ref`` is the address, ``None`` for a child that does not run, or the ``Again`` of the
-    restart that it waits for.
+    restart that it waits for. ``restarted_s`` is when it was started again last, by the clock of
+    its runtime; ``waited_s`` is what its latest restart has waited (back-off), and ``due_s`` when
+    it was due.
     """
 
-    __slots__ = ("args", "ref", "restarts", "spec")
+    __slots__ = ("args", "due_s", "ref", "restarted_s", "restarts", "spec", "waited_s")
 
     def __init__(self, spec: ChildSpec, args: tuple[Any, ...] | None, ref: Any = None) -> None:
         self.spec = spec
         self.args = args
         self.ref = ref
         self.restarts = 0
+        self.restarted_s: float | None = None
+        self.waited_s = 0.0
+        self.due_s = 0.0
+
+    def count_restart(self, now_s: float | None) -> None:
+        """Note a start; None when it is no restart."""
+        if now_s is not None:
+            self.restarts += 1
+            self.restarted_s = now_s
 
     @property
     def last_ref(self) -> Any:
@@ -117,18 +129,24 @@ class Child:
 class Again:
     """A restart to be tried again; void as soon as the child's ``ref`` is something else.
 
-    ``is_delayed`` when it was put off by the restart kind's delay (else its start had failed);
-    ``report`` is then the report of the child's end, if there was one.
+    ``is_delayed`` when it was put off by the restart kind's delay, ``is_counted`` when by a back-off
+    (else its start had failed); ``report`` is then the report of the child's end, if there was one.
     """
 
-    __slots__ = ("child", "is_delayed", "old_ref", "report")
+    __slots__ = ("child", "is_counted", "is_delayed", "old_ref", "report")
 
     def __init__(
-        self, child: Child, old_ref: Any, is_delayed: bool = False, report: Report | None = None
+        self,
+        child: Child,
+        old_ref: Any,
+        is_delayed: bool = False,
+        report: Report | None = None,
+        is_counted: bool = False,
     ) -> None:
         self.child = child
         self.old_ref = old_ref
         self.is_delayed = is_delayed
+        self.is_counted = is_counted
         self.report = report
 
 
@@ -142,5 +160,5 @@ class Addresses(Protocol):
         """Tell whether the address is that of a living actor."""
 
 
-Effect: TypeAlias = "Start | Stop | StopAll | Later | Report"
+Effect: TypeAlias = "Start | Stop | StopAll | Later | Report | Restarted"
 Operation: TypeAlias = Generator[Effect, Any, Any]

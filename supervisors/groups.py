@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, Final
 
-from leveret.supervisors.core import Kernel, is_expected_stop
+from leveret.supervisors.core import MAX_CHILDREN, Kernel, is_expected_stop
 from leveret.supervisors.effects import Again, Child, Failed, Operation, Start, Stop
 from leveret.supervisors.reports import (
     PROGRESS,
@@ -15,22 +16,26 @@ from leveret.supervisors.reports import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from leveret.supervisors.effects import Addresses
     from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 
+FEW_CHILDREN: Final = 32  # are looked through; more are found by a dict
+
+
 class GroupKernel(Kernel):
     """one_for_one, one_for_all and rest_for_one: children by id, in start order."""
 
-    __slots__ = ("children",)
+    __slots__ = ("_by_ref", "children")
 
     def __init__(self, spec: SupervisorSpec, args: tuple[Any, ...] = ()) -> None:
         super().__init__(spec)
         self.children: dict[Hashable, Child] = {
             child.id: Child(child, (*child.args, *args)) for child in spec.children
         }
+        self._by_ref: dict[Any, Child] | None = None  # of many children, also of some that are dead
 
     def boot(self) -> Operation:
         """Start the children; after a failure stop those already started and say why."""
@@ -57,6 +62,8 @@ class GroupKernel(Kernel):
         if there is not None:
             running = there.is_running
             return ("error", ("already_started", there.ref) if running else "already_present")
+        if self.spec.children_max is not None and len(self.children) >= self.spec.children_max:
+            return ("error", MAX_CHILDREN)
         child = Child(spec, spec.args)
         answer = yield from self._start(child)
         if answer.__class__ is Failed:
@@ -68,7 +75,7 @@ class GroupKernel(Kernel):
     def terminate_child(self, child_id: Hashable, addresses: Addresses) -> Operation:
         """Stop a child and keep its spec (but a temporary one's); takes a restart back too."""
         del addresses
-        child = self.children.get(child_id)
+        child = self._named(child_id)
         if child is None:
             return ("error", "not_found")
         yield from self._stop(child)
@@ -77,7 +84,7 @@ class GroupKernel(Kernel):
 
     def restart_child(self, child_id: Hashable) -> Operation:
         """Start a child that was stopped; does not count as a restart."""
-        child = self.children.get(child_id)
+        child = self._named(child_id)
         problem = self._not_stopped(child)
         if child is None or problem is not None:
             return ("error", problem)
@@ -88,7 +95,7 @@ class GroupKernel(Kernel):
 
     def delete_child(self, child_id: Hashable) -> Any:
         """Forget the spec of a child that was stopped."""
-        problem = self._not_stopped(self.children.get(child_id))
+        problem = self._not_stopped(self._named(child_id))
         if problem is not None:
             return ("error", problem)
         del self.children[child_id]
@@ -111,22 +118,46 @@ class GroupKernel(Kernel):
 
     def get_childspec(self, child_id: Hashable) -> Any:
         """Return a child's spec with all defaults filled in."""
-        child = self.children.get(child_id)
+        child = self._named(child_id)
         return ("error", "not_found") if child is None else ("ok", child.spec)
 
     def members(self) -> Iterator[Child]:
         """Iterate over the children, the oldest first."""
         return iter(self.children.values())
 
+    def _named(self, child_id: Any) -> Child | None:
+        try:
+            return self.children.get(child_id)
+        except TypeError:  # nothing that can be an id
+            return None
+
     # Kernel's hooks.
 
     def _find(self, ref: Any) -> Child | None:
         if ref is None:
             return None
+        if len(self.children) > FEW_CHILDREN and isinstance(ref, Hashable):
+            child = self._index().get(ref)
+            return child if child is not None and child.ref is ref else None
         for child in self.children.values():
             if child.ref is ref:
                 return child
         return None
+
+    def _note(self, ref: Any, child: Child) -> None:
+        """Put a new address into the index, or drop that where few children are left."""
+        if len(self.children) > FEW_CHILDREN:
+            self._index()[ref] = child
+        else:
+            self._by_ref = None
+
+    def _index(self) -> dict[Any, Child]:
+        """Return the children by address, made anew when half of it is dead."""
+        index = self._by_ref
+        if index is None or len(index) > 2 * len(self.children):
+            children = self.children.values()
+            index = self._by_ref = {c.ref: c for c in children if c.is_running}
+        return index
 
     def _forget(self, child: Child) -> None:
         child.ref = None
@@ -137,17 +168,21 @@ class GroupKernel(Kernel):
         children = self.children.values()
         return any(child.spec.significant and child.ref is not None for child in children)
 
-    def _start_again(self, child: Child) -> Operation:
+    def _start_again(self, child: Child, now_s: float) -> Operation:
         old_ref = child.last_ref
         child.ref = None
         group = yield from self._stop_each(self._group(child))
-        failed = yield from self._start_each(group, restarts=1)
+        failed = yield from self._start_each(group, now_s)
         if failed is None:
             return None
         culprit: Child = failed[0]
         again = Again(culprit, old_ref if culprit is child else None)
         self._wait(again)
         return again
+
+    def _stop_group(self, child: Child) -> Operation:
+        child.ref = None  # it is dead
+        yield from self._stop_each(self._group(child))
 
     def _group(self, child: Child) -> list[Child]:
         strategy = self.spec.strategy
@@ -163,19 +198,26 @@ class GroupKernel(Kernel):
         if answer is None or answer.__class__ is Failed:
             return answer
         child.ref = answer
+        if self._by_ref is not None:
+            self._note(answer, child)
         if wants_progress():
             yield Report(PROGRESS, None, answer, child.spec)
         return answer
 
-    def _start_each(self, children: list[Child], restarts: int = 0) -> Operation:
-        """Start in order; return None, or (child, reason) of the first that failed."""
+    def _start_each(self, children: list[Child], again_s: float | None = None) -> Operation:
+        """Start in order; return None, or (child, reason) of the first that failed.
+
+        Args:
+            children: not running.
+            again_s: the time when this is a restart.
+        """
         for child in children:
             answer = yield from self._start(child)
             if answer.__class__ is Failed:
                 yield Report(START_ERROR, answer.reason, child.ref, child.spec)
                 return (child, answer.reason)
             if answer is not None:
-                child.restarts += restarts
+                child.count_restart(again_s)
             elif child.spec.kind == "temporary":
                 del self.children[child.spec.id]
         return None

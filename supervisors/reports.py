@@ -63,6 +63,25 @@ class Report:
         }
 
 
+@dataclass(slots=True)
+class Restarted:
+    """A child has been started again.
+
+    Attributes:
+        spec: the child's.
+        ref: its new address.
+        reason: what the one before ended of; None if it is not known, for a start that was tried again.
+        restarts: how often it has been started again in all.
+        supervisor: the supervisor's place in the tree, filled in by the driver.
+    """
+
+    spec: ChildSpec
+    ref: Any
+    reason: Any
+    restarts: int
+    supervisor: str = ""
+
+
 def wants_progress() -> bool:
     """Tell whether anybody reads progress reports, so that nobody makes them in vain."""
     return log.isEnabledFor(logging.DEBUG)

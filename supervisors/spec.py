@@ -21,7 +21,8 @@ from leveret.core.errors import LeveretError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from leveret.supervisors.reports import Report
+    from leveret.supervisors.backoff import Backoff
+    from leveret.supervisors.reports import Report, Restarted
 
 RestartKind: TypeAlias = Literal["permanent", "transient", "temporary", "intrinsic"]
 Restart: TypeAlias = RestartKind | tuple[RestartKind, float]
@@ -30,6 +31,7 @@ ChildType: TypeAlias = Literal["worker", "supervisor"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 Dialect: TypeAlias = Literal["otp", "rabbitmq"]
+Isolation: TypeAlias = Literal["none", "process"]
 
 RESTARTS: Final = ("permanent", "transient", "temporary", "intrinsic")
 STRATEGIES: Final = ("one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one")
@@ -64,6 +66,11 @@ class ChildSpec:
         type: ``worker`` or ``supervisor``.
         significant: Whether its end may end the supervisor (``auto_shutdown``).
         label: Name in the printed tree, or a function of the child's arguments; default: the id.
+        isolation: ``process`` gives it an OS process of its own (``leveret.actors.processes.host``);
+            ``actor_class`` may then be ``"package.module:Class"``.
+        start_timeout_s: Seconds its start may take; one that takes longer is killed and has failed
+            of ``timeout``. Default: as long as it takes.
+        backoff: How long a restart waits; default: not at all. Not for dynamic children.
     """
 
     id: Hashable
@@ -74,12 +81,16 @@ class ChildSpec:
     type: ChildType = "worker"
     significant: bool = False
     label: str | Callable[..., str] | None = field(default=None, compare=False)
+    isolation: Isolation = "none"
+    start_timeout_s: float | None = None
+    backoff: Backoff | None = None
     kind: RestartKind = field(init=False, repr=False, compare=False)
     delay_s: float | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.id is None:
             _refuse("missing_id")
+        _check_id(self.id)
         if self.actor_class is None:
             _refuse("missing_start")
         kind, delay_s = _restart(self.restart)
@@ -92,6 +103,11 @@ class ChildSpec:
         if self.type not in ("worker", "supervisor"):
             _refuse(("invalid_child_type", self.type))
         object.__setattr__(self, "shutdown", _shutdown(self.shutdown, self.type))
+        if self.isolation not in ("none", "process"):
+            _refuse(("invalid_isolation", self.isolation))
+        limit_s = self.start_timeout_s
+        if limit_s is not None and not (_is_seconds(limit_s) and limit_s > 0):
+            _refuse(("invalid_start_timeout", limit_s))
 
     def label_of(self, args: tuple[Any, ...] | None) -> str:
         """Name a child of this spec that was started with ``args`` (None: no longer known)."""
@@ -100,7 +116,12 @@ class ChildSpec:
             return str(self.id)
         if isinstance(label, str):
             return label
-        return str(self.id) if args is None else label(*args)
+        if args is None:
+            return str(self.id)
+        try:
+            return label(*args)
+        except Exception as error:  # noqa: BLE001  # a name that says so harms less than none
+            return f"{self.id} (no label: {error!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +138,10 @@ class SupervisorSpec:
             ``rabbitmq`` restarts transient children that ended of ``("shutdown", "restart")`` and
             reports children that answer the stop with another ``("shutdown", ...)``.
         on_report: Called with every report, after it was logged.
+        on_restart: Called when a child has been started again; on ``one_for_all`` and ``rest_for_one``
+            once for the group.
+        children_max: How many children there may be; a ``StartChild`` beyond it is answered with
+            the error ``max_children``.
     """
 
     strategy: Strategy = "one_for_one"
@@ -126,6 +151,8 @@ class SupervisorSpec:
     auto_shutdown: AutoShutdown = "never"
     dialect: Dialect = "otp"
     on_report: Callable[[Report], None] | None = field(default=None, compare=False)
+    on_restart: Callable[[Restarted], None] | None = field(default=None, compare=False)
+    children_max: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "children", tuple(self.children))
@@ -135,6 +162,11 @@ class SupervisorSpec:
             ("invalid_period", self.period_s, _is_seconds(self.period_s) and self.period_s > 0),
             ("invalid_auto_shutdown", self.auto_shutdown, self.auto_shutdown in AUTO_SHUTDOWNS),
             ("invalid_dialect", self.dialect, self.dialect in ("otp", "rabbitmq")),
+            (
+                "invalid_children_max",
+                self.children_max,
+                self.children_max is None or _is_count(self.children_max),
+            ),
         )
         for name, found, is_good in flags:
             if not is_good:
@@ -159,11 +191,20 @@ class SupervisorSpec:
             return ("invalid_child_spec", child)
         if child.significant and self.auto_shutdown == "never":
             return ("bad_combination", (("auto_shutdown", "never"), ("significant", True)))
+        if child.backoff is not None and self.strategy == "simple_one_for_one":
+            return ("bad_combination", (("strategy", self.strategy), ("backoff", child.backoff)))
         return None
 
 
 def _refuse(reason: Any) -> None:
     raise SpecError("start_spec", reason)
+
+
+def _check_id(value: object) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        _refuse(("invalid_id", value))
 
 
 def _check_significant(value: object) -> None:

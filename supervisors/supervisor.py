@@ -126,7 +126,7 @@ class Supervisor(Driver):
         if message.sender is self.parent or (
             self.partner is not None and message.sender is self.partner
         ):
-            self._perform(self.kernel.stop_all(), partial(self._end, message.reason))
+            self._stop_children_and_end(message.reason)
         else:
             now_s = self.runtime.clock.monotonic_s()
             self._perform(self.kernel.exited(message.sender, message.reason, now_s))
@@ -152,6 +152,9 @@ class Supervisor(Driver):
     def _booted(self, reason: Any) -> None:
         self._settled(reason)
         self.started()
+
+    def _stop_children_and_end(self, reason: Any) -> None:
+        self._perform(self.kernel.stop_all(), partial(self._end, reason))
 
     def _end(self, reason: Any, _: Any) -> None:
         self.stop(reason)

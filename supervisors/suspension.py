@@ -24,23 +24,34 @@ class Suspension:
         operation: the kernel's generator.
         done: gets the operation's value when it is over.
         is_starting: a child has not acknowledged its start.
+        starting: that child, if its start may take only so long.
+        start_timer: until its time is over.
+        is_late: its time is over.
         stopping: children whose end is waited for; None when it waits for no stop.
         untold: those of them that have not got ``signal`` yet.
         is_single: the answer is one reason, not a list.
         signal: what they are told, ``shutdown`` or ``kill``.
         reasons: what those ended of that are dead.
-        timer: until the rest is killed.
+        due_s: when the rest is killed, on the runtime's clock; None: never.
+        stop_timer: until ``due_s``, or until an earlier stop's; one serves many stops in a row, most of
+            which are over long before.
+        stop_timer_due_s: when it fires.
     """
 
     __slots__ = (
         "done",
+        "due_s",
+        "is_late",
         "is_single",
         "is_starting",
         "operation",
         "reasons",
         "signal",
+        "start_timer",
+        "starting",
+        "stop_timer",
+        "stop_timer_due_s",
         "stopping",
-        "timer",
         "untold",
     )
 
@@ -48,12 +59,30 @@ class Suspension:
         self.operation: Operation | None = None
         self.done: Callable[[Any], None] | None = None
         self.is_starting = False
+        self.is_late = False
+        self.starting: Ref | None = None
+        self.start_timer: Timer | None = None
         self.stopping: dict[Ref, None] | None = None
         self.untold: Iterator[Ref] | None = None
         self.is_single = True
         self.signal = SHUTDOWN
         self.reasons: list[Any] = []
-        self.timer: Timer | None = None
+        self.due_s: float | None = None
+        self.stop_timer: Timer | None = None
+        self.stop_timer_due_s = 0.0
+
+    def late_child(self) -> Ref:
+        """Return the child whose start has taken too long."""
+        assert self.starting is not None
+        self.start_timer, self.is_late = None, True
+        return self.starting
+
+    def end_start(self) -> bool:
+        """Note that the start is over; return whether it was too late."""
+        self._cancel_start_timer()
+        is_late, self.starting = self.is_late, None
+        self.is_starting = self.is_late = False
+        return is_late
 
     def wait_for(self, refs: list[Ref], signal: str, is_single: bool) -> None:
         """Wait for the end of these, who are to get ``signal``."""
@@ -88,6 +117,22 @@ class Suspension:
         self.untold = iter(tuple(self.stopping or ()))
         self.signal = KILL
 
+    def cancel_timers(self) -> None:
+        """Forget the time-outs."""
+        self._cancel_start_timer()
+        self.cancel_stop_timer()
+
+    def cancel_stop_timer(self) -> None:
+        """Forget the time-out of stops."""
+        if self.stop_timer is not None:
+            self.stop_timer.cancel()
+            self.stop_timer = None
+
+    def _cancel_start_timer(self) -> None:
+        if self.start_timer is not None:
+            self.start_timer.cancel()
+            self.start_timer = None
+
     def next_to_tell(self, count: int) -> list[Ref]:
         """Return up to ``count`` children that have to get the signal now."""
         stopping = self.stopping or ()
@@ -95,8 +140,6 @@ class Suspension:
 
     def take_answer(self) -> Any:
         """Return what the stop is answered with, once all are dead."""
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = self.stopping = self.untold = None
+        self.due_s = self.stopping = self.untold = None
         reasons, self.reasons = self.reasons, []
         return reasons[0] if self.is_single else reasons

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.ref import Ref
     from leveret.actors.runtime import Runtime
+    from leveret.supervisors.effects import Child
 
 SEPARATOR: Final = " > "
 
@@ -31,6 +32,7 @@ class Node:
         ref: the address, None for a child that does not run.
         state: ``running``, ``restarting`` or ``undefined`` (it does not run).
         restarts: how often the supervisor has started it again.
+        restarted_s: when it did so last, by the runtime's clock; None for never.
         mailbox: mails that wait.
     """
 
@@ -41,6 +43,7 @@ class Node:
     state: str
     restarts: int
     mailbox: int
+    restarted_s: float | None = None
 
     @property
     def path(self) -> str:
@@ -70,7 +73,7 @@ def walk(runtime: Runtime, root: Ref) -> Iterator[Node]:
         actor = root.cell.actor
         kind = "supervisor" if isinstance(actor, Driver) else "worker"
         labels = (label_of(actor),)
-        yield _running(labels, type(actor).__name__, kind, root, 0)
+        yield _running(labels, type(actor).__name__, kind, root)
         yield from _below(labels, actor)
 
 
@@ -83,18 +86,23 @@ def _below(labels: tuple[str, ...], actor: Any) -> Iterator[Node]:
         if not child.is_running or not child.ref.is_alive:
             state = "restarting" if child.state is not None else "undefined"
             name = getattr(spec.actor_class, "__name__", str(spec.actor_class))
-            yield Node(here, name, spec.type, None, state, child.restarts, 0)
+            yield Node(here, name, spec.type, None, state, child.restarts, 0, child.restarted_s)
             continue
         ref = child.ref
         running = ref.cell.actor
         label = label_of(running) if child.args is None else here[-1]
         here = (*labels, label)
-        yield _running(here, type(running).__name__, spec.type, ref, child.restarts)
+        yield _running(here, type(running).__name__, spec.type, ref, child)
         yield from _below(here, running)
 
 
-def _running(labels: tuple[str, ...], actor_class: str, kind: str, ref: Ref, restarts: int) -> Node:
-    return Node(labels, actor_class, kind, ref, "running", restarts, ref.cell.mail_count())
+def _running(
+    labels: tuple[str, ...], actor_class: str, kind: str, ref: Ref, child: Child | None = None
+) -> Node:
+    restarts = 0 if child is None else child.restarts
+    restarted_s = None if child is None else child.restarted_s
+    mailbox = ref.cell.mail_count()
+    return Node(labels, actor_class, kind, ref, "running", restarts, mailbox, restarted_s)
 
 
 def render(nodes: Iterable[Node]) -> str:

@@ -10,13 +10,12 @@ import pika
 import pika.exceptions
 import pytest
 
-from chaos.rig import Chaos, Consumer, Publisher, Worker
+from chaos.rig import Chaos
 from conformance.raw import Channel, hard, soft
 from leveret.actors.ref import Ref
 from leveret.broker.queue_sup import RESTARTS_MAX
 from leveret.server.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
-from leveret.supervisors.tree import Node
 from waiting import SOON_S, eventually
 
 in_thread = asyncio.to_thread
@@ -421,88 +420,6 @@ async def test_a_vhost_that_stays_down_refuses_connections_and_others_serve(chao
 
 def labels_of(chaos: Chaos) -> set[str]:
     return {node.label for node in chaos.nodes()}
-
-
-# Everything, under load.
-
-
-async def test_every_actor_of_the_tree_dies_under_load(chaos: Chaos) -> None:
-    """Walk the tree; whoever may die does, twice, and everybody else goes on.
-
-    Left out are the root, its children and the vhost: a supervisor of intensity 0 is above them.
-    """
-    workers = [kind(chaos.broker.addresses[0], queue) for queue in ("a", "b") for kind in WORKERS]
-    for worker in workers:
-        worker.start()
-    killed: list[str] = []
-    for how in (chaos.kill, chaos.crash):
-        for place in [place_of(node) for node in chaos.nodes() if is_mortal(node)]:
-            await all_work(workers, place)
-            ref = next(node.ref for node in chaos.nodes() if place_of(node) == place)
-            assert ref is not None
-            await one_death(chaos, how, place, ref, workers)
-            killed.append(place)
-    await all_work(workers, "the end")
-
-    for worker in workers:
-        worker.is_told_to_stop = True
-    for worker in workers:
-        await in_thread(worker.join)
-    assert [worker.surprises for worker in workers] == [[]] * len(workers)
-    labels = {place.rpartition(" > ")[2] for place in killed}
-    assert labels >= {"amqqueue", "backing", "queue:a", "queues", "queues_and_stores", "recovery"}
-    assert labels >= {"reader", "connection", "channel:1", "readers", "connections", "listener"}
-    assert labels >= {"metadata_store", "sweeper"}
-
-
-WORKERS: tuple[type[Worker], ...] = (Publisher, Consumer)
-
-
-def is_mortal(node: Node) -> bool:
-    return node.depth > 1 and node.label != "vhost:/"
-
-
-def place_of(node: Node) -> str:
-    """Name a place in the tree, whoever is there at the moment: connections come and go."""
-    return " > ".join(
-        "connection" if label.startswith("connection:") else label for label in node.labels
-    )
-
-
-async def all_work(workers: list[Worker], when: str) -> None:
-    before = [worker.done for worker in workers]
-    for worker, done in zip(workers, before, strict=True):
-        await eventually(
-            lambda worker=worker, done=done: worker.done > done + 20,
-            f"{worker.name} {worker.queue} stands still after {when}: {worker.losses}",
-        )
-
-
-async def one_death(
-    chaos: Chaos, how: Callable[[Ref], None], place: str, ref: Ref, workers: list[Worker]
-) -> None:
-    """End one actor and see who is hit by it."""
-    chaos.clock.skip(301)  # so that no intensity is overrun
-    label = place.rpartition(" > ")[2]
-    before = [len(worker.losses) for worker in workers]
-
-    how(ref)
-    if how == chaos.kill:
-        await eventually(lambda: not ref.is_alive, place)
-    if label.startswith("queue:") and not ref.is_alive:
-        channel = await chaos.channel()
-        await in_thread(lambda: channel.ok("queue.delete", queue=label.partition(":")[2]))
-    await all_work(workers, place)
-
-    hit = [
-        worker for worker, count in zip(workers, before, strict=True) if len(worker.losses) > count
-    ]
-    if label in {"reader", "connection", "channel:1"}:
-        assert len(hit) <= 1, place
-    elif label.startswith("queue:"):
-        assert {worker.queue for worker in hit} <= {label.partition(":")[2]}, place
-    elif " > listeners > " not in place:
-        assert hit == [], (place, [worker.losses for worker in hit])
 
 
 async def test_a_broker_that_stops_says_so_to_clients_with_channels(chaos: Chaos) -> None:

@@ -12,13 +12,8 @@ from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from supervisors.people import Above
-from supervisors.player import FakeDriver, Plan, scenarios
+from supervisors.player import FakeDriver, Plan
 from supervisors.stage import Stage, send_request
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "scenario" in metafunc.fixturenames:
-        metafunc.parametrize("scenario", list(scenarios()))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 from leveret.actors.actor import LATER, OtpActor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
 
 SIMPLE = "simple_one_for_one"
 
@@ -71,6 +72,37 @@ class Above(OtpActor):
             message(self)
         else:
             self.mail.append(message)
+
+
+class Notes(OtpActor):
+    """Keeps what it gets."""
+
+    def init(self) -> None:
+        self.seen: list[Any] = []
+
+    def handle_mail(self, message: Any, sender: Any) -> None:
+        self.seen.append(message)
+
+
+class Told(OtpActor):
+    """Tells somebody how it lives, from whatever process; crashes when it gets mail."""
+
+    def init(self, notes: Any) -> None:
+        self.notes = notes
+        self.post(notes, self.ref)
+
+    def handle_mail(self, message: Any, sender: Any) -> None:
+        raise ValueError(message)
+
+    def terminate(self, reason: Any) -> None:
+        self.post(self.notes, str(reason))
+
+
+class Apart(Supervisor):
+    """A supervisor for a process of its own."""
+
+    def init(self, notes: Any) -> SupervisorSpec:
+        return SupervisorSpec(children=(ChildSpec("told", Told, (notes,)),))
 
 
 def child_refs(ref: Any) -> dict[Any, Any]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-import pytest
+from functools import partial
+from typing import Any, Protocol
 
 from leveret.supervisors.dynamic import make_kernel
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
 from leveret.supervisors.reports import PROGRESS, Report
 from leveret.supervisors.spec import ChildSpec, SpecError, SupervisorSpec
-
-TRACES = Path(
-    os.environ.get("LEVERET_OTP_TRACES") or Path(__file__).parent / "data" / "otp_traces.json"
+from supervisors.scenario_files import (
+    SIMPLE,
+    Scenario,
+    StartOf,
+    checked,
+    erlang,
+    to_child,
+    to_spec,
 )
+
+CALL_FAILED = "callfail"  # the answer of a request whose supervisor ended instead
 
 
 @dataclass
@@ -36,6 +39,50 @@ class Plan:
         return self.starts[nth - 1] if nth <= len(self.starts) else "ok"
 
 
+class Base(Protocol):
+    """What the player needs of whatever runs a supervisor with scripted children.
+
+    A child follows the ``Plan`` that the scenario's ``start_of`` gave it. Each method returns when
+    everything has settled.
+
+    Attributes:
+        trace: tokens so far; the base writes ``+id``, ``-id``, ``R:context:id`` and, for a step of a
+            burst that nobody is there for, ``nopid``. Dynamic children with an extra argument are
+            ``id:extra``.
+        ended: the reason that the supervisor ended of, or None.
+    """
+
+    trace: list[str]
+    ended: Any
+
+    def boot(self) -> Any:
+        """Start the supervisor; return None or the reason that the start failed of."""
+
+    def request(self, name: str, *args: Any) -> Any:
+        """Ask it; ``CALL_FAILED`` if it ended instead of answering."""
+
+    def exit(self, pid: Any, reason: Any) -> None:
+        """Let a running child end itself of ``reason``, or kill it (``kill``)."""
+
+    def running(self) -> list[Any]:
+        """Return the addresses of running children, the oldest first."""
+
+    def below(self, child_id: Any) -> Any:
+        """Return the running child of this id of a child that is a supervisor, or None."""
+
+    def burst(self, steps: list[tuple[Any, ...]]) -> list[Any]:
+        """Let all steps wait in the supervisor's mailbox before it handles the first.
+
+        A step is ``("do", pid | None, reason)`` or a request. Returns the requests' answers.
+        """
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def shutdown(self) -> Any:
+        """Let the parent tell the supervisor to shut down, if it is still there."""
+
+
 class Pid:
     """The address of a scripted child."""
 
@@ -44,6 +91,7 @@ class Pid:
         self.spec = spec
         self.args = args
         self.is_alive = True
+        self.name = ":".join(map(str, (spec.id, *args)))
 
     def __repr__(self) -> str:
         return f"<{self.spec.id}.{self.number}>"
@@ -61,6 +109,7 @@ class FakeDriver:
         self.starts: Counter[Any] = Counter()
         self.pids: list[Pid] = []
         self._later: list[tuple[float, Again]] = []
+        self._exits: dict[Pid, Any] = {}  # ends in the mailbox
 
     # What tests call.
 
@@ -83,12 +132,37 @@ class FakeDriver:
 
     def exit_only(self, pid: Pid, reason: Any) -> None:
         """End a child and handle that, but do not come back to restarts that failed."""
+        self._end(pid, reason)
+        self._handle_exit(pid)
+
+    def burst(self, steps: list[tuple[Any, ...]]) -> list[Any]:
+        mailbox: deque[Callable[[], Any]] = deque()
+        answers: list[Any] = []
+        for name, *args in steps:
+            if name != "do":
+                mailbox.append(partial(self._answer, answers, name, args))
+            elif args[0] is None:
+                self.trace.append("nopid")
+            elif args[0].is_alive:
+                self._end(*args)
+                mailbox.append(partial(self._handle_exit, args[0]))
+        while mailbox:
+            mailbox.popleft()()
+        self.settle()
+        return answers
+
+    def _answer(self, answers: list[Any], name: str, args: list[Any]) -> None:
+        answers.append(CALL_FAILED if self.ended is not None else self.request(name, *args))
+
+    def _end(self, pid: Pid, reason: Any) -> None:
         pid.is_alive = False
-        if reason == "kill":
-            reason = "killed"
-        else:
-            self.trace.append(f"-{pid.spec.id}")
-        self._finish(self.kernel.exited(pid, reason, self.now_s))
+        self._exits[pid] = "killed" if reason == "kill" else reason
+        if reason != "kill":
+            self.trace.append(f"-{pid.name}")
+
+    def _handle_exit(self, pid: Pid) -> None:
+        if pid in self._exits and self.ended is None:
+            self._finish(self.kernel.exited(pid, self._exits.pop(pid), self.now_s))
 
     def settle(self) -> None:
         """Run what is due."""
@@ -100,10 +174,17 @@ class FakeDriver:
             self._finish(self.kernel.again(due[0][1], self.now_s))
 
     def advance(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.settle()
+        until_s = self.now_s + seconds
+        while self.ended is None:
+            due_s = min((at_s for at_s, _ in self._later), default=until_s)
+            self.now_s = min(max(self.now_s, due_s), until_s)
+            self.settle()
+            if due_s >= until_s:
+                break
+        self.now_s = until_s
 
     def shutdown(self) -> Any:
+        """End as the parent says."""
         if self.ended is None:
             self._run(self.kernel.stop_all())
             self.ended = "shutdown"
@@ -112,6 +193,9 @@ class FakeDriver:
     def running(self) -> list[Pid]:
         pids = [row[1] for row in self.kernel.which_children()]
         return sorted((p for p in pids if isinstance(p, Pid)), key=lambda pid: pid.number)
+
+    def below(self, child_id: Any) -> None:
+        """There are no children of children."""
 
     def pid(self, child_id: Any) -> Pid:
         (found,) = [p for p in self.running() if p.spec.id == child_id]
@@ -164,131 +248,118 @@ class FakeDriver:
             return None
         if outcome != "ok":
             return Failed("nope" if outcome == "err" else ("crash", outcome))
-        self.trace.append(f"+{spec.id}")
-        self.pids.append(Pid(len(self.pids), spec, effect.args))
-        return self.pids[-1]
+        pid = Pid(len(self.pids), spec, effect.args)
+        self.trace.append(f"+{pid.name}")
+        self.pids.append(pid)
+        return pid
 
     def _stop(self, pid: Pid, spec: ChildSpec) -> Any:
+        if pid in self._exits:  # it was dead before; this is what it really ended of
+            return self._exits.pop(pid)
         assert pid.is_alive
         pid.is_alive = False
         how = spec.actor_class.on_shutdown
         if spec.shutdown == "brutal_kill" or how == "stub":
             return "killed"
-        self.trace.append(f"-{spec.id}")
+        self.trace.append(f"-{pid.name}")
         return "shutdown" if how == "no" else how
 
 
-def to_spec(
-    scenario: dict[str, Any], start_of: Callable[[dict[str, Any]], tuple[Any, tuple[Any, ...]]]
-) -> SupervisorSpec:
-    """Make the spec of a recorded scenario; ``start_of`` gives a child's class and arguments."""
-    flags = scenario["flags"]
-    is_otp = scenario["module"] == "supervisor"
-    return SupervisorSpec(
-        strategy=flags["strategy"],
-        intensity=flags["intensity"],
-        period_s=flags["period"],
-        auto_shutdown=flags["auto_shutdown"] if is_otp else "never",
-        children=tuple(to_child(scenario, row, start_of) for row in scenario["children"]),
-        dialect="otp" if is_otp else "rabbitmq",
-    )
-
-
-def to_child(
-    scenario: dict[str, Any],
-    row: dict[str, Any],
-    start_of: Callable[[dict[str, Any]], tuple[Any, tuple[Any, ...]]],
-) -> ChildSpec:
-    actor_class, args = start_of(row)
-    shutdown = row["shutdown"]
-    return ChildSpec(
-        id=row["id"],
-        actor_class=actor_class,
-        args=args,
-        restart=row["restart"],
-        shutdown=shutdown if isinstance(shutdown, str) else shutdown / 1000,
-        type=row["type"],
-        significant=row["significant"] and scenario["module"] == "supervisor",
-    )
-
-
 class Player:
-    """Plays a scenario on a driver: boot, request, exit, running, shutdown, ended, trace."""
+    """Plays a scenario on a ``Base`` and returns the trace."""
 
     def __init__(
-        self,
-        scenario: dict[str, Any],
-        make_driver: Callable[[SupervisorSpec], Any],
-        start_of: Callable[[dict[str, Any]], tuple[Any, tuple[Any, ...]]],
+        self, scenario: Scenario, make_base: Callable[[SupervisorSpec], Any], start_of: StartOf
     ) -> None:
-        self.scenario = scenario
-        self.is_simple = scenario["flags"]["strategy"] == "simple_one_for_one"
-        self._make_driver = make_driver
+        self.scenario = checked(scenario)
+        self.is_simple = self.scenario["flags"]["strategy"] == SIMPLE
+        self._make_base = make_base
         self._start_of = start_of
-        self.driver: Any = None
+        self.base: Any = None
 
     def play(self) -> list[str]:
+        """Play it to the end."""
         try:
             spec = to_spec(self.scenario, self._start_of)
         except SpecError as error:
-            return [f"STARTERR:{error.kind}"]
-        driver = self.driver = self._make_driver(spec)
-        failed = driver.boot()
+            kind, reason = error.kind, error.reason
+            return [f"STARTERR:{erlang((kind, reason)) if kind == 'supervisor_data' else kind}"]
+        base = self.base = self._make_base(spec)
+        failed = base.boot()
         if failed is not None:
-            driver.trace.append(f"STARTERR:failed:{failed[1][1]}")
-            return list(driver.trace)
+            base.trace.append(f"STARTERR:{_start_error(failed)}")
+            return list(base.trace)
         self._show()
         for action in self.scenario["actions"]:
             self._act(*action)
-            if driver.ended is not None:
+            if base.ended is not None:
                 break
             self._show()
-        driver.shutdown()
-        driver.trace.append(f"SUPEXIT:{driver.ended}")
-        return list(driver.trace)
+        base.shutdown()
+        base.trace.append(f"SUPEXIT:{erlang(base.ended)}")
+        return list(base.trace)
 
     def _act(self, name: str, subject: Any, reason: Any = None) -> None:
-        driver = self.driver
+        base = self.base
         short = {"start_child": "startc", "terminate_child": "term"}
-        driver.trace.append("#" + short.get(name, name.removesuffix("_child")))
-        if name == "do":
+        base.trace.append("#" + short.get(name, name.removesuffix("_child")))
+        if name == "sleep":
+            base.advance(subject / 1000)
+        elif name == "burst":
+            steps = [self._step(*step) for step in subject]
+            sent = [step for step in steps if step[0] != "refused"]
+            answers = iter(base.burst(sent))
+            for step in steps:
+                if step[0] != "do":
+                    base.trace.append(_token(step[1] if step[0] == "refused" else next(answers)))
+        elif name == "do":
             pid = self._pid(subject)
-            if pid is None:
-                driver.trace.append("nopid")
-            else:
-                driver.exit(pid, tuple(reason) if isinstance(reason, list) else reason)
-            return
-        if name == "terminate_child" and isinstance(subject, int):
-            subject = self._pid(subject)
-        driver.trace.append(_token(self._request(name, subject)))
+            base.trace.append("nopid") if pid is None else base.exit(pid, reason)
+        else:
+            step = self._step(name, subject)
+            base.trace.append(_token(step[1] if step[0] == "refused" else base.request(*step)))
 
-    def _request(self, name: str, subject: Any) -> Any:
-        if name != "start_child":
-            return self.driver.request(name, subject)
-        if self.is_simple:
-            return self.driver.request(name, tuple(subject))
+    def _step(self, name: str, subject: Any, reason: Any = None) -> tuple[Any, ...]:
+        """Make a request of an action, or ``("refused", answer)`` of one that no spec can be made of."""
+        if name == "do":
+            return (name, self._pid(subject), reason)
+        if name == "terminate_child" and isinstance(subject, int):
+            return (name, self._pid(subject))
+        if name != "start_child" or isinstance(subject, list):
+            return (name, tuple(subject) if isinstance(subject, list) else subject)
         try:
-            return self.driver.request(name, to_child(self.scenario, subject, self._start_of))
+            return (name, to_child(self.scenario, subject, self._start_of))
         except SpecError as error:
-            return ("error", (error.reason, subject))
+            return ("refused", ("error", (error.reason, subject)))
 
     def _pid(self, subject: Any) -> Any:
-        running = self.driver.running()
+        running = self.base.running()
         if isinstance(subject, int):
             return running[subject % len(running)] if running else None
-        rows = self.driver.request("which_children")
-        return next((row[1] for row in rows if row[0] == subject and row[1] in running), None)
+        rows = {row[0]: row[1] for row in self.base.request("which_children")}
+        if subject not in rows:
+            return None if self.is_simple else self.base.below(subject)
+        return rows[subject] if rows[subject] in running else None
 
     def _show(self) -> None:
         rows = [
             f"{'undefined' if child_id is None else child_id}={_state(ref)}"
-            for child_id, ref, _ in self.driver.request("which_children")
+            for child_id, ref, _ in self.base.request("which_children")
         ]
         if self.is_simple:
             rows.sort()
-        count = self.driver.request("count_children")
+        count = self.base.request("count_children")
         numbers = "/".join(str(count[k]) for k in ("specs", "active", "supervisors", "workers"))
-        self.driver.trace.append(f"[{','.join(rows)}]{numbers}")
+        self.base.trace.append(f"[{','.join(rows)}]{numbers}")
+
+
+def _start_error(reason: Any) -> str:
+    match reason:
+        case ("shutdown", ("failed_to_start_child", child_id, _)):
+            return f"failed:{child_id}"
+        case (("start_spec" | "bad_start_spec") as kind, _):
+            return str(kind)
+    return erlang(reason)
 
 
 def _state(ref: Any) -> str:
@@ -299,8 +370,8 @@ def _state(ref: Any) -> str:
 
 def _token(result: Any) -> str:
     match result:
-        case "ok":
-            return "=ok"
+        case "callfail" | "ok":
+            return CALL_FAILED if result == CALL_FAILED else "=ok"
         case ("ok", None):
             return "=ok,undefined"
         case ("ok", _):
@@ -311,10 +382,3 @@ def _token(result: Any) -> str:
             return f"=error,{reason}"
         case _:
             return "=error,other"
-
-
-def scenarios() -> Iterator[Any]:
-    """Read the recorded scenarios as pytest parameters."""
-    for number, scenario in enumerate(json.loads(TRACES.read_text())):
-        name = f"{number}-{scenario['module']}-{scenario['flags']['strategy']}"
-        yield pytest.param(scenario, id=name)

@@ -25,7 +25,7 @@ from leveret.supervisors.requests import (
 from leveret.supervisors.spec import SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.player import Plan
+from supervisors.player import CALL_FAILED, Plan
 
 
 class Scripted(OtpActor):
@@ -34,7 +34,8 @@ class Scripted(OtpActor):
     trap_exits = True
 
     def init(self, stage: Stage, name: str, plan: Plan, *extra: Any) -> Any:
-        self.stage, self.name, self.plan, self.extra = stage, name, plan, extra
+        self.stage, self.plan, self.extra = stage, plan, extra
+        self.name = ":".join((name, *extra))
         stage.starts[name] += 1
         self.outcome = plan.outcome(stage.starts[name])
         if self.outcome == "ign":
@@ -51,6 +52,7 @@ class Scripted(OtpActor):
         if self.outcome == "err":
             self.stop("nope")
         self.stage.trace.append(f"+{self.name}")
+        self.stage.last[self.name] = self.ref
 
     def handle_mail(self, message: Any, sender: Any) -> None:
         if message == "go on":
@@ -88,6 +90,7 @@ class Stage:
         self.trace: list[str] = []
         self.reports: list[Report] = []
         self.starts: Counter[str] = Counter()
+        self.last: dict[str, Ref] = {}
         self.ended: Any = None
         self.supervisor: Any = None
         self._spec = SupervisorSpec()
@@ -95,8 +98,12 @@ class Stage:
     # What the player calls.
 
     def boot_with(self, spec: SupervisorSpec) -> Stage:
-        self._spec = replace(spec, on_report=self._on_report)
+        self._spec = self.watched(spec)
         return self
+
+    def watched(self, spec: SupervisorSpec) -> SupervisorSpec:
+        """Let the reports of this supervisor go into the trace."""
+        return replace(spec, on_report=self._on_report)
 
     def boot(self) -> Any:
         results: list[Any] = []
@@ -112,15 +119,35 @@ class Stage:
         return self.wait(self.ask(name, *args))
 
     def exit(self, ref: Any, reason: Any) -> None:
-        if reason == "kill":
-            self.runtime.exit(ref, "kill")
-        else:
-            self.runtime.send(ref, ("do", reason))
+        self._end(ref, reason)
+        self.settle()
+
+    def burst(self, steps: list[tuple[Any, ...]]) -> list[Any]:
+        answers = []
+        self.runtime.suspend(self.supervisor)
+        for name, *args in steps:
+            if name != "do":
+                answers.append(self.ask(name, *args))
+            elif args[0] is None:
+                self.trace.append("nopid")
+            else:
+                self._end(*args)
+                self.runtime.run_until_idle()
+        self.runtime.resume(self.supervisor)
+        self.settle()
+        return [self.wait(answer) for answer in answers]
+
+    def advance(self, seconds: float) -> None:
+        self.clock.jump(seconds)
         self.settle()
 
     def running(self) -> list[Any]:
         refs = [row[1] for row in self.request("which_children")]
         return sorted((r for r in refs if isinstance(r, Ref)), key=lambda ref: ref.num)
+
+    def below(self, child_id: Any) -> Any:
+        ref = self.last.get(child_id)
+        return ref if ref is not None and ref.is_alive else None
 
     def shutdown(self) -> None:
         if self.supervisor.is_alive:
@@ -128,6 +155,12 @@ class Stage:
         while self.supervisor.is_alive:
             self._pass_time()
         self.settle()
+
+    def _end(self, ref: Any, reason: Any) -> None:
+        if reason == "kill":
+            self.runtime.exit(ref, "kill")
+        else:
+            self.runtime.send(ref, ("do", reason))
 
     # More for tests.
 
@@ -137,10 +170,10 @@ class Stage:
 
     def wait(self, answer: Future[Any]) -> Any:
         self.runtime.run_until_idle()
-        while not answer.done():
+        while not answer.done() and self.supervisor.is_alive:
             self._pass_time()
         self.settle()
-        return answer.result()
+        return answer.result() if answer.done() else CALL_FAILED
 
     def ref(self, child_id: Any) -> Any:
         (found,) = [row[1] for row in self.request("which_children") if row[0] == child_id]

@@ -1,4 +1,4 @@
-"""The example of docs/supervision.md runs and prints what the page says."""
+"""The programs of docs/supervision.md run and print what the page says."""
 
 from __future__ import annotations
 
@@ -7,12 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "supervision.md"
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "supervision.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PROGRAMS = re.findall(
+    r"```python\n((?:(?!```).)*?)```(?:(?!```).)*```text\n(.*?)```", PAGE, re.DOTALL
+)
+REPORT = "supervisor report context=child_terminated supervisor=shop child="
 
 
-def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    ((code, printed),) = re.findall(r"```python\n(.*?)```.*?```text\n(.*?)```", page, re.DOTALL)
+def test_the_page_has_its_programs() -> None:
+    assert len(PROGRAMS) == 2
+
+
+@pytest.mark.parametrize(("code", "printed"), PROGRAMS)
+def test_the_programs_print_what_the_page_says(tmp_path: Path, code: str, printed: str) -> None:
     example = tmp_path / "example.py"
     example.write_text(code, encoding="utf-8")
 
@@ -28,4 +38,19 @@ def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
     )
 
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
-    assert "supervisor report context=child_terminated supervisor=shop child=prices" in done.stderr
+    assert REPORT in done.stderr
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_the_other_blocks_are_python(block: str) -> None:
+    inside = "".join(f"    {line}\n" for line in block.splitlines())
+
+    compile(f"async def page():\n{inside}", "supervision.md", "exec")
+
+
+def test_what_the_page_imports_is_there() -> None:
+    import leveret.supervisors
+
+    names = re.findall(r"^from leveret\.supervisors import (.*)$", PAGE, re.MULTILINE)
+    for name in ", ".join(names).split(", "):
+        assert hasattr(leveret.supervisors, name)

@@ -1,35 +1,111 @@
-"""397 scenarios end token by token as on Erlang's and RabbitMQ's supervisors.
+"""Recorded scenarios end token by token as on Erlang's and RabbitMQ's supervisors.
 
-Once the kernel is played with scripted children, once supervisors and children are real actors on
-virtual time.
+The kernel is played with scripted children, and supervisors and children are real actors: on virtual
+time, and on Thespian's simple base. ``LEVERET_OTP_TRACES`` names another file to play instead of the 397 of
+``data/otp_traces.json``.
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from supervisors.player import FakeDriver, Plan, Player
-from supervisors.stage import Stage
+import pytest
+
+from supervisors.generated import generated
+from supervisors.playing import (
+    BASES,
+    LACKS,
+    bases_of,
+    play_on_actors,
+    play_on_kernel,
+    play_on_thespian,
+)
+from supervisors.scenario_files import (
+    Scenario,
+    UnknownScenarioError,
+    are_equal,
+    checked,
+    read,
+    scenarios,
+)
 
 
-def test_the_kernel_gives_the_recorded_trace(
-    scenario: dict[str, Any],
+@pytest.mark.parametrize("scenario", list(scenarios(LACKS["kernel"])))
+def test_the_kernel_gives_the_recorded_trace(scenario: Scenario) -> None:
+    trace = play_on_kernel(scenario)
+
+    assert are_equal(scenario, trace, scenario["trace"]), (trace, scenario["trace"])
+
+
+@pytest.mark.parametrize("starts_later", [False, True], ids=["at once", "later"])
+@pytest.mark.parametrize("scenario", list(scenarios()))
+def test_real_actors_give_the_recorded_trace(scenario: Scenario, starts_later: bool) -> None:
+    trace = play_on_actors(scenario, starts_later)
+
+    assert are_equal(scenario, trace, scenario["trace"]), (trace, scenario["trace"])
+
+
+@pytest.mark.parametrize("scenario", list(scenarios(LACKS["thespian"])))
+def test_actors_of_thespian_give_the_recorded_trace(scenario: Scenario) -> None:
+    trace = play_on_thespian(scenario)
+
+    assert are_equal(scenario, trace, scenario["trace"]), (trace, scenario["trace"])
+
+
+def test_all_bases_give_random_scenarios_the_same_trace(pytestconfig: pytest.Config) -> None:
+    first = pytestconfig.getoption("--seed")
+    for scenario in (generated(first + n) for n in range(200)):
+        traces = [BASES[base](scenario) for base in bases_of(scenario)]
+        assert all(trace == traces[0] for trace in traces), scenario
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"module": "supervisor3"}, "unknown module: 'supervisor3'"),
+        ({"seed": 1}, "unknown key of a scenario: 'seed'"),
+        ({"flags": {"mood": "good"}}, "unknown flag: 'mood'"),
+        ({"children": [{"id": "a", "hibernate": 1}]}, "unknown key of a child: 'hibernate'"),
+        ({"children": [{"id": "a", "starts": ["late"]}]}, "unknown outcome of a start: 'late'"),
+        ({"children": [{"id": "a", "on_shutdown": "x"}]}, "unknown on_shutdown: 'x'"),
+        ({"actions": [["suspend", "a"]]}, r"unknown action: \['suspend', 'a'\]"),
+        ({"actions": [["burst", [["sleep", 1]]]]}, "unknown step of a burst: 'sleep'"),
+    ],
+)
+def test_what_the_player_does_not_know_fails_by_name(
+    change: dict[str, Any], complaint: str
 ) -> None:
-    def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        return Plan(row["starts"], row["on_shutdown"]), ()
+    scenario = {"module": "supervisor", "flags": {}, "children": [], "actions": [], "trace": []}
 
-    trace = Player(scenario, FakeDriver, start_of).play()
-
-    assert trace == scenario["trace"]
+    with pytest.raises(UnknownScenarioError, match=complaint):
+        checked({**scenario, **change})
 
 
-def test_real_actors_give_the_recorded_trace(scenario: dict[str, Any], stage: Stage) -> None:
-    def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        return stage.actor_class, (stage, row["id"], Plan(row["starts"], row["on_shutdown"]))
+@pytest.mark.parametrize("content", [{}, [], [{"module": "supervisor"}], ["a"]])
+def test_a_file_of_anything_else_is_refused(tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "traces.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
 
-    trace = Player(scenario, stage.boot_with, start_of).play()
+    with pytest.raises(UnknownScenarioError, match=r"traces\.json"):
+        read(path)
 
-    assert trace == scenario["trace"]
-    stage.close()
-    assert stage.runtime.actor_count == 0
-    assert stage.clock.pending_count == 0
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(
+    ("change", "token"),
+    [
+        ({"flags": {"intensity": -1}}, "STARTERR:{supervisor_data,{invalid_intensity,-1}}"),
+        ({"flags": {"strategy": "simple_one_for_one"}}, "STARTERR:bad_start_spec"),
+        ({"children": [{"id": "a"}, {"id": "a"}]}, "STARTERR:start_spec"),
+        ({"children": [{"id": "a", "restart": "intrinsic"}]}, "STARTERR:start_spec"),
+        ({"children": [{"id": "a", "starts": ["err"]}]}, "STARTERR:failed:a"),
+    ],
+)
+def test_starts_that_fail_are_told_as_the_oracle_tells_them(
+    change: dict[str, Any], token: str, base: str
+) -> None:
+    scenario = {"module": "supervisor", "flags": {}, "children": [], "actions": [], **change}
+
+    assert BASES[base](scenario)[-1] == token

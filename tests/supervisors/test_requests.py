@@ -11,9 +11,18 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import CallExit
 from leveret.core.errors import ActorError
-from leveret.supervisors.requests import CountChildren, StartChild, TerminateChild, WhichChildren
+from leveret.supervisors.requests import (
+    CountChildren,
+    DeleteChild,
+    GetChildSpec,
+    RestartChild,
+    StartChild,
+    TerminateChild,
+    WhichChildren,
+)
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
+from leveret.supervisors.tree import walk
 from leveret.testing.virtual_clock import VirtualClock
 from supervisors.people import SIMPLE, Late, Slow, Worker, child_refs, one
 
@@ -121,3 +130,48 @@ def test_start_child_answers_when_the_child_has(
 
     assert first.result() == (outcome, seen[0] if outcome == "ok" else "nope")
     assert second.result()["active"] == (outcome == "ok")
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", SIMPLE])
+@pytest.mark.parametrize(
+    ("request_class", "reason"),
+    [
+        (TerminateChild, "not_found"),
+        (RestartChild, "not_found"),
+        (DeleteChild, "not_found"),
+        (GetChildSpec, "not_found"),
+    ],
+)
+def test_an_id_that_nobody_can_have_is_not_found(
+    runtime: Runtime, start: Any, strategy: str, request_class: type, reason: str
+) -> None:
+    ref, _ = start(one(ChildSpec("a", Worker), strategy=strategy))
+
+    answer = runtime.call_inline(ref, request_class(["a", {}]))
+
+    is_refused = strategy == SIMPLE and request_class is not GetChildSpec
+    assert answer == ("error", SIMPLE if is_refused else reason)
+
+
+@pytest.mark.parametrize("what", [5, None, "abc", ChildSpec("a", Worker)])
+def test_extra_arguments_that_are_none_are_refused(runtime: Runtime, start: Any, what: Any) -> None:
+    ref, _ = start(one(ChildSpec("a", Worker), strategy=SIMPLE))
+
+    answer = runtime.call_inline(ref, StartChild(what))
+
+    assert answer == ("error", ("invalid_arguments", what))
+    assert runtime.call_inline(ref, CountChildren())["active"] == 0
+
+
+@pytest.mark.parametrize("restart", ["permanent", "temporary"])
+def test_a_label_that_cannot_be_made_says_why_and_harms_nobody(
+    runtime: Runtime, start: Any, restart: Any
+) -> None:
+    template = ChildSpec("a", Worker, restart=restart, label=lambda name: f"a:{name}")
+    ref, _ = start(one(template, strategy=SIMPLE))
+
+    outcome, _ = runtime.call_inline(ref, StartChild(()))
+
+    (_, node) = walk(runtime, ref)
+    assert (outcome, node.label.split(" ")[:2]) == ("ok", ["a", "(no"])
+    assert "TypeError" in node.label

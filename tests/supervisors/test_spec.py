@@ -76,6 +76,7 @@ def test_bad_flags_are_supervisor_data(flags: dict[str, Any], reason: Any) -> No
     ("child", "reason"),
     [
         ({"id": None}, "missing_id"),
+        ({"id": ["a"]}, ("invalid_id", ["a"])),
         ({"actor_class": None}, "missing_start"),
         ({"restart": "always"}, ("invalid_restart_type", "always")),
         ({"restart": ("temporary", 1)}, ("invalid_restart_type", ("temporary", 1))),

@@ -12,7 +12,8 @@ from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Slow, Worker, child_refs, crash, one
+from supervisors.people import SIMPLE, Late, Slow, Worker, child_refs, crash, one
+from supervisors.stage import send_request
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,40 @@ def test_43_the_time_out_of_one_stop_does_not_reach_into_the_next(
     clock.jump(10)
 
     assert ends == [("a", "shutdown", 1.0), ("b", "shutdown", 4.0)]
+
+
+def test_43_each_of_many_stops_has_its_whole_time(
+    runtime: Runtime, clock: VirtualClock, start: Any
+) -> None:
+    ends: list[Any] = []
+    needs = {"a": (0.5, 9.0), "b": (2.0, 9.0), "c": (2.0, 1.5), "d": (2.0, 1.5), "e": (60.0, 1.0)}
+    children = [
+        ChildSpec(name, Slow, (ends, name, needs_s), shutdown=has_s)
+        for name, (has_s, needs_s) in needs.items()
+    ]
+    ref, _ = start(one(ChildSpec("first", Worker, (ends, "first")), *children))
+
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    clock.jump(20)
+
+    assert [(name, at_s) for name, _, at_s in ends] == [
+        ("e", 1.0),
+        ("d", 2.5),
+        ("c", 4.0),
+        ("first", 6.5),
+    ]
+    assert (runtime.actor_count, clock.pending_count) == (1, 0)
+
+
+def test_43_no_time_out_is_left_when_a_stop_is_over(
+    runtime: Runtime, clock: VirtualClock, start: Any, ask: Any
+) -> None:
+    ref, _ = start(one(ChildSpec("a", Worker), ChildSpec("b", Worker)))
+
+    for name in ("a", "b"):
+        answer = ask(ref, TerminateChild(name))
+        runtime.run_until_idle()
+        assert (answer.result(), clock.pending_count) == ("ok", 0)
 
 
 def test_47_a_child_that_unlinked_itself_is_stopped_all_the_same(
@@ -144,6 +179,51 @@ def test_a_stop_of_very_many_children_is_cut_into_turns(runtime: Runtime, start:
 
     assert sorted(end[0] for end in ends) == list(range(1_234))
     assert runtime.actor_count == 1
+
+
+def test_42_a_supervisor_that_fails_itself_stops_its_children_in_order_first(
+    runtime: Runtime, clock: VirtualClock, start: Any
+) -> None:
+    class Clumsy(Supervisor):
+        def handle_call(self, request: Any, frm: Any) -> Any:
+            raise ValueError(request)
+
+    ends: list[Any] = []
+    children = (ChildSpec("a", Worker, (ends, "a")), ChildSpec("b", Slow, (ends, "b", 2.0)))
+    ref, _ = start(one(*children), Clumsy)
+    seen: list[Any] = []
+    runtime.watch(ref, seen.append)
+
+    send_request(runtime, ref, "oops")
+    clock.jump(3)
+
+    assert ends == [("b", "shutdown", 2.0), ("a", "shutdown", 2.0)]
+    assert seen == [Crash(ValueError("oops"))]
+
+
+def test_42_so_does_one_that_fails_when_a_start_is_acknowledged_later(
+    runtime: Runtime, clock: VirtualClock, start: Any
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("oops")
+
+    ends: list[Any] = []
+    late: list[Any] = []
+    slow = [ChildSpec(name, Slow, (ends, name, 2.0)) for name in ("a", "b")]
+    children = (*slow, ChildSpec("late", Late, (late,)))
+    ref, _ = start(one(*children, on_restart=fail))
+    seen: list[Any] = []
+    runtime.watch(ref, seen.append)
+    runtime.send(late[0], "ready")
+    runtime.run_until_idle()
+    runtime.exit(late[0], "boom")
+    runtime.run_until_idle()
+
+    runtime.send(late[1], "ready")
+    clock.jump(5)
+
+    assert ends == [("b", "shutdown", 2.0), ("a", "shutdown", 4.0)]
+    assert seen == [Crash(ValueError("oops"))]
 
 
 @pytest.mark.parametrize("reason", ["shutdown", "normal", ("shutdown", "x"), "boom"])

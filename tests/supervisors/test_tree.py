@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from leveret.actors.actor import IGNORE
 from leveret.actors.runtime import Runtime
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -70,6 +72,25 @@ def test_the_tree_is_printed_with_state_restarts_and_mailboxes(runtime: Runtime)
         ["│", "└─", "amqqueue", "Worker", "running", "restarts=0", "mailbox=0"],
         ["└─", "stats", "Ignoring", "undefined", "restarts=0", "mailbox=0"],
     ]
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", SIMPLE])
+def test_every_node_says_when_it_was_started_again_last(
+    runtime: Runtime, clock: VirtualClock, strategy: str
+) -> None:
+    root = runtime.spawn(Supervisor, one(ChildSpec("a", Worker), strategy=strategy, intensity=9))
+    if strategy == SIMPLE:
+        runtime.call_inline(root, StartChild(()))
+    seen = []
+    for _ in range(3):
+        (_, node) = walk(runtime, root)
+        seen.append((node.restarts, node.restarted_s))
+        clock.jump(100.0)
+        assert node.ref is not None
+        runtime.send(node.ref, crash)
+        runtime.run_until_idle()
+
+    assert seen == [(0, None), (1, 100.0), (2, 200.0)]
 
 
 def test_every_node_has_a_path_a_kind_and_an_address(runtime: Runtime) -> None:

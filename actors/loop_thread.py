@@ -1,0 +1,45 @@
+"""A runtime on an event loop of its own, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+
+from leveret.actors.runtime import Runtime
+
+
+class LoopThread:
+    """Runs from its making until ``stop``.
+
+    Attributes:
+        runtime: the actors; use it on its loop only.
+    """
+
+    runtime: Runtime
+    _over: asyncio.Event
+
+    def __init__(self) -> None:
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="leveret-actors", daemon=True)
+        self._thread.start()
+        self._is_ready.wait()
+
+    def _run(self) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        self.runtime = Runtime()
+        self._over = asyncio.Event()
+        self._is_ready.set()
+        await self._over.wait()
+        await self.runtime.shutdown()
+
+    def stop(self) -> None:
+        """End all actors, then the loop and the thread; wait for that unless called from there."""
+        loop = self.runtime.loop
+        assert loop is not None
+        with suppress(RuntimeError):  # it is closed already
+            loop.call_soon_threadsafe(self._over.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

@@ -1,0 +1,251 @@
+"""The runtime inside one of Thespian's own actors: what it starts are Thespian actors.
+
+One ``OtpActor``, such as a supervisor, runs on a ``PortRuntime`` of its own, which Thespian's messages
+drive. For each actor that it starts the runtime keeps a ``RemoteActor`` in its place.
+
+Addresses: others are known here by a ``Ref``, outside by Thespian's ``ActorAddress``; mail that
+goes out is translated (``outward``), and calls that come in (``inward``). Links and monitors exist
+between a parent and what it started, not with strangers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from operator import is_not
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from thespian.actors import ActorAddress
+
+from leveret.actors.calls import Reply, Request
+from leveret.actors.cell import SUSPENDED, Cell
+from leveret.actors.ref import Ref
+from leveret.actors.remote_actors import Anchor, Outside, RemoteActor
+from leveret.actors.runtime import Runtime
+from leveret.actors.signals import KILL, StartResult
+from leveret.actors.thespian_mail import Began, Begin, Ended, Gone, Ignored
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.actors.links import MonitorRef
+    from leveret.actors.wakeup_clock import WakeupClock
+
+
+class _Outbox:
+    """In the place of a mailbox: what is put in is sent. It never has mail waiting."""
+
+    __slots__ = ("_address", "_runtime")
+
+    def __init__(self, runtime: PortRuntime, address: ActorAddress) -> None:
+        self._runtime = runtime
+        self._address = address
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 0
+
+    def append(self, mail: tuple[Any, Ref | None]) -> None:
+        message = mail[0]
+        if isinstance(message, Request | Reply):
+            raise ActorError("calls do not reach actors of Thespian's own systems; send a message")
+        self._runtime.outside.send(self._address, self._runtime.outward(message))
+
+
+class Stranger(Ref):
+    """The address of a Thespian actor that was not started from here."""
+
+    __slots__ = ("address",)
+
+    def __init__(self, runtime: PortRuntime, address: ActorAddress) -> None:
+        cell = Cell()
+        super().__init__("thespian", 0, cell)
+        cell.ref = self
+        cell.runtime = runtime
+        cell.label = str(address)
+        cell.state = SUSPENDED  # senders leave it alone
+        cell.inbox = _Outbox(runtime, address)  # type: ignore[assignment]
+        self.address = address
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+
+def _ignore_outcome(_: StartResult) -> None:
+    """Take the outcome of a start that cannot fail."""
+
+
+class PortRuntime(Runtime):
+    """A runtime for one actor; whatever that starts is a Thespian actor.
+
+    Args:
+        clock: its timers.
+        outside: the Thespian actor it is in.
+
+    Attributes:
+        own: the actor that it is for.
+        is_ending: Thespian ends this actor and its children, in no order. A child that gave no
+            reason ends of ``shutdown`` then, else of ``killed``.
+    """
+
+    def __init__(self, clock: WakeupClock, outside: Outside) -> None:
+        super().__init__(clock)
+        self.outside = outside
+        self.is_ending = False
+        self.own: Ref | None = None
+        self._tokens = 0
+        self._remote: dict[int, RemoteActor] = {}
+        self._begun: dict[str, RemoteActor] = {}  # by address
+        self._strangers: WeakValueDictionary[str, Stranger] = WeakValueDictionary()
+
+    # Starting.
+
+    def start_own(
+        self,
+        begin: Begin,
+        then: Callable[[StartResult], None],
+        on_end: Callable[[Any], None],
+    ) -> None:
+        """Start the actor that this runtime is for."""
+        path = begin.path or "thespian"
+        anchor = super().start_link(None, Anchor, (path, on_end), _ignore_outcome, path)
+        label = begin.label or begin.actor_class.__name__
+        self.own = super().start_link(anchor, begin.actor_class, begin.args, then, label)
+
+    def start_link(
+        self,
+        parent: Ref | None,
+        actor_class: type,
+        args: tuple[Any, ...],
+        then: Callable[[StartResult], None],
+        label: str | Callable[[], str] = "",
+        name: str = "",
+    ) -> Ref:
+        """Start a Thespian actor; ``then`` gets the outcome when it has answered."""
+        text = label() if callable(label) else label
+        return super().start_link(parent, RemoteActor, (actor_class, args, text), then, text, name)
+
+    # What was started.
+
+    def add(self, actor: RemoteActor) -> int:
+        """Give a remote actor its token."""
+        self._tokens += 1
+        self._remote[self._tokens] = actor
+        return self._tokens
+
+    def remove(self, token: int) -> None:
+        """Forget a remote actor."""
+        actor = self._remote.pop(token, None)
+        if actor is not None:
+            self._begun.pop(str(actor.address), None)
+
+    def tell_child(self, message: Began | Ignored | Ended, sender: ActorAddress) -> None:
+        """Hand what a child said to its remote actor, unless that is over."""
+        actor = self._remote.get(message.token or 0)
+        if actor is not None:
+            actor.began_at(sender)
+            self._begun[str(sender)] = actor
+            self.send(actor.ref, message)
+
+    def child_exited(self, address: ActorAddress) -> None:
+        """Take note that a child exited; Thespian's second word about it finds nobody.
+
+        On UDP that may overtake what the child said last, but not a mail to oneself, which takes
+        the way that the child's took.
+        """
+        actor = self._begun.get(str(address)) or self._find(address)
+        if actor is None:
+            return
+        gone = Gone(actor.token)
+        if actor.has_reason or self.is_ending:
+            self.tell_gone(gone)
+        else:
+            self.outside.send(self.outside.myAddress, gone)
+
+    def _find(self, address: ActorAddress) -> RemoteActor | None:
+        """Find one that ended before it said where it is."""
+        return next((actor for actor in self._remote.values() if actor.is_at(address)), None)
+
+    def tell_gone(self, gone: Gone) -> None:
+        """End the remote actor whose real one is gone."""
+        actor = self._remote.get(gone.token)
+        if actor is not None:
+            self.send(actor.ref, gone)
+
+    # Signals.
+
+    def exit(self, to: Ref, reason: object, sender: Ref | None = None) -> None:
+        """Send an exit signal; a kill of a remote actor is that of the real one."""
+        actor = to.cell.actor
+        if isinstance(to, Stranger):
+            raise ActorError("exit signals go to children only")
+        if type(actor) is RemoteActor and reason == KILL:
+            actor.signal(KILL)
+        else:
+            super().exit(to, reason, sender)
+
+    def link(self, one: Ref, other: Ref) -> None:
+        """Link two actors that are here."""
+        self._refuse_strangers(one, other)
+        super().link(one, other)
+
+    def monitor(self, watcher: Ref, target: Ref) -> MonitorRef:
+        """Monitor an actor that is here."""
+        self._refuse_strangers(target)
+        return super().monitor(watcher, target)
+
+    @staticmethod
+    def _refuse_strangers(*refs: Ref) -> None:
+        for ref in refs:
+            if isinstance(ref, Stranger):
+                raise ActorError(f"links and monitors do not reach {ref} on a Thespian system")
+
+    # Addresses.
+
+    def stranger(self, address: ActorAddress) -> Ref:
+        """Return who has this address: a child, or a stranger, the same for each mail of it."""
+        child = self._begun.get(str(address))
+        if child is not None:
+            return child.ref
+        found = self._strangers.get(str(address))
+        if found is None:
+            found = self._strangers[str(address)] = Stranger(self, address)
+        return found
+
+    def outward(self, value: Any) -> Any:
+        """Replace the addresses in what leaves: in itself, in tuples, lists and dicts."""
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind([self.outward(item) for item in value])
+        if kind is dict:
+            return {key: self.outward(item) for key, item in value.items()}
+        if isinstance(value, Stranger):
+            return value.address
+        if isinstance(value, Ref) and value.node == self.node:
+            return self._address_of(value)
+        return value
+
+    def _address_of(self, ref: Ref) -> Any:
+        actor = ref.cell.actor
+        if type(actor) is RemoteActor:
+            return actor.address
+        return self.outside.myAddress if ref is self.own else str(ref)
+
+    def inward(self, request: Any) -> Any:
+        """Replace the addresses in a call that came: in itself, in a tuple, or in its fields."""
+        if isinstance(request, ActorAddress):
+            return self.stranger(request)
+        if type(request) is tuple:
+            items = tuple([self.inward(item) for item in request])
+            return items if any(map(is_not, items, request)) else request
+        if dataclasses.is_dataclass(request) and not isinstance(request, type):
+            names = [field.name for field in dataclasses.fields(request) if field.init]
+            found = {name: self.inward(getattr(request, name)) for name in names}
+            changed = {
+                name: new for name, new in found.items() if new is not getattr(request, name)
+            }
+            return dataclasses.replace(request, **changed) if changed else request
+        return request

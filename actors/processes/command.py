@@ -1,0 +1,199 @@
+"""Any program as an actor, so that a supervisor can own it.
+
+How it ends: exit status 0 (or another of ``ok_statuses``): ``normal``; another status n:
+``("exit_status", n)``; a signal: ``("signal", "SIGSEGV")``, SIGKILL ``killed``. Told to stop, it gets
+``stop_signal`` and the actor ends with the reason it was told, whatever the status; when the actor is
+killed, the program and all it has started get SIGKILL. It ends with this process (on Linux).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.processes import die_with_parent
+from leveret.actors.processes.lines import Lines
+from leveret.actors.processes.os_process import OsProcess
+from leveret.actors.signals import KILLED, LATER, NORMAL, Exit
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from leveret.actors.cell import Cell
+    from leveret.actors.ref import Ref
+
+log = logging.getLogger(__name__)
+
+Output = Literal["inherit", "log", "discard"]
+_OUTPUTS: Final = ("inherit", "log", "discard")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """A program and how it is run.
+
+    Attributes:
+        argv: program and arguments; no shell.
+        cwd: its working directory; this process's by default.
+        env: further environment variables.
+        output: stdout and stderr: ``inherit`` (this process's), ``log`` (a record of level INFO per line, of the
+            logger ``leveret.actors.processes.command``) or ``discard``.
+        ready_text: the start is acknowledged when a line of the output has this in it (needs
+            ``output="log"``); at once by default.
+        stop_signal: what it gets when it has to stop.
+        ok_statuses: exit statuses that count as ``normal``.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str | os.PathLike[str] | None = None
+    env: Mapping[str, str] | None = None
+    output: Output = "inherit"
+    ready_text: str | None = None
+    stop_signal: int = signal.SIGTERM
+    ok_statuses: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        argv: object = self.argv
+        if isinstance(argv, str) or not self.argv:
+            raise ActorError(f"a command is a list of program and arguments, not {argv!r}")
+        object.__setattr__(self, "argv", tuple(self.argv))
+        if self.output not in _OUTPUTS:
+            raise ActorError(f"output is {self.output!r}, must be one of {', '.join(_OUTPUTS)}")
+        if self.ready_text is not None and self.output != "log":
+            raise ActorError("ready_text needs output='log': nobody reads the lines else")
+
+
+class Command(OtpActor):
+    """Runs the program of a ``CommandSpec``."""
+
+    trap_exits = True
+
+    def init(self, spec: CommandSpec, *more: str) -> object:
+        """Start the program; ``more`` are arguments behind those of the spec."""
+        loop = self.runtime.loop
+        if loop is None:
+            raise ActorError("programs need an event loop")
+        self._spec = spec
+        self._is_ready = spec.ready_text is None
+        self._stop_reason: object = None
+        self._is_stopping = self._is_read = False
+        self._is_read = spec.output != "log"
+        argv = (_found(spec, spec.argv[0]), *spec.argv[1:], *more)
+        process = self._process = OsProcess(_launched(argv), loop, **_options(spec))
+        self.runtime.await_at_shutdown(process.ended)
+        self.runtime.watch(self.ref, lambda _: process.end_now())
+        process.ended.add_done_callback(partial(_tell_end, self))
+        if not self._is_read:
+            lines = Lines(partial(_line, self), partial(_read, self))
+            reading = loop.connect_read_pipe(lambda: lines, process.output)
+            task = self.runtime.new_task(self.ref.cell, reading, _connected)
+            task.add_done_callback(lambda _: None if lines.is_open else process.output.close())
+        return None if self._is_ready else LATER
+
+    @property
+    def os_pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Stop on exit signals."""
+        if type(message) is not Exit:
+            return super().handle_mail(message, sender)
+        if (sender is self.parent or message.reason != NORMAL) and not self._is_stopping:
+            self._is_stopping, self._stop_reason = True, message.reason
+            self._process.signal(self._spec.stop_signal)
+        return None
+
+    def take_line(self, line: str) -> None:
+        """Log a line of the output and see whether it says that the program is ready."""
+        log.info("%s", line, extra={"command": self.ref.cell.describe(), "pid": self.os_pid})
+        text = self._spec.ready_text
+        if not self._is_ready and text is not None and text in line:
+            self._is_ready = True
+            self.started(self.os_pid)
+
+    def all_read(self) -> None:
+        """Note that there will be no more output."""
+        self._is_read = True
+        self.end_with_process()
+
+    def end_with_process(self) -> None:
+        """End when the program has and its output is read."""
+        if self._is_read and self._process.ended.done():
+            status = self._process.ended.result()
+            self.stop(self._stop_reason if self._is_stopping else _reason(status, self._spec))
+
+
+def _reason(status: int, spec: CommandSpec) -> object:
+    if status in spec.ok_statuses:
+        return NORMAL
+    if status == -signal.SIGKILL:
+        return KILLED
+    if status < 0:
+        return ("signal", signal.Signals(-status).name)
+    return ("exit_status", status)
+
+
+def _found(spec: CommandSpec, program: str) -> str:
+    """Return the path of the program, so that a missing one is an error of the start."""
+    path = (spec.env or {}).get("PATH")
+    at = Path(spec.cwd or ".", program) if "/" in program else program
+    found = shutil.which(at, path=path)
+    if found is None:
+        raise FileNotFoundError(f"no program {program!r}")
+    return os.path.abspath(found)
+
+
+def _launched(argv: tuple[str, ...]) -> list[str]:
+    """Return a command line that runs ``argv`` as a process that dies with this one."""
+    if sys.platform != "linux":
+        return list(argv)
+    return [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *argv]
+
+
+def _options(spec: CommandSpec) -> dict[str, Any]:
+    output = {"inherit": None, "log": subprocess.PIPE, "discard": subprocess.DEVNULL}[spec.output]
+    options: dict[str, Any] = {"cwd": spec.cwd, "stdout": output}
+    options["stderr"] = subprocess.STDOUT if spec.output == "log" else output
+    if spec.env is not None:
+        options["env"] = os.environ | spec.env
+    return options
+
+
+# The loop's callbacks, as turns of the actor while it lives.
+
+
+def _line(command: Command, line: str) -> None:
+    if command.ref.is_alive:
+        command.runtime.run_as(command.ref, command.take_line, line)
+
+
+def _read(command: Command) -> None:
+    if command.ref.is_alive:
+        command.runtime.run_as(command.ref, command.all_read)
+
+
+def _tell_end(command: Command, _: asyncio.Future[int]) -> None:
+    if command.ref.is_alive:
+        command.runtime.run_as(command.ref, command.end_with_process)
+
+
+def _connected(cell: Cell, task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        cell.actor.runtime.run_as(cell.ref, _raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,136 @@
+"""What a runtime inside a Thespian actor has in the place of the Thespian actors around it.
+
+A ``RemoteActor`` is linked, named and monitored like the actor it stands for, which is a Thespian
+actor, on the process bases in a process of its own. It ends when Thespian says that the real one is
+gone, of the reason that the real one gave before, else of ``killed``. The ``Anchor`` stands for the
+parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Protocol
+
+from thespian.actors import ActorAddress, ActorExitRequest
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.signals import KILL, KILLED, LATER, SHUTDOWN, Exit
+from leveret.actors.thespian_mail import Began, Begin, Ended, Gone, Ignored, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.actors.port_runtime import PortRuntime
+
+
+class Outside(Protocol):
+    """What the runtime needs of the Thespian actor that it is in."""
+
+    @property
+    def myAddress(self) -> ActorAddress:  # noqa: N802  # Thespian's name
+        """Its address."""
+
+    def create_supervised(self) -> ActorAddress:
+        """Create a Thespian child that waits for its ``Begin``."""
+
+    def send(self, targetAddr: ActorAddress, msg: Any) -> None:  # noqa: N803  # Thespian's names
+        """Send to anybody."""
+
+
+class RemoteActor(OtpActor):
+    """Stands for a Thespian actor that was started from here."""
+
+    __slots__ = ("_begun_at", "_created_at", "_outside", "_pid", "_reason", "token")
+
+    trap_exits = True
+    runtime: PortRuntime  # type: ignore[mutable-override]  # no other starts one
+
+    def init(self, actor_class: type, args: tuple[Any, ...], label: str) -> object:
+        """Create the real one and tell it what to be; it answers later."""
+        runtime = self.runtime
+        self._outside = runtime.outside
+        self.token = runtime.add(self)
+        self._pid = 0
+        self._reason: Any = None
+        self._begun_at: ActorAddress | None = None
+        self._created_at = self._outside.create_supervised()
+        parent = None if self.parent is None else self.parent.cell.actor
+        path = getattr(parent, "path", "")
+        begin = Begin(self.token, os.getpid(), actor_class, args, path, label)
+        self._outside.send(self._created_at, begin)
+        return LATER
+
+    @property
+    def has_reason(self) -> bool:
+        """Whether the real one has said why it ends."""
+        return self._reason is not None
+
+    @property
+    def address(self) -> ActorAddress:
+        """Where the real one is; the address that it gave itself as soon as that is known."""
+        return self._created_at if self._begun_at is None else self._begun_at
+
+    def is_at(self, address: ActorAddress) -> bool:
+        """Tell whether this is an address of the real one."""
+        return address in (self._created_at, self._begun_at)
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        """Handle what the real one or Thespian says; the rest is for the real one."""
+        kind = type(message)
+        if kind is Began:
+            self._pid = message.pid
+            self.started()
+        elif kind is Ignored:
+            self._let_go()
+            self.terminate(None)  # which the end of an actor that ignored its start leaves out
+            self.runtime.ignore(self.ref.cell)
+        elif kind is Ended:
+            self._reason = (message.reason,)
+            self._let_go()
+        elif kind is Gone:
+            unsaid = SHUTDOWN if self.runtime.is_ending else KILLED
+            self.stop(self._reason[0] if self._reason else unsaid)
+        elif kind is Exit:
+            self.signal(message.reason)
+        else:
+            self._outside.send(self.address, self.runtime.outward(message))
+
+    def began_at(self, address: ActorAddress) -> None:
+        """Note the address that the real one has for everybody."""
+        self._begun_at = address
+
+    def signal(self, reason: object) -> None:
+        """Pass an exit signal on. A kill of another process is the system's own."""
+        if reason == KILL and self._pid not in (0, os.getpid()):
+            try:
+                os.kill(self._pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return  # it is dead, and Thespian is about to say so
+        else:
+            self._outside.send(self.address, Signal(reason))
+
+    def _let_go(self) -> None:
+        """Let the real one exit: it has said why, and that has come before the news of its exit."""
+        self._outside.send(self.address, ActorExitRequest())
+
+    def terminate(self, reason: object) -> None:
+        """Forget the token; later messages about it are duplicates."""
+        self.runtime.remove(self.token)
+
+
+class Anchor(OtpActor):
+    """Stands for the parent of the runtime's own actor, and is told of its end."""
+
+    trap_exits = True
+
+    def init(self, path: str, on_end: Callable[[Any], None]) -> None:
+        """Take the place in the tree that the parent has."""
+        self.path = path
+        self._on_end = on_end
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        """Report the end of the one child."""
+        if type(message) is Exit:
+            self._on_end(message.reason)

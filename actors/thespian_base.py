@@ -1,0 +1,368 @@
+"""AsyncioBase: our runtime as a system base of Thespian.
+
+``ActorSystem(systemBase=AsyncioBase())`` runs plain Thespian actors, with Thespian's rules, and
+``OtpActor`` classes, with OTP's, side by side on one event loop: its own, in a thread of its own,
+or that of the ``Runtime`` it is given. The program outside may use the system from any thread; on
+the loop's own thread it may create and ``tell`` but not wait (``ask``, ``listen``).
+
+Thespian tells a system base that is given as an object nothing of the system, hence capabilities
+are an argument of ``AsyncioBase``.
+
+Not there: other hosts (conventions), and waiting for files (``ThespianWatch``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging.config
+import sys
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    ActorSystem,
+    ChildActorExited,
+    DeadEnvelope,
+    NoCompatibleSystemForActor,
+    Thespian_StatusReq,
+    Thespian_SystemStatus,
+    ThespianGeneration,
+    ValidatedSource,
+)
+from thespian.system.utilis import actualActorClass, checkActorCapabilities, withPossibleInitArgs
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.hosted_actor import HostedActor
+from leveret.actors.loop_thread import LoopThread
+from leveret.actors.ref import Ref
+from leveret.actors.signals import SHUTDOWN, Started, StartError, StartResult
+from leveret.actors.thespian_external import Administrator, Endpoint, External
+from leveret.actors.thespian_sources import Sources
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    import queue
+    from collections.abc import Callable
+
+    from leveret.actors.runtime import Runtime
+
+SYSTEM_ADDRESS: Final = ActorAddress("/ActorSys")
+_OURS: Final = (HostedActor, Endpoint, Administrator)
+
+
+class AsyncioBase:
+    """A system base for Thespian's ``ActorSystem``.
+
+    Args:
+        system: the system, when it makes the base itself by its name (``register``).
+        logDefs: as ``ActorSystem``'s; logging is left alone by default.
+        capabilities: what actors can require.
+        runtime: where to run; the default is one of its own, in a thread.
+    """
+
+    def __init__(
+        self,
+        system: ActorSystem | None = None,
+        logDefs: Any = None,  # noqa: N803  # Thespian's name
+        *,
+        capabilities: dict[str, Any] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        if logDefs:
+            logging.config.dictConfig(logDefs)
+        self.capabilities: dict[str, Any] = (
+            dict(capabilities or {}) if system is None else system.capabilities
+        )
+        self._add_capabilities()
+        if runtime is not None and runtime.loop is None:
+            raise ActorError("AsyncioBase needs a runtime with an event loop")
+        self._thread = LoopThread() if runtime is None else None
+        self.runtime: Runtime = self._thread.runtime if self._thread is not None else runtime  # type: ignore[assignment]
+        self._loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
+        self._is_over = False
+        self._failure: Exception | None = None
+        self._dead_letter_handler: Ref | None = None
+        self._sources = Sources(self._send)
+        self._admin: Ref = self.run(self.runtime.spawn, Administrator, self._handle)
+        self._external = External(self)
+
+    def _add_capabilities(self) -> None:
+        self.capabilities.update(
+            {
+                "Python Version": tuple(sys.version_info),
+                "Thespian Generation": ThespianGeneration,
+                "Thespian Version": str(int(time.time() * 1000)),
+                "Thespian ActorSystem Name": "asyncio",
+                "Thespian ActorSystem Version": 1,
+                "Thespian Watch Supported": False,
+                "Leveret Async Handlers": True,
+                "AllowRemoteActorSources": "No",
+            }
+        )
+
+    # Threads.
+
+    def _is_on_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call on the loop's thread, wait for the result and return it, or raise what it raises."""
+        if self._is_on_loop():
+            return function(*args)
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(function(*args))
+            except Exception as error:  # noqa: BLE001  # whoever called gets it
+                future.set_exception(error)
+
+        self._loop.call_soon_threadsafe(call)
+        return future.result()
+
+    def _enter(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call on the loop's thread, now or soon; not at all once the system is over."""
+        if self._is_on_loop():
+            function(*args)
+        elif not self._loop.is_closed():
+            with suppress(RuntimeError):  # it was closed just now
+                self._loop.call_soon_threadsafe(function, *args)
+
+    def refuse_waiting(self, what: str) -> None:
+        """Raise if this is the loop's thread.
+
+        Raises:
+            ActorError: it is.
+        """
+        if self._is_on_loop():
+            raise ActorError(f"{what} would wait on the event loop that has to answer it")
+
+    # What ActorSystem calls.
+
+    def newPrimaryActor(  # noqa: N802  # Thespian's name
+        self, actor_class: Any, requirements: Any, global_name: str | None, source_hash: Any
+    ) -> Ref:
+        """Create a top-level actor, or find the one of that global name."""
+        ref: Ref = self.run(
+            self._create_primary, actor_class, requirements, global_name, source_hash
+        )
+        return ref
+
+    def tell(self, target: ActorAddress, message: Any) -> None:
+        """Send a message."""
+        self._external.tell(target, message)
+
+    def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
+        """Send a message and wait for the next one that comes; see ``External.ask``."""
+        return self._external.ask(target, message, timeout)
+
+    def listen(self, timeout: Any = None) -> Any:
+        """Wait for the next message; see ``External.listen``."""
+        return self._external.listen(timeout)
+
+    def external_clone(self) -> External:
+        """Return another way in, for ``ActorSystem.private``."""
+        return External(self)
+
+    def shutdown(self) -> None:
+        """End all actors; and the thread, if there is one."""
+        self._is_over = True
+        self._sources.unload_all()
+        if self._thread is not None:
+            self._thread.stop()
+        else:
+            self._enter(self._end_all)
+
+    def _end_all(self) -> None:
+        for cell in self.runtime.cells():
+            if cell.parent is None and isinstance(cell.actor, _OURS):
+                self.runtime.exit(cell.ref, SHUTDOWN)
+
+    # For the program outside.
+
+    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
+        """Send from any thread."""
+        self._enter(self.deliver, to, message, sender)
+
+    def end(self, ref: Ref, reason: object) -> None:
+        """Send an exit signal from any thread."""
+        self._enter(self.runtime.exit, ref, reason)
+
+    def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref:
+        """Start the actor that stands for a program; on the loop's thread."""
+        return self.runtime.spawn(Endpoint, answers)
+
+    # Creating actors, on the loop's thread.
+
+    def _create_primary(
+        self, actor_class: Any, requirements: Any, global_name: str | None, source_hash: Any
+    ) -> Ref:
+        ref, result = self._start(None, actor_class, requirements, global_name, source_hash)
+        failure, self._failure = self._failure, None
+        if isinstance(result, Started) or result is None:
+            return ref
+        raise failure or StartError(getattr(result, "reason", "ignore"))
+
+    def create_child(
+        self,
+        parent: Ref,
+        actor_class: Any,
+        requirements: Any,
+        global_name: str | None,
+        source_hash: Any,
+    ) -> Ref:
+        """Start an actor as a child of a hosted one, which is told if it fails."""
+        ref, result = self._start(parent, actor_class, requirements, global_name, source_hash)
+        self._failure = None
+        if result is None or isinstance(result, Started):
+            parent.cell.actor.add_child(ref)
+        else:
+            self.runtime.send(parent, ChildActorExited(ref), self._admin)
+        return ref
+
+    def _start(
+        self,
+        parent: Ref | None,
+        actor_class: Any,
+        requirements: Any,
+        global_name: str | None,
+        source_hash: Any,
+    ) -> tuple[Ref, StartResult | None]:
+        """Start an actor; without a result it is there already, or will answer later."""
+        found = self.runtime.whereis(global_name) if global_name else None
+        if found is not None:
+            return found, None
+        args: tuple[Any, ...] = (self, actor_class, requirements, global_name, source_hash)
+        label = getattr(actor_class, "__name__", str(actor_class))
+        if isinstance(actor_class, type) and issubclass(actor_class, OtpActor):
+            args = ()
+        else:
+            actor_class = HostedActor
+        results: list[StartResult] = []
+        ref = self.runtime.start_link(
+            parent, actor_class, args, results.append, label, global_name or ""
+        )
+        return ref, results[0] if results else None
+
+    def make(self, actor_class: Any, requirements: Any, source_hash: Any) -> Actor:
+        """Make a Thespian actor's instance."""
+        try:
+            finder = self._sources.find(source_hash) if source_hash else None
+            found = actualActorClass(actor_class, finder)
+            if not checkActorCapabilities(found, self.capabilities, requirements):
+                raise NoCompatibleSystemForActor(found, "No compatible ActorSystem could be found")
+            maker = withPossibleInitArgs(capabilities=self.capabilities, requirements=requirements)
+            return maker.create(found)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    # Mail, on the loop's thread.
+
+    def deliver(self, to: ActorAddress, message: Any, sender: Ref) -> None:
+        """Send, or make it a dead letter."""
+        if to == SYSTEM_ADDRESS:
+            to = self._admin
+        if not isinstance(to, Ref) or not to.is_alive:
+            self.dead_letter(to, message)
+        elif to.cell.runtime is self.runtime:
+            self.runtime.send(to, message, sender)
+        else:
+            there: Any = to.cell.runtime  # of another AsyncioBase in this process
+            there.loop.call_soon_threadsafe(there.send, to, message, sender)
+
+    def _send(self, to: Ref, message: Any) -> None:
+        self._enter(self.deliver, to, message, self._admin)
+
+    def _handle(self, message: Any, sender: Ref) -> None:
+        """Handle what the system itself is told."""
+        if isinstance(message, ValidatedSource):
+            self._sources.validated(message)
+        elif isinstance(message, Thespian_StatusReq):
+            self.deliver(sender, self._status(), self._admin)
+
+    def _status(self) -> Thespian_SystemStatus:
+        status = Thespian_SystemStatus(SYSTEM_ADDRESS, None, self.capabilities, self._is_over)
+        status.setDeadLetterHandler(self._dead_letter_handler)
+        for cell in self.runtime.cells():
+            if cell.parent is None and isinstance(cell.actor, HostedActor):
+                status.addChild(cell.ref)
+                if cell.actor.global_name:
+                    status.addGlobalActor(cell.actor.global_name, cell.ref)
+        return status
+
+    def dead_letter(self, to: ActorAddress, message: Any) -> None:
+        """Give a message that cannot be delivered to the handler of those, if there is one."""
+        handler = self._dead_letter_handler
+        if handler is None or isinstance(message, DeadEnvelope | ChildActorExited):
+            return
+        if handler.is_alive:
+            self.runtime.send(handler, DeadEnvelope(to, message), self._admin)
+
+    # What actors and the program ask of the system.
+
+    def handleDeadLetters(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
+        """Let an actor get the dead letters; the latest that asked does."""
+        if enable:
+            self._dead_letter_handler = address
+        elif self._dead_letter_handler is address:
+            self._dead_letter_handler = None
+
+    def _handleDeadLetters(self, address: Ref, enable: bool) -> None:  # noqa: N802
+        self._enter(self.handleDeadLetters, address, enable)
+
+    def updateCapability(self, name: str, value: Any = None) -> None:  # noqa: N802
+        """Set a capability, or remove it; actors that miss it from then on are told to exit."""
+        self.run(self._update_capability, name, value)
+
+    def _update_capability(self, name: str, value: Any) -> None:
+        if value is None:
+            self.capabilities.pop(name, None)
+        else:
+            self.capabilities[name] = value
+        for cell in self.runtime.cells():
+            actor = cell.actor
+            if isinstance(actor, HostedActor) and not actor.suits(self.capabilities):
+                self.runtime.send(cell.ref, ActorExitRequest(), self._admin)
+
+    def registerSourceAuthority(self, address: Ref) -> None:  # noqa: N802
+        """Let an actor validate loaded sources."""
+        self._sources.set_authority(address)
+
+    def notifyOnSourceAvailability(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
+        """Tell an actor of sources that come and go."""
+        self._sources.set_listener(address, enable)
+
+    def loadActorSource(self, source: Any) -> str:  # noqa: N802
+        """Load a zip file of actor classes; return its hash."""
+        source_hash: str = self.run(self._sources.load, source)
+        return source_hash
+
+    def unloadActorSource(self, source_hash: str) -> None:  # noqa: N802
+        """Forget a loaded source."""
+        self.run(self._sources.unload, source_hash)
+
+    def notifyOnSystemRegistrationChanges(  # noqa: N802
+        self, address: Ref, enable: bool = True
+    ) -> None:
+        """Accept: there are no other systems whose coming and going could be told."""
+
+    def actorSystemShutdown(self) -> None:  # noqa: N802
+        """End the system from inside."""
+        self.shutdown()
+
+
+def register() -> None:
+    """Make ``ActorSystem("asyncioBase")`` work, as for Thespian's own bases."""
+    sys.modules.setdefault("thespian.system.asyncioBase", sys.modules[__name__])
+
+
+ActorSystemBase = AsyncioBase  # what Thespian looks for in the module of a base

@@ -1,0 +1,127 @@
+"""The program outside an ``AsyncioBase``: it tells actors, and waits for what they tell it."""
+
+from __future__ import annotations
+
+import queue
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from thespian.system import isInternalActorSystemMessage
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.signals import SHUTDOWN, Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from thespian.actors import ActorAddress
+
+    from leveret.actors.ref import Ref
+
+
+class Base(Protocol):
+    """What the outside needs of the system base."""
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call on the loop's thread and wait for the result."""
+
+    def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref:
+        """Start the actor that stands for a program."""
+
+    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
+        """Send from any thread."""
+
+    def end(self, ref: Ref, reason: object) -> None:
+        """Send an exit signal from any thread."""
+
+    def refuse_waiting(self, what: str) -> None:
+        """Raise if this is the loop's thread."""
+
+    def newPrimaryActor(self, *args: Any) -> Ref:  # noqa: N802  # Thespian's name
+        """Create a top-level actor from any thread."""
+
+
+class Endpoint(OtpActor):
+    """The program outside, as actors see it."""
+
+    trap_exits = True
+
+    def init(self, answers: queue.SimpleQueue[Any]) -> None:
+        """Take the queue that ``listen`` reads."""
+        self._answers = answers
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        """Keep a message, unless it is only of interest among actors."""
+        if type(message) is Exit:
+            self.stop(message.reason)
+        if not isInternalActorSystemMessage(message):
+            self._answers.put(message)
+
+
+class Administrator(OtpActor):
+    """The system itself, as actors see it."""
+
+    trap_exits = True
+
+    def init(self, handle: Callable[[Any, Ref], None]) -> None:
+        """Take the function that handles what the system is told."""
+        self._handle = handle
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        """Handle a message, or the end."""
+        if type(message) is Exit:
+            self.stop(message.reason)
+        self._handle(message, self.ref if sender is None else sender)
+
+
+class External:
+    """One way into the system, for one thread of the program."""
+
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.ref: Ref = base.run(base.start_endpoint, self._answers)
+
+    def tell(self, target: ActorAddress, message: Any) -> None:
+        """Send a message."""
+        self._base.post(target, message, self.ref)
+
+    def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
+        """Send a message and wait for the next one that comes, from whomever.
+
+        Args:
+            target: to whom.
+            message: what.
+            timeout: seconds, or a ``timedelta``; None: for ever.
+
+        Raises:
+            ActorError: called on the loop's own thread, which cannot wait for itself.
+        """
+        self._base.refuse_waiting("ask")
+        self.tell(target, message)
+        return self.listen(timeout)
+
+    def listen(self, timeout: Any = None) -> Any:
+        """Wait for the next message; None when the time is over.
+
+        Args:
+            timeout: seconds, or a ``timedelta``; None: for ever.
+
+        Raises:
+            ActorError: called on the loop's own thread, which cannot wait for itself.
+        """
+        self._base.refuse_waiting("listen")
+        if isinstance(timeout, timedelta):
+            timeout = timeout.total_seconds()
+        try:
+            return self._answers.get(timeout=None if timeout is None else max(0.0, timeout))
+        except queue.Empty:
+            return None
+
+    def newPrimaryActor(self, *args: Any) -> Ref:  # noqa: N802  # Thespian's name
+        """Create a top-level actor."""
+        return self._base.newPrimaryActor(*args)
+
+    def exit_context(self) -> None:
+        """End this way in."""
+        self._base.end(self.ref, SHUTDOWN)

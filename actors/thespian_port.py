@@ -1,0 +1,314 @@
+"""Actors under OTP's rules on Thespian's own systems: simple, TCP, UDP.
+
+``SupervisedActor`` is what Thespian creates. Its first message says what it is to be (``Begin``): a
+plain Thespian ``Actor``, which then is called as if it were alone, or an ``OtpActor`` such as a
+supervisor, which gets a runtime of its own (``leveret.actors.port_runtime``). It adds what
+Thespian has not:
+
+* an exception ends the actor at once, before Thespian can hand it the message again;
+* whoever started it is told when its start is over, and the reason of its end (``Ended``) before
+  Thespian's ``ChildActorExited``, which is the proof that it is gone;
+* it can be told to stop, and killed: its process, where it has one;
+* on Linux its process dies with the one that started it, however that dies.
+
+A plain actor that sends itself ``ActorExitRequest`` ends of ``normal``; from anybody else it is a
+``shutdown``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import Any, Final
+
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    ChildActorExited,
+    PoisonMessage,
+    WakeupMessage,
+)
+from thespian.system.utilis import withPossibleInitArgs
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.calls import Answer, From, Request
+from leveret.actors.port_runtime import PortRuntime
+from leveret.actors.processes.die_with_parent import die_with_parent
+from leveret.actors.signals import (
+    KILL,
+    KILLED,
+    NOPROC,
+    NORMAL,
+    SHUTDOWN,
+    CallExit,
+    Crash,
+    Started,
+    StartFailed,
+    StartResult,
+    StopActor,
+)
+from leveret.actors.thespian_mail import (
+    FROM_CHILDREN,
+    OURS,
+    Alarm,
+    Began,
+    Begin,
+    Call,
+    Ended,
+    Gone,
+    Ignored,
+    Signal,
+    Unheard,
+)
+from leveret.actors.wakeup_clock import WakeupClock
+
+log = logging.getLogger(__name__)
+
+UNHEARD_S: Final = 2.0
+
+
+class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
+    """What Thespian creates; it becomes what its first message says."""
+
+    def __init__(self, capabilities: dict[str, Any] | None = None) -> None:
+        self.capabilities = capabilities or {}
+        self._begin: Begin | None = None
+        self._starter: ActorAddress | None = None
+        self._body: _Body | None = None
+        self._askers: list[ActorAddress] = []
+
+    def receiveMessage(self, message: Any, sender: ActorAddress) -> Any:
+        """Handle one message; never raises what the actor inside raises."""
+        if type(message) is Begin and self._begin is None:
+            return self._become(message, sender)
+        if isinstance(message, PoisonMessage) and isinstance(message.poisonMessage, OURS):
+            return None  # who could not take it has ended, which is said by other means
+        body = self._body
+        if body is None:  # not begun, or over: what comes now is lost, as for the dead
+            self._say_that_it_is_over(message, sender)
+            return None
+        if type(message) is Signal:
+            if message.is_asked:
+                self._askers.append(sender)
+            return body.signal(message.reason)
+        if isinstance(message, ActorExitRequest):
+            return body.exit_requested(NORMAL if sender == self.myAddress else SHUTDOWN)
+        return body.handle(message, sender)
+
+    def _say_that_it_is_over(self, message: Any, sender: ActorAddress) -> None:
+        if isinstance(message, WakeupMessage) and type(message.payload) is Unheard:
+            self.send(self.myAddress, ActorExitRequest())
+        elif self._begin is not None and type(message) is Signal and message.is_asked:
+            self.send(sender, Ended(None, NOPROC))
+
+    def _become(self, begin: Begin, sender: ActorAddress) -> None:
+        self._begin, self._starter = begin, sender
+        if begin.pid == os.getppid():  # else it is in the same process, or another's child
+            die_with_parent(begin.pid)
+        is_ours = issubclass(begin.actor_class, OtpActor)
+        self._body = _OtpBody(self) if is_ours else _PlainBody(self)
+        self._body.begin(begin)
+
+    def create_supervised(self) -> ActorAddress:
+        """Create a child that waits for its ``Begin``."""
+        return self.createActor(SupervisedActor)
+
+    # What the body says.
+
+    def began(self) -> None:
+        """Tell who started it that the start is over."""
+        self._tell_starter(Began(self._token, os.getpid()))
+
+    def ignored(self) -> None:
+        """Tell who started it that it does not want to run, and go."""
+        self._tell_starter(Ignored(self._token))
+        self._go()
+
+    def failed(self, reason: Any) -> None:
+        """Tell who started it that the start failed, and go."""
+        self._tell_starter(Ended(self._token, self._portable(reason)))
+        self._go()
+
+    def ended(self, reason: Any) -> None:
+        """Tell who wants to know the reason of the end, and go."""
+        if self._body is None:
+            return
+        end = Ended(self._token, self._portable(reason))
+        if self._token is not None:
+            self._tell_starter(end)
+        for asker in self._askers:
+            self.send(asker, end)
+        self._go()
+
+    @property
+    def _token(self) -> int | None:
+        return None if self._begin is None else self._begin.token
+
+    def _tell_starter(self, message: Any) -> None:
+        self.send(self._starter, message)
+
+    def _go(self) -> None:
+        """Be dead for everybody; a supervisor that has heard of it lets the actor exit.
+
+        One that has not, because UDP lost it, hears of the exit a little later.
+        """
+        self._body = None
+        if self._token is None:
+            self.send(self.myAddress, ActorExitRequest())
+        else:
+            self.wakeupAfter(timedelta(seconds=UNHEARD_S), Unheard())
+
+    def _portable(self, reason: Any) -> Any:
+        """Return the reason, or its text if it cannot be sent to another process."""
+        try:
+            pickle.dumps(reason)
+        except Exception:  # noqa: BLE001  # whatever its own code raises
+            return repr(reason)
+        return reason
+
+
+class _Body(ABC):
+    """What a supervised actor is once it has begun."""
+
+    def __init__(self, host: SupervisedActor) -> None:
+        self.host = host
+
+    @abstractmethod
+    def begin(self, begin: Begin) -> None:
+        """Make the actor."""
+
+    @abstractmethod
+    def handle(self, message: Any, sender: ActorAddress) -> Any:
+        """Handle a message of anybody."""
+
+    @abstractmethod
+    def signal(self, reason: Any) -> None:
+        """Handle an exit signal."""
+
+    @abstractmethod
+    def exit_requested(self, reason: Any) -> None:
+        """Handle Thespian's own way of ending: it ends this actor after the call."""
+
+
+class _PlainBody(_Body):
+    """A plain Thespian actor; it has the host's address and its system's services."""
+
+    inner: Actor
+
+    def begin(self, begin: Begin) -> None:
+        """Make it, with the arguments of its spec if there are any."""
+        maker = withPossibleInitArgs(capabilities=self.host.capabilities, requirements=None)
+        make = begin.actor_class if begin.args else maker.create
+        arguments = begin.args or (begin.actor_class,)
+        try:
+            self.inner = make(*arguments)
+        except (Exception, SystemExit, StopActor) as error:  # noqa: BLE001  # the start failed
+            self.host.failed(_reason_of(error, begin.actor_class))
+            return
+        self.inner._myRef = self.host._myRef  # noqa: SLF001  # Thespian's systems set it as well
+        self.host.began()
+
+    def handle(self, message: Any, sender: ActorAddress) -> Any:
+        """Let it handle a message; what escapes from it ends it."""
+        if type(message) is Call:
+            message = message.request
+        try:
+            return self.inner.receiveMessage(message, sender)
+        except (Exception, SystemExit, StopActor, CallExit) as error:  # noqa: BLE001  # it ends it
+            self.host.ended(_reason_of(error, type(self.inner)))
+            return None
+
+    def signal(self, reason: Any) -> None:
+        """End it; unless it is killed, ``ActorExitRequest`` tells it before."""
+        if reason == KILL:
+            self.host.ended(KILLED)
+            return
+        self.handle(ActorExitRequest(), self.host._starter)  # noqa: SLF001  # who it is from
+        self.host.ended(reason)
+
+    def exit_requested(self, reason: Any) -> None:
+        """Tell it, and say of what it ends."""
+        self.handle(ActorExitRequest(), self.host.myAddress)
+        self.host.ended(reason)
+
+
+class _OtpBody(_Body):
+    """An OtpActor with a runtime of its own, driven by the host's messages."""
+
+    def begin(self, begin: Begin) -> None:
+        """Make the runtime and start the actor."""
+        self._clock = WakeupClock(self.host.wakeupAfter)
+        self.runtime = PortRuntime(self._clock, self.host)
+        self.runtime.start_own(begin, self._started, self.host.ended)
+        self.runtime.run_until_idle()
+
+    def _started(self, result: StartResult) -> None:
+        if type(result) is Started:
+            self.host.began()
+        elif type(result) is StartFailed:
+            self.host.failed(result.reason)
+        else:
+            self.host.ignored()
+
+    def handle(self, message: Any, sender: ActorAddress) -> None:
+        """Sort a message, and let the runtime do all there is to do."""
+        runtime = self.runtime
+        if isinstance(message, FROM_CHILDREN):
+            runtime.tell_child(message, sender)
+        elif isinstance(message, ChildActorExited):
+            runtime.child_exited(message.childAddress)
+        elif type(message) is Gone:
+            runtime.tell_gone(message)
+        elif isinstance(message, WakeupMessage) and type(message.payload) is Alarm:
+            self._clock.ring(message.payload)
+        elif type(message) is Call:
+            frm = From(_Reply(self, sender))
+            self._send(Request(frm, runtime.inward(message.request)), sender)
+        else:
+            self._send(message, sender)
+        runtime.run_until_idle()
+
+    def _send(self, message: Any, sender: ActorAddress) -> None:
+        assert self.runtime.own is not None
+        self.runtime.send(self.runtime.own, message, self.runtime.stranger(sender))
+
+    def signal(self, reason: Any) -> None:
+        """Let it come from its parent."""
+        own = self.runtime.own
+        assert own is not None
+        self.runtime.exit(own, reason, own.cell.parent)
+        self.runtime.run_until_idle()
+
+    def exit_requested(self, reason: Any) -> None:
+        """Tell it; Thespian tells its children at the same time."""
+        del reason  # whoever asked, it is told to shut down
+        self.runtime.is_ending = True
+        self.signal(SHUTDOWN)
+
+
+class _Reply(Answer):
+    """The answer of a call that came from a Thespian actor or program."""
+
+    __slots__ = ("_asker", "_body")
+
+    def __init__(self, body: _OtpBody, asker: ActorAddress) -> None:
+        self._body = body
+        self._asker = asker
+
+    def give(self, value: object) -> None:
+        """Send it."""
+        self._body.host.send(self._asker, self._body.runtime.outward(value))
+
+
+def _reason_of(error: BaseException, actor_class: type) -> Any:
+    if isinstance(error, StopActor):
+        return error.reason
+    if isinstance(error, CallExit):
+        return error.exit_reason
+    crash = Crash(error)
+    log.error("actor crashed actor=%s reason=%r\n%s", actor_class.__name__, crash, crash.traceback)
+    return crash

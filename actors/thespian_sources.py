@@ -1,0 +1,94 @@
+"""Loadable actor sources of ``AsyncioBase``: zip files of modules, known by their hash.
+
+As everywhere in Thespian a source is of use once the *source authority*, an actor, has validated
+it; without one nothing is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from thespian.actors import LoadedSource, UnloadedSource, ValidatedSource, ValidateSource
+from thespian.system.sourceLoader import SourceHashFinder, loadModuleFromHashSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.actors.ref import Ref
+
+log = logging.getLogger(__name__)
+
+
+class Sources:
+    """What was loaded, who validates it and who is told.
+
+    Args:
+        send: sends a message in the system's name.
+    """
+
+    def __init__(self, send: Callable[[Ref, Any], None]) -> None:
+        self._send = send
+        self._zips: dict[str, bytes] = {}
+        self._authority: Ref | None = None
+        self._listeners: list[Ref] = []
+
+    def set_authority(self, ref: Ref) -> None:
+        """Let this actor validate what is loaded from now on."""
+        self._authority = ref
+
+    def set_listener(self, ref: Ref, is_one: bool) -> None:
+        """Tell an actor, or not any more, of sources that come and go."""
+        self._listeners = [other for other in self._listeners if other is not ref]
+        if is_one:
+            self._listeners.append(ref)
+            for source_hash in self._zips:
+                self._send(ref, LoadedSource(source_hash, ""))
+
+    def load(self, source: Any) -> str:
+        """Ask the authority about a zip file, given as a path or a file; return its hash."""
+        data = source.read() if hasattr(source, "read") else Path(source).read_bytes()
+        source_hash = hashlib.md5(data, usedforsecurity=False).hexdigest()  # Thespian's choice
+        if self._authority is not None:
+            self._send(self._authority, ValidateSource(source_hash, data))
+        return source_hash
+
+    def validated(self, message: ValidatedSource) -> None:
+        """Take in what the authority returned."""
+        source_hash, data = message.sourceHash, message.sourceZip
+        try:
+            SourceHashFinder(source_hash, lambda content: content, data).getZipNames()
+        except Exception:
+            log.exception("validated source is no zip file hash=%s", source_hash)
+            return
+        self._zips[source_hash] = data
+        for ref in self._listeners:
+            self._send(ref, LoadedSource(source_hash, ""))
+
+    def unload(self, source_hash: str) -> None:
+        """Forget a source and its modules; actors made of them live on."""
+        if self._zips.pop(source_hash, None) is not None:
+            for ref in self._listeners:
+                self._send(ref, UnloadedSource(source_hash, ""))
+        finders: list[Any] = list(sys.meta_path)
+        for finder in [f for f in finders if getattr(f, "srcHash", None) == source_hash]:
+            root = finder.hashRoot()
+            for name in [name for name in sys.modules if name.startswith(root)]:
+                del sys.modules[name]
+            sys.meta_path.remove(finder)
+
+    def unload_all(self) -> None:
+        """Forget everything."""
+        for source_hash in list(self._zips):
+            self.unload(source_hash)
+
+    def find(self, source_hash: str) -> Callable[[str, str], Any]:
+        """Return what finds a class of a source by the names of its module and itself."""
+
+        def find_class(module: str, name: str) -> Any:
+            return loadModuleFromHashSource(source_hash, self._zips, module, name)
+
+        return find_class

@@ -1,0 +1,140 @@
+"""Supervisors in an actor system of Thespian: the same specs, on its own system bases.
+
+::
+
+    system = ActorSystem("multiprocTCPBase")
+    shop = ThespianSupervisor.start(system, SupervisorSpec("rest_for_one", children=(
+        ChildSpec("prices", Prices),      # plain Thespian actors, or OtpActor classes
+        ChildSpec("baskets", Baskets),
+    )))
+    shop.which_children()
+    shop.stop()
+
+Works on ``simpleSystemBase``, ``multiprocTCPBase``, ``multiprocUDPBase`` and ``AsyncioBase``. The
+supervisor is the one of ``leveret.supervisors.supervisor``, in a Thespian actor of its own, as are its
+children; on the process bases each is a process, a spec is pickled on its way, and classes must be
+found by their names. What surrounds the actors is in ``leveret.actors.thespian_port``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.thespian_mail import Call
+from leveret.actors.thespian_start import START_S, STOP_S, start, stop
+from leveret.core.errors import ActorError
+from leveret.supervisors.requests import (
+    CountChildren,
+    DeleteChild,
+    GetChildSpec,
+    RestartChild,
+    StartChild,
+    TerminateChild,
+    WhichChildren,
+)
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+ASK_S: Final = 30.0
+
+
+class ThespianSupervisor:
+    """A supervisor that runs in a Thespian system, as the program outside sees it.
+
+    Thespian gives a program one mailbox: a message of another actor that arrives while the
+    supervisor is asked is taken for its answer. Programs that listen to actors as well let each
+    part have a ``system.private()``, where the base has it.
+
+    Attributes:
+        system: where it runs.
+        address: its address; actors send it ``Call(WhichChildren())`` and the like.
+    """
+
+    def __init__(self, system: Any, address: Any) -> None:
+        self.system = system
+        self.address = address
+
+    @classmethod
+    def start(
+        cls,
+        system: Any,
+        supervisor: SupervisorSpec | type[Supervisor],
+        *args: Any,
+        label: str = "",
+        timeout_s: float = START_S,
+    ) -> ThespianSupervisor:
+        """Start a supervisor and its children.
+
+        Args:
+            system: Thespian's ``ActorSystem``.
+            supervisor: a spec, or a subclass of ``Supervisor`` whose ``init`` returns one.
+            args: for that ``init``.
+            label: its name in reports.
+            timeout_s: how long all of that may take.
+
+        Raises:
+            StartError: a child did not start, or not in time.
+        """
+        if isinstance(supervisor, SupervisorSpec):
+            supervisor, args = Supervisor, (supervisor, *args)
+        address = start(system, supervisor, *args, label=label, timeout_s=timeout_s)
+        return cls(system, address)
+
+    def stop(self, timeout_s: float = STOP_S) -> Any:
+        """Stop the children, the newest first, and the supervisor; return its exit reason.
+
+        ``system.shutdown()`` is Thespian's way: everything at once.
+
+        Raises:
+            ActorError: that took longer than ``timeout_s``.
+        """
+        return stop(self.system, self.address, timeout_s)
+
+    def ask(self, request: Any, timeout_s: float = ASK_S) -> Any:
+        """Send one of ``leveret.supervisors.requests`` and return the answer.
+
+        Raises:
+            ActorError: there was none within ``timeout_s``.
+        """
+        answer = self.system.ask(self.address, Call(request), timeout_s)
+        if answer is None:
+            raise ActorError(f"supervisor {self.address} has not answered within {timeout_s} s")
+        return answer
+
+    def which_children(self) -> list[tuple[Hashable, Any, str]]:
+        """List ``(id, address | None | "restarting", type)``, newest first; dynamic ids are None."""
+        return list(self.ask(WhichChildren()))
+
+    def count_children(self) -> dict[str, int]:
+        """Count ``specs``, ``active``, ``supervisors`` and ``workers``."""
+        return dict(self.ask(CountChildren()))
+
+    def address_of(self, child_id: Hashable) -> Any:
+        """Return the address of the child with this id; None if it does not run."""
+        for found_id, address, _ in self.which_children():
+            if found_id == child_id:
+                return None if address == "restarting" else address
+        return None
+
+    def start_child(self, child: ChildSpec | tuple[Any, ...] = ()) -> Any:
+        """Start a child; see ``StartChild``."""
+        return self.ask(StartChild(child))
+
+    def terminate_child(self, child: Hashable) -> Any:
+        """Stop a child by id, or a dynamic one by its address; see ``TerminateChild``."""
+        return self.ask(TerminateChild(child))
+
+    def restart_child(self, child: Hashable) -> Any:
+        """Start a stopped child again; see ``RestartChild``."""
+        return self.ask(RestartChild(child))
+
+    def delete_child(self, child: Hashable) -> Any:
+        """Forget a stopped child; see ``DeleteChild``."""
+        return self.ask(DeleteChild(child))
+
+    def get_childspec(self, child: Hashable) -> Any:
+        """Return a child's spec; see ``GetChildSpec``."""
+        return self.ask(GetChildSpec(child))

@@ -1,0 +1,178 @@
+"""A real broker for tests, on a thread and an event loop of its own.
+
+So clients that block (pika, kombu) work in the test's thread, and those that do not (aio-pika) in its
+event loop::
+
+    with BrokerThread() as broker:
+        pika.BlockingConnection(pika.URLParameters(broker.url))
+
+Everything of the broker belongs to its own thread: ``run`` and ``wait_for`` are the ways in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, Self, TypeVar
+
+from leveret.core.errors import LeveretError
+from leveret.core.files import Files
+from leveret.server.broker import Broker
+from leveret.server.config import Address, Config
+from leveret.testing.steered_clock import SteeredClock
+
+T = TypeVar("T")
+
+START_S: Final = 30.0  # with a data directory that has to be recovered
+STOP_S: Final = 15.0
+ANSWER_S: Final = 30.0
+
+
+class BrokerThreadError(LeveretError):
+    """The thread does not run, or has not done in time what it was asked for."""
+
+
+def memory_config(**settings: Any) -> Config:
+    """Return the settings of a broker for tests: a free port, all in memory, no heartbeats.
+
+    Args:
+        settings: fields of ``Config`` that are to be different.
+    """
+    defaults: dict[str, Any] = {
+        "listen": (Address("127.0.0.1", 0),),
+        "data_dir": None,
+        "heartbeat_s": 0,  # or an hour that is skipped would end the connections
+    }
+    return Config(**(defaults | settings))
+
+
+class BrokerThread:
+    """One broker; it can be started again once it has stopped.
+
+    Args:
+        config: ``memory_config()`` by default.
+        files: the way to its messages; the machine's by default.
+
+    Attributes:
+        broker: the broker; it belongs to the thread.
+        clock: its time; likewise.
+    """
+
+    broker: Broker
+    clock: SteeredClock
+
+    def __init__(self, config: Config | None = None, files: Files | None = None) -> None:
+        self.config = config or memory_config()
+        self._files = files
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stops: asyncio.Event | None = None
+
+    @property
+    def url(self) -> str:
+        """An AMQP URL of the first listener, with the default user."""
+        return self.broker.url
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        return self.broker.addresses[0]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its supervision tree is there."""
+        return self._thread is not None and self.run(lambda: self.broker.root is not None)
+
+    def start(self) -> None:
+        """Start it; when this returns clients can connect.
+
+        Raises:
+            Exception: as ``Broker.start`` does.
+        """
+        assert self._thread is None, "it runs"
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._main(ready)), name="leveret broker", daemon=True
+        )
+        self._thread.start()
+        try:
+            ready.result(START_S)
+        except BaseException:
+            self._end()
+            raise
+
+    async def _main(self, ready: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stops = asyncio.Event()
+        self.clock = SteeredClock(self._loop)
+        self.broker = Broker(self.config, self.clock, self._files)
+        try:
+            await self.broker.start()
+        except BaseException as error:  # noqa: BLE001  # it is raised in ``start``
+            ready.set_exception(error)
+            return
+        ready.set_result(None)
+        await self._end_of_broker(asyncio.create_task(self._stops.wait()))
+        self.clock.release()  # or time-outs of what is to stop would never come
+        await self.broker.stop()  # also what has ended by itself has sockets open
+        await self._stops.wait()
+
+    async def _end_of_broker(self, stops: asyncio.Task[Any]) -> None:
+        """Wait until the broker is to stop, or has ended by itself."""
+        ends = asyncio.create_task(self.broker.wait_ended())
+        await asyncio.wait([ends, stops], return_when=asyncio.FIRST_COMPLETED)
+        for task in (ends, stops):
+            task.cancel()
+        await asyncio.gather(ends, stops, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Stop it; harmless when repeated."""
+        if self._thread is not None:
+            assert self._loop is not None
+            assert self._stops is not None
+            self._loop.call_soon_threadsafe(self._stops.set)
+            self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(STOP_S)
+            if thread.is_alive():
+                raise BrokerThreadError(f"the broker did not stop within {STOP_S} s")
+        self._loop = None
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in the broker's thread and return its result."""
+
+        async def called() -> T:
+            return function(*args)
+
+        return self.wait_for(called())
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, T], within_s: float = ANSWER_S) -> T:
+        """Run a coroutine in the broker's loop and return its result.
+
+        Raises:
+            BrokerThreadError: it has not ended in time, or the broker is stopped.
+        """
+        if self._loop is None or threading.current_thread() is self._thread:
+            coroutine.close()
+            state = "stopped" if self._loop is None else "asked in its own thread, which would wait"
+            raise BrokerThreadError(f"the broker is {state}")
+        asked = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return asked.result(within_s)
+        except TimeoutError:
+            if asked.done():
+                raise  # its own
+            asked.cancel()
+            raise BrokerThreadError(f"no answer from the broker within {within_s} s") from None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()

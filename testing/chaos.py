@@ -1,0 +1,295 @@
+"""Chaos: actors of a running broker crash, are killed, cut off, paused and slowed, by their paths.
+
+::
+
+    chaos = Chaos(broker, seed=7)
+    chaos.kill("queue:orders > backing")
+    with chaos.slow("connection:*", 0.1):
+        ...
+    print(chaos.report())
+
+What is done is written down with the time and the actor it was done to, and what is left to chance
+comes from the seed, so a run that has failed can be told and repeated. Paths: ``testing/tree_paths.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from leveret.actors.signals import KILL
+from leveret.broker.reader import Reader
+from leveret.core.errors import LeveretError
+from leveret.supervisors.tree import Node, render, walk
+from leveret.testing.hindrances import (
+    Hindrance,
+    Run,
+    SlowActor,
+    SlowSocket,
+    StillActor,
+    StillSocket,
+)
+from leveret.testing.tree_paths import Path, find_all, is_restarted, mortal
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from leveret.actors.ref import Ref
+    from leveret.server.broker import Broker
+
+T = TypeVar("T")
+
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER 0: the peer gets a reset, not an end
+
+
+class ChaosError(LeveretError):
+    """What ``crash`` raises in an actor, and what is asked of one that cannot have it done to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One thing that was done.
+
+    Attributes:
+        at_s: by the broker's clock, since the chaos began.
+        verb: which method.
+        path: the whole path of the actor.
+        detail: the other arguments.
+    """
+
+    at_s: float
+    verb: str
+    path: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.at_s:>12.3f} s  {self.verb:<6}  {self.path}  {self.detail}".rstrip()
+
+
+def _here(function: Callable[[], T]) -> T:
+    return function()
+
+
+class Chaos:
+    """What a test does to a running broker.
+
+    Each verb takes a path. One with ``*`` may name many, and it is done to all of them; otherwise a path
+    names one actor or is a ``PathError``.
+
+    Args:
+        broker: it runs.
+        seed: of what is left to chance.
+        run: calls a function in the broker's thread; by default that is the caller's.
+
+    Attributes:
+        seed: the seed.
+        random: the source of what is left to chance; use it for a test's own choices.
+        deeds: what was done, in order.
+    """
+
+    def __init__(self, broker: Broker, seed: int | str = 0, run: Run = _here) -> None:
+        self._broker = broker
+        self._runtime = broker.runtime
+        self._run = run
+        self._began_s = self._runtime.clock.monotonic_s()
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.deeds: list[Deed] = []
+
+    # What there is.
+
+    def nodes(self) -> list[Node]:
+        """Return the whole tree, parents first."""
+        return self._run(self._nodes)
+
+    def paths(self, path: Path = "*") -> list[str]:
+        """Return the whole paths of the running actors that a path names."""
+        return [node.path for node in self._run(lambda: find_all(self._nodes(), path))]
+
+    def find(self, path: Path) -> Ref:
+        """Return the address of one actor, the first if the path has a ``*``.
+
+        Raises:
+            PathError: there is none, or it does not run, or the path is of many without a ``*``.
+        """
+        found = self._run(lambda: find_all(self._nodes(), path))[0].ref
+        assert found is not None
+        return found
+
+    def tree(self) -> str:
+        """Return the tree as text."""
+        return render(self.nodes())
+
+    def mortal_nodes(self) -> list[Node]:
+        """Return whoever may die without an end of the whole broker, parents first."""
+        return self._run(lambda: mortal(self._runtime, self._root()))
+
+    def mortal_paths(self) -> list[str]:
+        """Return their paths, sorted."""
+        return sorted(node.path for node in self.mortal_nodes())
+
+    def choose(self, path: Path | None = None) -> Node:
+        """Return by chance one of the actors that a path names.
+
+        Without a path it is one of those that may die and are then started again, so that the choice
+        does not depend on who happens to be connected.
+        """
+
+        def candidates() -> list[Node]:
+            if path is not None:
+                return find_all(self._nodes(), path)
+            mortals = mortal(self._runtime, self._root())
+            return [node for node in mortals if node.ref is not None and is_restarted(node.ref)]
+
+        return self.random.choice(sorted(self._run(candidates), key=lambda node: node.labels))
+
+    # What is done.
+
+    def crash(self, path: Path, error: Exception | None = None) -> None:
+        """Raise an error in the actor, as a fault in its code would.
+
+        Args:
+            path: which one.
+            error: a ``ChaosError`` by default.
+        """
+        error = error or ChaosError("crashed by chaos")
+        self._each("crash", path, lambda ref: self._runtime.run_as(ref, _raise, error), repr(error))
+
+    def exit(self, path: Path, reason: object) -> None:
+        """Send an exit signal; to an actor that traps exits (supervisors do) it is mail."""
+        self._each("exit", path, lambda ref: self._runtime.exit(ref, reason), repr(reason))
+
+    def kill(self, path: Path) -> None:
+        """Kill the actor; it can neither see it coming nor clean up."""
+        self._each("kill", path, lambda ref: self._runtime.exit(ref, KILL))
+
+    def kill9(self, path: Path) -> None:
+        """Send SIGKILL to the operating system's process that the actor runs in, or stands for.
+
+        Raises:
+            ChaosError: it runs in the process of the broker. To kill that, run the broker in one of
+                its own: ``leveret.testing.broker_process``.
+        """
+        self._each("kill9", path, _kill9)
+
+    def cut(self, path: Path) -> None:
+        """Cut the socket of a connection (``connection:NAME``, ``reader``): both sides see a reset.
+
+        Raises:
+            ChaosError: the actor has no socket.
+        """
+        self._each("cut", path, self._cut)
+
+    def pause(self, path: Path) -> Hindrance:
+        """Let the actor's mail wait, or a connection's socket unread, until ``resume`` or the block ends.
+
+        Exit signals still act, and so do calls that are answered at once: a ``backing`` works on for
+        its amqqueue. A successor of the actor is not paused.
+        """
+        return self._hinder("pause", path, StillActor, StillSocket)
+
+    def slow(self, path: Path, delay_s: float) -> Hindrance:
+        """Give the actor one turn every ``delay_s``, or a connection's socket one read."""
+        return self._hinder(
+            "slow",
+            path,
+            partial(SlowActor, delay_s=delay_s),
+            partial(SlowSocket, delay_s=delay_s),
+            f"{delay_s} s",
+        )
+
+    # What was done.
+
+    def report(self) -> str:
+        """Return seed and deeds as text."""
+        lines = [f"chaos with seed {self.seed}", *map(str, self.deeds)]
+        return "\n".join(lines if self.deeds else [*lines, "  nothing was done"])
+
+    # Inside: in the broker's thread.
+
+    def _root(self) -> Ref:
+        root = self._broker.root
+        if root is None:
+            raise ChaosError("the broker has ended")
+        return root
+
+    def _nodes(self) -> list[Node]:
+        return list(walk(self._runtime, self._root()))
+
+    def _each(
+        self, verb: str, path: Path, act: Callable[[Ref], object], detail: str = ""
+    ) -> list[Any]:
+        def done() -> list[Any]:
+            results = []
+            for node in find_all(self._nodes(), path):
+                if node.ref is None or not node.ref.is_alive:
+                    continue  # the one before has taken it along
+                at_s = self._runtime.clock.monotonic_s() - self._began_s
+                results.append(act(node.ref))
+                self.deeds.append(Deed(at_s, verb, node.path, detail))
+            return results
+
+        return self._run(done)
+
+    def _hinder(
+        self,
+        verb: str,
+        path: Path,
+        actor: Callable[..., Any],
+        on_socket: Callable[..., Any],
+        detail: str = "",
+    ) -> Hindrance:
+        def hinder(ref: Ref) -> Any:
+            reader = self._reader_of(ref)
+            if reader is None:
+                return actor(self._runtime, ref)
+            return on_socket(self._runtime, reader.ref, reader.inlet)
+
+        return Hindrance(self._each(verb, path, hinder, detail), self._run)
+
+    def _reader_of(self, ref: Ref) -> Reader | None:
+        """Return the reader of a connection that is given by it or by its supervisor of channels."""
+        if isinstance(ref.cell.actor, Reader):
+            return ref.cell.actor
+        readers = self._broker.node.readers.values()
+        return next((reader for reader in readers if reader.channels_sup is ref), None)
+
+    def _cut(self, ref: Ref) -> None:
+        reader = self._reader_of(ref)
+        transport = self._transport_of(reader) if reader is not None else None
+        if transport is None:
+            raise ChaosError(f"{ref!r} has no socket to cut; a connection has")
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        transport.abort()
+
+    def _transport_of(self, reader: Reader) -> asyncio.Transport | None:
+        transports = self._broker.node.protocols.values()
+        there = reader.peer, reader.local
+        return next(
+            (
+                each
+                for each in transports
+                if (each.get_extra_info("peername"), each.get_extra_info("sockname")) == there
+            ),
+            None,
+        )
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _kill9(ref: Ref) -> None:
+    pid = getattr(ref.cell.actor, "os_pid", None)
+    if pid is None:
+        raise ChaosError(
+            f"{ref!r} has no process of its own: it runs in the broker's, {os.getpid()}"
+        )
+    os.kill(pid, signal.SIGKILL)

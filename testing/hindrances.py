@@ -1,0 +1,153 @@
+"""Actors that are paused or slow, and sockets that are read late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
+
+from leveret.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.actors.runtime import Runtime
+    from leveret.broker.session import Inlet
+    from leveret.core.clock import TimerHandle
+
+T = TypeVar("T")
+
+READ_S: Final = 0.001  # for which the socket of a slow connection is open
+
+
+class Run(Protocol):
+    """Calls a function in the broker's thread."""
+
+    def __call__(self, function: Callable[[], T], /) -> T:
+        """Return its result."""
+
+
+class Undoable(Protocol):
+    """What has been put in somebody's way."""
+
+    def undo(self) -> None:
+        """Take it away; harmless when who was hindered has ended."""
+
+
+class Hindrance:
+    """What was put in the way of some actors, until it is taken back: by ``resume``, or as a block.
+
+    Args:
+        parts: one for each of them.
+        run: calls a function in the broker's thread.
+    """
+
+    def __init__(self, parts: Sequence[Undoable], run: Run) -> None:
+        self._parts = list(parts)
+        self._run = run
+
+    def resume(self) -> None:
+        """Take it back; harmless when repeated."""
+        parts, self._parts = self._parts, []
+        if parts:
+            self._run(partial(_undo, parts))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.resume()
+
+
+def _undo(parts: list[Undoable]) -> None:
+    for part in parts:
+        part.undo()
+
+
+class StillActor:
+    """An actor whose mail waits."""
+
+    def __init__(self, runtime: Runtime, ref: Ref) -> None:
+        self._runtime, self._ref = runtime, ref
+        runtime.suspend(ref)
+
+    def undo(self) -> None:
+        """Let it go on."""
+        self._runtime.resume(self._ref)
+
+
+class StillSocket:
+    """A connection whose socket is not read."""
+
+    def __init__(self, runtime: Runtime, reader: Ref, inlet: Inlet) -> None:
+        self._reader, self._inlet = reader, inlet
+        inlet.block()
+
+    def undo(self) -> None:
+        """Read again."""
+        if self._reader.is_alive:
+            self._inlet.unblock()
+
+
+class SlowActor:
+    """An actor that gets one turn every ``delay_s``."""
+
+    def __init__(self, runtime: Runtime, ref: Ref, delay_s: float) -> None:
+        self._runtime, self._ref = runtime, ref
+        self._delay_s = _checked(delay_s)
+        self._timer: TimerHandle | None = None
+        self._wait()
+
+    def _wait(self) -> None:
+        """Stop it, unless it has ended or is let go."""
+        if self._ref.is_alive and self._delay_s:
+            self._runtime.suspend(self._ref)
+            self._timer = self._runtime.clock.call_later(self._delay_s, self._turn)
+
+    def _turn(self) -> None:
+        self._runtime.resume(self._ref)
+        self._runtime.after_drain(self._wait)
+
+    def undo(self) -> None:
+        """Let it go on."""
+        self._delay_s = 0.0
+        if self._timer is not None:
+            self._timer.cancel()
+        self._runtime.resume(self._ref)
+
+
+class SlowSocket:
+    """A connection whose socket is read once every ``delay_s``."""
+
+    def __init__(self, runtime: Runtime, reader: Ref, inlet: Inlet, delay_s: float) -> None:
+        self._clock = runtime.clock
+        self._reader, self._inlet = reader, inlet
+        self._delay_s = _checked(delay_s)
+        self._is_shut = False
+        self._timer: TimerHandle | None = None
+        self._shut()
+
+    def _shut(self) -> None:
+        if self._reader.is_alive:
+            self._is_shut = True
+            self._inlet.block()
+            self._timer = self._clock.call_later(self._delay_s, self._open)
+
+    def _open(self) -> None:
+        if self._reader.is_alive:
+            self._is_shut = False
+            self._inlet.unblock()
+            self._timer = self._clock.call_later(READ_S, self._shut)
+
+    def undo(self) -> None:
+        """Read as ever."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_shut and self._reader.is_alive:
+            self._is_shut = False
+            self._inlet.unblock()
+
+
+def _checked(delay_s: float) -> float:
+    if delay_s <= 0:
+        raise ConfigError(f"delay_s is {delay_s}, must be more than 0")
+    return delay_s

@@ -1,0 +1,71 @@
+"""A tap on what clients publish: it sees messages once the broker has routed them.
+
+While a tap is open, the publishing half of all channels of the process goes through it, which costs a
+little per run of messages; when none is, nothing is in the way.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from leveret.broker.publish import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.message import Message
+
+
+_plain: Final = Publisher.publish
+
+
+class PublishTap:
+    """Sees what is published to one vhost of one broker, from ``open`` to ``close``.
+
+    ``sees`` is called in the broker's thread with messages in the order of publishing. A run that the
+    broker refuses (no such exchange, no permission) is not seen.
+
+    Args:
+        is_meant: whether a ``VHost`` is the one.
+        sees: called with messages.
+    """
+
+    _open: ClassVar[tuple[PublishTap, ...]] = ()
+    _turn: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(
+        self, is_meant: Callable[[Any], bool], sees: Callable[[list[Message]], None]
+    ) -> None:
+        self.is_meant = is_meant
+        self.sees = sees
+
+    def __enter__(self) -> Self:
+        with self._turn:
+            PublishTap._open += (self,)
+            Publisher.publish = _tapped  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._turn:
+            PublishTap._open = tuple(tap for tap in self._open if tap is not self)
+            if not PublishTap._open:
+                Publisher.publish = _plain  # type: ignore[method-assign]
+
+    @classmethod
+    def publish(
+        cls, publisher: Publisher, method: bytes, mode: int, messages: list[Message]
+    ) -> list[Message] | None:
+        """Publish as ever, and show what was."""
+        rest: list[Message] | None = _plain(publisher, method, mode, messages)
+        vhost = publisher.vhost
+        for tap in cls._open:
+            if tap.is_meant(vhost):
+                tap.sees(messages[: len(messages) - len(rest or ())])
+        return rest
+
+
+def _tapped(
+    self: Publisher, method: bytes, mode: int, messages: list[Message]
+) -> list[Message] | None:
+    return PublishTap.publish(self, method, mode, messages)

@@ -1,0 +1,173 @@
+"""Looking into a queue without taking anything out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.signals import CallExit
+from leveret.broker.mail import Info
+from leveret.core.errors import LeveretError
+from leveret.queue_backing.status import MESSAGE, SEQ
+from leveret.testing.seen_messages import SeenMessage, seen
+
+if TYPE_CHECKING:
+    from leveret.broker.queue_registry import QueueEntry
+    from leveret.queue_backing.status import Entry
+    from leveret.testing.broker import BrokerThread
+
+PAUSE_S: Final = 0.005  # between two looks
+SOON_S: Final = 5.0
+
+
+class QueueLookError(LeveretError):
+    """There is no such queue, or it does not run."""
+
+
+class QueueLook:
+    """One queue of a vhost, seen from outside; each question is answered anew.
+
+    What a client has published without waiting for a confirm may still be on its way: use confirms,
+    or ``wait_until``.
+
+    Args:
+        broker: the queue's.
+        vhost: its name.
+        name: the queue's.
+    """
+
+    def __init__(self, broker: BrokerThread, vhost: str, name: str) -> None:
+        self._broker = broker
+        self._vhost = vhost
+        self.name = name
+
+    @property
+    def state(self) -> str:
+        """``running``, ``crashed``, ``stopped`` and so on; ``missing`` when there is none."""
+        entry = self._broker.run(self._queues).get(self.name)
+        return "missing" if entry is None else entry.state
+
+    @property
+    def ready(self) -> int:
+        """How many messages wait."""
+        return int(self._info()["messages_ready"])
+
+    @property
+    def unacked(self) -> int:
+        """How many have been delivered and wait for their acks."""
+        return int(self._info()["messages_unacknowledged"])
+
+    @property
+    def depth(self) -> int:
+        """Ready and unacked together."""
+        info = self._info()
+        return int(info["messages_ready"] + info["messages_unacknowledged"])
+
+    @property
+    def consumers(self) -> int:
+        """How many consumers it has."""
+        return int(self._info()["consumers"])
+
+    def messages(self) -> list[SeenMessage]:
+        """Return ready and unacked messages in the order of publishing; nothing is taken.
+
+        A queue with priorities delivers in another order than that.
+        """
+        return self._broker.wait_for(self._messages())
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """The bodies of ``messages``."""
+        return [message.body for message in self.messages()]
+
+    def wait_until(self, holds: Callable[[QueueLook], object], within_s: float = SOON_S) -> None:
+        """Wait until something is true of the queue, such as ``lambda queue: queue.ready == 3``.
+
+        Raises:
+            AssertionError: it was not within that time.
+        """
+        deadline_s = time.monotonic() + within_s
+        while not holds(self):
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"not so within {within_s} s: {self}")
+            time.sleep(PAUSE_S)
+
+    def __str__(self) -> str:
+        state = self.state
+        if state != "running":
+            return f"queue {self.name!r} {state}"
+        return f"queue {self.name!r} ready={self.ready} unacked={self.unacked} consumers={self.consumers}"
+
+    # Inside.
+
+    def _queues(self) -> dict[str, QueueEntry]:
+        """Return the vhost's queues; in the broker's thread."""
+        vhost = self._broker.broker.node.vhosts.get(self._vhost)
+        return {} if vhost is None else vhost.topology.queues
+
+    async def _running(self) -> QueueEntry:
+        """Return the entry once the queue runs."""
+        queues = self._queues()
+        entry = queues.get(self.name)
+        if entry is None:
+            names = ", ".join(queues)
+            raise QueueLookError(
+                f"no queue {self.name!r} in vhost {self._vhost!r}; there are: {names or 'none'}"
+            )
+        settled = asyncio.Event()
+        entry.when_running(lambda _: settled.set())
+        await settled.wait()
+        if not entry.is_running:
+            raise QueueLookError(f"{entry} is {entry.state}")
+        return entry
+
+    def _info(self) -> dict[str, Any]:
+        return self._broker.wait_for(self._ask())
+
+    async def _ask(self) -> dict[str, Any]:
+        while True:
+            ref = (await self._running()).ref
+            assert ref is not None
+            try:
+                found: dict[str, Any] = await self._broker.broker.runtime.call(ref, Info(), None)
+            except CallExit:
+                continue  # it was restarted meanwhile
+            return found
+
+    async def _messages(self) -> list[SeenMessage]:
+        runtime = self._broker.broker.runtime
+        found: list[SeenMessage] = []
+        from_seq = 0
+        while True:
+            backing = (await self._running()).backing
+            assert backing is not None
+            part = _Part()
+            try:
+                await runtime.call(backing, ("fold", part.step, None, from_seq), None)
+            except CallExit:
+                found, from_seq = [], 0  # it was restarted meanwhile
+                continue
+            found += part.found
+            if not part.is_cut:
+                return found
+            from_seq = part.last_seq + 1 if part.found else from_seq
+            await asyncio.sleep(PAUSE_S)  # until what is on disk has been read
+
+
+class _Part:
+    """What one fold has seen."""
+
+    def __init__(self) -> None:
+        self.found: list[SeenMessage] = []
+        self.last_seq = -1
+        self.is_cut = False
+
+    def step(self, entry: Entry | None, is_unacked: bool, _: None) -> tuple[bool, None]:
+        if entry is None:
+            self.is_cut = True
+            return False, None
+        self.found.append(seen(entry[MESSAGE], is_unacked))
+        self.last_seq = entry[SEQ]
+        return True, None

@@ -1,0 +1,178 @@
+"""A clock that follows the machine's until a test holds it; then time passes as the test says.
+
+It belongs to a broker that clients talk to through sockets while the test steers its time: ``hold`` lets
+time stand still, ``advance`` lets it pass and runs what falls due, ``skip`` lets an hour have gone by
+for everybody who looks at the clock without a timer coming nearer.
+
+What lasts no longer than ``PACING_S`` goes on while time stands still: those are the broker's own pauses
+between two reads or two tries, and clients would wait for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.testing.virtual_clock import Drivable, VirtualTimer
+
+if TYPE_CHECKING:
+    from leveret.core.clock import TimerHandle
+
+PACING_S: Final = 0.05
+_TIMERS_PER_ROUND: Final = 20  # an hour has some thousand
+_QUIET_ROUNDS: Final = 10  # of the loop, each with a poll of the sockets
+
+
+class SteeredClock:
+    """A ``leveret.core.clock.Clock``; all of it is for the loop's thread.
+
+    Args:
+        loop: whose time it follows.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ahead_s = 0.0
+        self._held_s: float | None = None
+        self._wall_ahead_s = time.time() - loop.time()
+        self._timers: list[VirtualTimer] = []
+        self._numbers = itertools.count()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at_s = 0.0
+        self._runtimes: list[Drivable] = []
+
+    def attach(self, runtime: Drivable) -> None:
+        """Drain this runtime after each timer that ``advance`` runs; a Runtime calls it by itself."""
+        self._runtimes.append(runtime)
+
+    # The clock.
+
+    def monotonic_s(self) -> float:
+        """Return seconds that never go back."""
+        return self._loop.time() + self._ahead_s if self._held_s is None else self._held_s
+
+    def wall_s(self) -> float:
+        """Return seconds since 1970, as the test has it."""
+        return self.monotonic_s() + self._wall_ahead_s
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Put a call off; timers of the same moment run in the order made."""
+        at_s = self.monotonic_s() + max(0.0, delay_s)
+        timer = VirtualTimer(at_s, next(self._numbers), (callback, *args))
+        if self._held_s is not None and delay_s <= PACING_S:
+            self._loop.call_later(delay_s, timer.run)
+        else:
+            heapq.heappush(self._timers, timer)
+            self._arm()
+        return timer
+
+    # Steering.
+
+    @property
+    def is_held(self) -> bool:
+        """Whether time stands still."""
+        return self._held_s is not None
+
+    def hold(self) -> None:
+        """Let time stand still from now on."""
+        if self._held_s is not None:
+            return
+        now_s = self._held_s = self.monotonic_s()
+        self._disarm()
+        while self._timers and self._timers[0].at_s <= now_s + PACING_S:
+            timer = heapq.heappop(self._timers)
+            self._loop.call_later(max(0.0, timer.at_s - now_s), timer.run)
+
+    def release(self) -> None:
+        """Let time go on from where it stands."""
+        if self._held_s is not None:
+            self._ahead_s = self._held_s - self._loop.time()
+            self._held_s = None
+            self._arm()
+
+    def skip(self, duration_s: float) -> None:
+        """Let so much time have passed, and all timers be as far away as before."""
+        if self._held_s is not None:
+            self._held_s += duration_s
+        else:
+            self._ahead_s += duration_s
+        for timer in self._timers:  # they keep their order
+            timer.at_s += duration_s
+
+    def set_wall_s(self, wall_s: float) -> None:
+        """Let the wall clock jump; monotonic time and timers do not notice."""
+        self._wall_ahead_s = wall_s - self.monotonic_s()
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass and run what falls due, each at its time and in order.
+
+        What clients have sent before is taken in first, and what follows is done before this returns,
+        as far as no other thread or process has to do anything for it.
+        """
+        was_held = self.is_held
+        self.hold()
+        assert self._held_s is not None
+        until_s = self._held_s + seconds
+        await self.settle()
+        for number in itertools.count(1):
+            timer = self._next_due(until_s)
+            if timer is None:
+                break
+            timer.run()
+            for runtime in self._runtimes:
+                runtime.run_until_idle()
+            if number % _TIMERS_PER_ROUND == 0:
+                await asyncio.sleep(0)
+        self._held_s = until_s
+        await self.settle()
+        if not was_held:
+            self.release()
+
+    async def settle(self) -> None:
+        """Let everything happen that happens without time passing."""
+        quiet = 0
+        while quiet < _QUIET_ROUNDS:
+            for runtime in self._runtimes:
+                runtime.run_until_idle()
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if all(runtime.is_idle for runtime in self._runtimes) else 0
+
+    def _next_due(self, until_s: float) -> VirtualTimer | None:
+        """Take the next timer that is due by ``until_s`` and move to its time."""
+        while self._timers and self._timers[0].at_s <= until_s:
+            timer = heapq.heappop(self._timers)
+            if timer.is_pending:
+                assert self._held_s is not None
+                self._held_s = max(self._held_s, timer.at_s)
+                return timer
+        return None
+
+    # The loop's timer for the next of ours.
+
+    def _arm(self) -> None:
+        if self._held_s is not None or not self._timers:
+            return
+        at_s = self._timers[0].at_s - self._ahead_s
+        if self._alarm is None or at_s < self._alarm_at_s:
+            self._disarm()
+            self._alarm_at_s = at_s
+            self._alarm = self._loop.call_at(at_s, self._ring)
+
+    def _disarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _ring(self) -> None:
+        """Run what is due; the loop's clock is coarse, so that may be nothing yet."""
+        self._alarm = None
+        now_s = self.monotonic_s()
+        try:
+            while self._held_s is None and self._timers and self._timers[0].at_s <= now_s:
+                heapq.heappop(self._timers).run()
+        finally:  # the others must run though one has failed
+            self._arm()

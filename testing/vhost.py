@@ -1,0 +1,131 @@
+"""A vhost of its own for one test: made before it, looked into by it, deleted after it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from leveret.server.node_admin import NodeAdmin
+from leveret.testing.expectations import WITHIN_S, Expectation
+from leveret.testing.queue_look import QueueLook
+
+if TYPE_CHECKING:
+    from leveret.server.broker import Broker
+    from leveret.testing.broker import BrokerThread
+    from leveret.testing.seen_messages import SeenMessage
+    from leveret.testing.steered_clock import SteeredClock
+
+_ALL: Final = ".*"
+_numbers: Final = itertools.count(1)
+
+
+class FreshVhost:
+    """One vhost of a running broker, with the broker's default user.
+
+    Args:
+        thread: the broker's.
+        name: the vhost's; one that no other has by default.
+
+    Attributes:
+        thread: the broker's.
+        vhost: its name.
+    """
+
+    def __init__(self, thread: BrokerThread, name: str | None = None) -> None:
+        self.thread = thread
+        self.vhost = name or f"test-{next(_numbers)}"
+        config = thread.config
+        self.user, self.password = config.default_user, config.default_pass
+        self._admin = NodeAdmin(thread.broker)
+        thread.wait_for(self._make())
+
+    async def _make(self) -> None:
+        await self._admin.add_vhost(self.vhost)
+        await self._admin.set_permissions(self.vhost, self.user, _ALL, _ALL, _ALL)
+
+    def delete(self) -> None:
+        """Close its connections and delete all that is in it; harmless when the broker has ended."""
+        thread = self.thread
+        if thread.is_running and self.vhost in thread.run(lambda: list(self.broker.node.vhosts)):
+            thread.wait_for(self._admin.delete_vhost(self.vhost))
+
+    # Where it is.
+
+    @property
+    def broker(self) -> Broker:
+        """The broker; it belongs to its own thread (``thread.run``)."""
+        return self.thread.broker
+
+    @property
+    def clock(self) -> SteeredClock:
+        """The broker's time; likewise. The fixture ``virtual_clock`` is the way to steer it."""
+        return self.thread.clock
+
+    @property
+    def host(self) -> str:
+        """Where the broker listens."""
+        return self.thread.address[0]
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self.thread.address[1]
+
+    @property
+    def url(self) -> str:
+        """An AMQP URL of this vhost, with user and password."""
+        who = f"{quote(self.user, '')}:{quote(self.password, '')}"
+        return f"amqp://{who}@{self.broker.addresses[0]}/{quote(self.vhost, '')}"
+
+    # What is in it.
+
+    def queue(self, name: str) -> QueueLook:
+        """Look into a queue; it need not be there yet."""
+        return QueueLook(self.thread, self.vhost, name)
+
+    def queue_names(self) -> list[str]:
+        """Return the names of all queues, in the order of their declaration."""
+        return self.thread.run(lambda: list(self.broker.node.vhosts[self.vhost].topology.queues))
+
+    def bindings(self) -> list[tuple[str, str, str]]:
+        """Return ``(exchange, routing_key, queue or exchange)`` of all explicit bindings."""
+
+        def found() -> list[tuple[str, str, str]]:
+            topology = self.broker.node.vhosts[self.vhost].topology
+            return [
+                (each.source, each.key.decode("utf-8", "surrogateescape"), each.destination)
+                for each in topology.bindings()
+            ]
+
+        return self.thread.run(found)
+
+    def expect_published(
+        self,
+        exchange: str | None = None,
+        routing_key: str | None = None,
+        where: Callable[[SeenMessage], object] | None = None,
+        *,
+        count: int | None = None,
+        within_s: float = WITHIN_S,
+    ) -> Expectation:
+        """Return a block, ``with`` or ``async with``, that must publish such messages to this vhost.
+
+        Its value is the list of those found. Messages count whether a queue gets them or not.
+
+        Args:
+            exchange: its name, ``""`` is the default exchange; None is any.
+            routing_key: None is any.
+            where: what must be true of the message besides.
+            count: exactly so many, 0 for none at all; by default one at least.
+            within_s: how long, in real time, they may be on their way when the block ends.
+
+        Returns:
+            The block; at its end ``AssertionError`` says what was published in their place.
+        """
+
+        def is_meant(vhost: Any) -> bool:
+            return vhost is self.broker.node.vhosts.get(self.vhost)
+
+        return Expectation(is_meant, exchange, routing_key, where, count, within_s)

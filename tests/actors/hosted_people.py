@@ -1,0 +1,149 @@
+"""Actors for processes of their own: imported there by name."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from leveret.actors.actor import IGNORE, OtpActor
+from leveret.actors.gen_server import NOREPLY, GenServer
+from leveret.actors.processes.wire import message
+from leveret.actors.ref import Ref
+from leveret.actors.service import Service, ServiceSpec, plain, ready
+
+log = logging.getLogger("people.hosted")
+
+
+@message
+@dataclass
+class Order:
+    article: str
+    pieces: int
+
+
+@dataclass
+class Unmarked:
+    article: str
+
+
+class Clerk(GenServer):
+    """Does what it is asked."""
+
+    def init(self, greeting: Any = None, friend: Ref | None = None) -> Any:
+        self.friend = friend
+        if friend is not None:
+            self.post(friend, ("here is", self.ref))
+        return greeting
+
+    def handle_call(self, request: Any, frm: Any) -> Any:
+        match request:
+            case ("pid",):
+                return os.getpid()
+            case ("echo", value):
+                return value
+            case ("spawn",):
+                return self.runtime.spawn(Clerk)
+            case ("friend alive",):
+                return self.friend is not None and self.friend.is_alive
+            case ("later",):
+                return NOREPLY
+            case ("remote error",):
+                raise LookupError("no such article")
+        raise TypeError(request)
+
+    def handle_cast(self, message: Any) -> None:
+        match message:
+            case ("watch", Ref() as who, Ref() as told):
+                self.told = told
+                self.monitor(who)
+            case ("link", Ref() as who):
+                self.link(who)
+            case ("trap", Ref() as told):
+                self.trap_exits, self.told = True, told
+            case ("surprise",):
+                self.stop(object())
+            case ("exit", Ref() as who, reason):
+                self.exit(who, reason)
+            case ("tell", Ref() as who, what):
+                self.post(who, what)
+            case ("log" | "print" as how, text):
+                self.write(how, text)
+            case ("stop", reason):
+                self.stop(reason)
+            case ("hang",):
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(1_000)
+            case _:
+                raise ValueError(message)
+
+    def write(self, how: str, text: str) -> None:
+        if how == "log":
+            log.warning(text)
+            threading.Thread(target=log.info, args=("from a thread",)).start()
+        else:
+            sys.stdout.write(text + "\n")
+            sys.stderr.write(text + " as an error\n")
+
+    def handle_info(self, message: Any) -> None:
+        what = type(message).__name__.lower()
+        who = message.ref if what == "down" else message.sender
+        self.post(self.told, (what, message.reason, who))
+
+
+class Trapper(GenServer):
+    """Takes its time to stop, and says why it did."""
+
+    trap_exits = True
+
+    def init(self, friend: Ref) -> None:
+        self.friend = friend
+
+    def handle_call(self, request: Any, frm: Any) -> Any:
+        return os.getpid()
+
+    def terminate(self, reason: object) -> None:
+        self.post(self.friend, ("stopped", reason))
+
+
+class Fails(OtpActor):
+    def init(self, text: str) -> None:
+        raise ValueError(text)
+
+
+class Declines(OtpActor):
+    def init(self) -> object:
+        return IGNORE
+
+
+class Dies(OtpActor):
+    def init(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Slow(Service):
+    """Is ready when it wants to."""
+
+    def init(self) -> object:  # type: ignore[override]
+        return super().init(ServiceSpec(plain, (_slow,), waits_for_ready=True))
+
+
+async def _slow() -> None:
+    await asyncio.sleep(0.01)
+    ready("at last")
+    await asyncio.Event().wait()
+
+
+async def work(*names: str) -> None:
+    ready()
+    await asyncio.Event().wait()
+
+
+async def never_ready() -> None:
+    await asyncio.Event().wait()

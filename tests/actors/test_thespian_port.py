@@ -1,0 +1,144 @@
+"""SupervisedActor, alone on Thespian's simplest base: what its supervisor relies on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from thespian.actors import Actor, ActorExitRequest, ActorSystem, PoisonMessage
+
+from leveret.actors import thespian_port
+from leveret.actors.actor import OtpActor
+from leveret.actors.gen_server import GenServer
+from leveret.actors.signals import Crash, StartError
+from leveret.actors.thespian_mail import Began, Begin, Call, Ended, Signal
+from leveret.actors.thespian_port import SupervisedActor
+from leveret.actors.thespian_start import start, stop
+from leveret.core.errors import ActorError
+
+
+class Echo(Actor):
+    def receiveMessage(self, message: Any, sender: Any) -> None:
+        if message == "boom":
+            raise ValueError(lambda: "cannot be pickled")
+        self.send(sender, ("echo", message))
+
+
+class Reaches(GenServer):
+    """Tries what does not reach out of its runtime."""
+
+    def init(self) -> None:
+        self.stranger: Any = None
+
+    def handle_mail(self, message: Any, sender: Any) -> Any:
+        if message == "here I am":
+            self.stranger = sender
+            return None
+        return super().handle_mail(message, sender)
+
+    def handle_call(self, request: Any, frm: Any) -> Any:
+        try:
+            if request == "call":
+                self.call(self.stranger, 1, print)
+            else:
+                getattr(self, request)(self.stranger, *(("kill",) if request == "exit" else ()))
+        except ActorError as error:
+            return str(error)
+        return "it reached"
+
+
+@pytest.fixture
+def system() -> Iterator[ActorSystem]:
+    system = ActorSystem("simpleSystemBase", logDefs=False, transientUnique=True)
+    yield system
+    system.shutdown()
+
+
+def begin(system: ActorSystem, actor_class: type, token: int | None = 1) -> Any:
+    address = system.createActor(SupervisedActor)
+    assert system.ask(address, Begin(token, os.getpid(), actor_class, ())) == Began(
+        token, os.getpid()
+    )
+    return address
+
+
+def test_the_last_words_come_before_the_exit_which_waits_for_the_supervisor(
+    system: ActorSystem,
+) -> None:
+    address = begin(system, Echo)
+
+    told, request = system.ask(address, Signal("shutdown"))
+
+    assert (told, type(request)) == ("echo", ActorExitRequest)
+    assert system.listen() == Ended(1, "shutdown")
+    assert address.actorAddressString in registry(system)
+
+
+def test_one_that_nobody_lets_go_goes_by_itself(
+    system: ActorSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thespian_port, "UNHEARD_S", 0.0)
+    address = begin(system, OtpActor)
+
+    assert system.ask(address, Signal("shutdown")) == Ended(1, "shutdown")
+    system.listen(0.01)
+
+    assert registry(system)[address.actorAddressString] is None
+
+
+def registry(system: ActorSystem) -> dict[str, Any]:
+    """Return who lives on the base, by address; None or no instance: who lived."""
+    found = system._systemBase.actorRegistry
+    return {name: ref and ref.instance for name, ref in found.items()}
+
+
+def test_a_reason_that_cannot_be_pickled_travels_as_text(system: ActorSystem) -> None:
+    class Local(Echo):
+        def receiveMessage(self, message: Any, sender: Any) -> None:
+            raise LocalError(message)
+
+    class LocalError(Exception):
+        pass
+
+    address = begin(system, Local)
+
+    assert system.ask(address, "boom") == Ended(1, "Crash(LocalError: boom)")
+
+
+def test_what_is_ours_and_comes_back_as_poison_is_dropped(system: ActorSystem) -> None:
+    address = begin(system, Echo)
+
+    system.tell(address, PoisonMessage(Signal("shutdown"), ""))
+
+    assert system.ask(address, 1) == ("echo", 1)
+    assert system.ask(address, Call("plain")) == ("echo", "plain")
+
+
+@pytest.mark.parametrize("what", ["link", "monitor", "exit", "call"])
+def test_links_monitors_signals_and_calls_do_not_reach_strangers(
+    system: ActorSystem, what: str
+) -> None:
+    address = start(system, Reaches)
+    system.tell(address, "here I am")
+
+    assert system.ask(address, Call(what)) != "it reached"
+
+
+def test_a_start_that_fails_says_why(system: ActorSystem) -> None:
+    class Fails(OtpActor):
+        def init(self) -> None:
+            raise OSError("no disk")
+
+    with pytest.raises(StartError) as caught:
+        start(system, Fails)
+
+    assert caught.value.reason == Crash(OSError("no disk"))
+
+
+def test_one_that_has_ended_is_stopped_at_once(system: ActorSystem) -> None:
+    address = begin(system, OtpActor)
+    system.ask(address, Signal("shutdown"))
+
+    assert stop(system, address) == "noproc"

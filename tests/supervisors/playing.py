@@ -1,0 +1,77 @@
+"""The bases that scenarios are played on: the kernel alone, actors on virtual time, Thespian's simple base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from leveret.supervisors.supervisor import Supervisor
+from supervisors.player import FakeDriver, Plan, Player
+from supervisors.scenario_files import BURST, TIME, TREES, Scenario, needs_of, to_spec
+from supervisors.stage import Stage
+from supervisors.thespian_stage import ThespianStage
+
+
+def plan_of(row: dict[str, Any]) -> Plan:
+    """Return how the child of this row of a scenario behaves."""
+    return Plan(list(row["starts"]), row["on_shutdown"])
+
+
+def play_on_kernel(scenario: Scenario) -> list[str]:
+    """Play with scripted children that are no actors."""
+    return Player(scenario, FakeDriver, lambda row: (plan_of(row), ())).play()
+
+
+def play_on_actors(scenario: Scenario, starts_later: bool = False) -> list[str]:
+    """Play with actors; nothing of them is left afterwards.
+
+    Args:
+        scenario: what to play.
+        starts_later: whether children acknowledge their start after ``init``.
+    """
+    stage = Stage(starts_later)
+
+    def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        if row["tree"] is not None:
+            return Supervisor, (stage.watched(to_spec(row["tree"], start_of)),)
+        return stage.actor_class, (stage, row["id"], plan_of(row))
+
+    try:
+        trace = Player(scenario, stage.boot_with, start_of).play()
+    finally:
+        stage.close()
+    assert stage.runtime.actor_count == 0
+    assert stage.clock.pending_count == 0
+    return trace
+
+
+def play_on_late_actors(scenario: Scenario) -> list[str]:
+    """Play with actors that acknowledge their start after ``init``."""
+    return play_on_actors(scenario, starts_later=True)
+
+
+def play_on_thespian(scenario: Scenario) -> list[str]:
+    """Play with actors of Thespian's ``simpleSystemBase``."""
+    with TemporaryDirectory() as folder:
+        stage = ThespianStage(Path(folder))
+        try:
+            return Player(scenario, stage.boot_with, stage.start_of).play()
+        finally:
+            stage.close()
+
+
+BASES: Final[dict[str, Callable[[Scenario], list[str]]]] = {
+    "kernel": play_on_kernel,
+    "actors": play_on_actors,
+    "late actors": play_on_late_actors,
+    "thespian": play_on_thespian,
+}
+LACKS: Final[dict[str, set[str]]] = {"kernel": {TREES}, "thespian": {TREES, BURST, TIME}}
+
+
+def bases_of(scenario: Scenario) -> list[str]:
+    """Return those that can play it."""
+    needs = needs_of(scenario)
+    return [name for name in BASES if not needs & LACKS.get(name, set())]

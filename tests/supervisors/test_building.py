@@ -1,0 +1,143 @@
+"""A tree written down in pieces gives the specs that say the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from thespian.actors import Actor
+
+from actors.hosted_people import work
+from leveret.actors.processes.command import Command, CommandSpec
+from leveret.actors.processes.functions import FunctionService
+from leveret.actors.service import Service
+from leveret.supervisors import Backoff, ChildSpec, SpecError, Supervisor, SupervisorSpec, Tree
+from supervisors.people import Worker
+
+
+async def body(*args: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def test_flags_are_those_of_a_supervisor() -> None:
+    tree = Tree("t", strategy="rest_for_one", intensity=7, period_s=3.0, children_max=9)
+
+    assert tree.spec() == SupervisorSpec("rest_for_one", 7, 3.0, children_max=9)
+
+
+def test_children_come_in_the_order_they_are_written_in() -> None:
+    tree = Tree("t")
+
+    @tree.service
+    async def first() -> None: ...
+
+    tree.actor("second", Worker)
+    below = tree.subtree("third")
+    tree.command("fourth", ["ls"])
+    tree.pool("fifth", body)
+    tree.add(ChildSpec("sixth", Worker))
+    below.actor("inner", Worker)
+
+    assert [child.id for child in tree.spec().children] == [
+        "first", "second", "third", "fourth", "fifth", "sixth"
+    ]  # fmt: skip
+
+
+def test_a_function_stays_what_it_was() -> None:
+    tree = Tree("t")
+
+    assert tree.service(body) is body
+    assert tree.service(id="again", args=(1,), restart="temporary")(body) is body
+
+    once, again = tree.spec().children
+    assert (once.id, once.kind, once.actor_class) == ("body", "permanent", Service)
+    assert (again.id, again.kind) == ("again", "temporary")
+    assert again.args[0].args == (body, 1)
+
+
+def test_a_service_may_take_most_of_its_shutdown_to_stop() -> None:
+    tree = Tree("t")
+    tree.service(shutdown=60.0)(body)
+
+    assert tree.spec().children[0].args[0].stop_timeout_s == 48
+
+
+def test_options_are_those_of_a_child() -> None:
+    backoff = Backoff()
+    tree = Tree("t", auto_shutdown="any_significant")
+    tree.actor("a", Worker, 1, 2, restart="transient", significant=True, backoff=backoff)
+
+    (child,) = tree.spec().children
+    assert child == ChildSpec("a", Worker, (1, 2), "transient", significant=True, backoff=backoff)
+
+
+def test_kinds_of_actors() -> None:
+    class Below(Supervisor):
+        def init(self) -> SupervisorSpec:
+            return SupervisorSpec()
+
+    tree = Tree("t")
+    tree.actor("below", Below)
+    tree.actor("thespian", Actor)
+
+    assert [child.type for child in tree.spec().children] == ["supervisor", "worker"]
+
+
+def test_programs() -> None:
+    tree = Tree("t")
+    tree.command("ls", ["ls", "-l"], cwd="/", output="log", ready_text="up", shutdown=1.0)
+
+    (child,) = tree.spec().children
+    assert child == ChildSpec(
+        "ls",
+        Command,
+        (CommandSpec(("ls", "-l"), "/", output="log", ready_text="up"),),
+        shutdown=1.0,
+    )
+
+
+def test_a_service_in_a_process_is_named() -> None:
+    tree = Tree("t")
+    tree.service(isolation="process", args=("a",), waits_for_ready=True)(work)
+
+    (child,) = tree.spec().children
+    assert (child.actor_class, child.isolation) == (FunctionService, "process")
+    assert child.args == (["actors.hosted_people", "", "work"], ("a",), True, 4.0)
+
+
+def test_hooks_reach_the_supervisors_below_unless_they_have_their_own() -> None:
+    def mine(_: Any) -> None: ...
+
+    def other(_: Any) -> None: ...
+
+    tree = Tree("t", on_report=mine, on_restart=mine)
+    below = tree.subtree("below", on_restart=other, intensity=9)
+    below.subtree("deeper")
+    tree.pool("pool", body)
+
+    below_spec, pool = (child.args[0] for child in tree.spec().children)
+    deeper = below_spec.children[0].args[0]
+    assert [
+        (spec.on_report, spec.on_restart, spec.intensity) for spec in (below_spec, deeper, pool)
+    ] == [(mine, other, 9), (mine, other, 1), (mine, mine, 1)]
+
+
+def test_a_tree_may_be_a_child_of_another_supervisor() -> None:
+    tree = Tree("t")
+    tree.actor("a", Worker)
+
+    spec = tree.child_spec(restart="transient")
+
+    assert (spec.id, spec.kind, spec.type, spec.shutdown) == (
+        "t", "transient", "supervisor", "infinity"
+    )  # fmt: skip
+
+
+def test_the_same_name_twice_is_refused() -> None:
+    tree = Tree("t")
+    tree.actor("a", Worker)
+    tree.actor("a", Worker)
+
+    with pytest.raises(SpecError, match="duplicate_child_name"):
+        tree.spec()
