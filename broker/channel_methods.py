@@ -48,6 +48,7 @@ from leveret.broker.script import Steps, Until
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
     from leveret.broker.channel import Channel
 
 
@@ -120,28 +121,25 @@ def exchange_delete(channel: Channel, method: Any) -> Steps:
 
 def exchange_bind(channel: Channel, method: Any) -> Steps:
     """exchange.bind."""
-    yield from channel.session.vhost.bind(
-        channel.session,
-        strip_crlf(method.source),
-        EXCHANGE,
-        strip_crlf(method.destination),
-        _wire(method.routing_key),
-        method.arguments,
-    )
+    yield from channel.session.vhost.bind(channel.session, *_between_exchanges(method))
     return None if method.nowait else ExchangeBindOk()
 
 
 def exchange_unbind(channel: Channel, method: Any) -> Steps:
     """exchange.unbind."""
-    yield from channel.session.vhost.unbind(
-        channel.session,
+    yield from channel.session.vhost.unbind(channel.session, *_between_exchanges(method))
+    return None if method.nowait else ExchangeUnbindOk()
+
+
+def _between_exchanges(method: Any) -> tuple[str, str, str, bytes, Table]:
+    key = _wire(method.routing_key)
+    return (
         strip_crlf(method.source),
         EXCHANGE,
         strip_crlf(method.destination),
-        _wire(method.routing_key),
+        key,
         method.arguments,
     )
-    return None if method.nowait else ExchangeUnbindOk()
 
 
 # -- queue ----------------------------------------------------------------------------------------
