@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.core.message import LOST
+from leveret.queue_backing import read_ahead
 from leveret.queue_backing.backing_queue import Accumulator
 from leveret.queue_backing.delta import BLANK, window_end
 from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
@@ -86,7 +87,7 @@ def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entr
         full = _with_found(queue, chunk)
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
-            queue.ask_ahead(absent)  # before the first of them ends the walk
+            read_ahead.ask(queue, absent)  # before the first of them ends the walk
         yield from full
         if absent:
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.queue_backing import read_ahead
 from leveret.queue_backing.delta import BLANK, Delta, window_end, window_start
 from leveret.queue_backing.queue_state import NOTHING
 from leveret.queue_backing.status import PERSISTENT, SEQ, SIZE, seq_of
@@ -80,8 +81,6 @@ def _skip_hole(queue: QueueState, end: int) -> bool:
 def _append(queue: QueueState, betas: list[Entry], end: int) -> None:
     if queue.q3 is NOTHING:
         queue.q3 = deque()
-    if not queue.q3:
-        queue.read_ahead_mark = -1
     queue.q3.extend(betas)
     delta = queue.delta
     transient = 0
@@ -105,12 +104,7 @@ def q3_was_taken_from(queue: QueueState) -> None:
     q3 = queue.q3
     if q3:
         if q3[0][SEQ] > queue.read_ahead_mark:
-            above = queue.read_ahead_end if queue.read_ahead_mark >= 0 else -1
-            ahead = queue.ask_ahead(q3, above)
-            mark = min(len(ahead) // 2, queue.limits.read_ahead // 4)
-            queue.read_ahead_mark, queue.read_ahead_end = ahead[mark][SEQ], ahead[-1][SEQ]
-            if len(ahead) == len(q3) and queue.delta is not BLANK:
-                queue.ask_beyond(ahead)
+            read_ahead.ask_on(queue)
     elif queue.mode == "lazy":
         return
     elif queue.delta is BLANK:

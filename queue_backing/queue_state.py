@@ -15,10 +15,9 @@ Containers are made on first use; until then they are the shared, always empty `
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
-from itertools import accumulate, islice, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.queue_backing.backing_queue import FOREVER_S
@@ -92,8 +91,9 @@ class QueueState:
         waiting: the amqqueue was told that something is pending.
         wanted: nothing was taken since then, so Q3's head must not go back to delta.
         news: it may be there now.
-        read_ahead_mark: when Q3's head passes this seq, more is asked for; -1 if Q3 has changed.
-        read_ahead_end: up to this seq contents of Q3 were asked for before.
+        read_ahead_mark: when Q3's head passes this seq, more is asked for; -1 if Q3 has changed but at
+            its ends: what was taken, or loaded.
+        read_ahead_end: up to this seq contents of Q3 and delta were asked for before.
     """
 
     __slots__ = (
@@ -220,31 +220,6 @@ class QueueState:
         self.ram_bytes -= ram_bytes
         self.unacked_bytes -= ram_bytes
         return found, on_disk
-
-    def ask_ahead(self, entries: Iterable[Entry], above: int = -1) -> list[Entry]:
-        """Have the contents of the first entries read, of seqs up to ``above`` they were asked for.
-
-        Returns:
-            Those that have been asked for now or before.
-        """
-        limits = self.limits
-        ahead = list(islice(entries, limits.read_ahead))
-        if sum(map(size_of, ahead)) > limits.read_ahead_bytes:
-            reached = list(accumulate(map(size_of, ahead)))
-            del ahead[max(1, bisect_right(reached, limits.read_ahead_bytes)) :]
-        self.index.prefetch(
-            ahead[bisect_right(ahead, above, key=seq_of) :] if above >= 0 else ahead
-        )
-        return ahead
-
-    def ask_beyond(self, ahead: list[Entry]) -> None:
-        """Have the first of delta read as well: ``ahead``, asked for already, is all of Q3."""
-        delta, limits = self.delta, self.limits
-        more = self.index.ahead(delta.start, delta.end, max(1, limits.read_ahead - len(ahead)))
-        bytes_left = limits.read_ahead_bytes - sum(map(size_of, ahead))
-        del more[bisect_right(list(accumulate(map(size_of, more))), bytes_left) :]
-        if more:
-            self.index.prefetch(more)
 
     # Gone for good.
 

@@ -17,6 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.message import LOST
+from leveret.queue_backing import read_ahead
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.merge import merge
 from leveret.queue_backing.paging import page_out, to_delta
@@ -62,6 +63,7 @@ def requeue(queue: QueueState, seqs: list[int]) -> int:
         rest = back[before_delta:]
         page_out(queue, rest, must=True)
         to_delta(queue, trimmed(rest))
+        queue.read_ahead_mark = -1
     return len(back)
 
 
@@ -75,7 +77,7 @@ def _into_q4(queue: QueueState, back: list[Entry]) -> None:
         absent = [entry for entry in back if entry[MESSAGE] is None]
         if absent:
             queue.absent += len(absent)
-            queue.ask_ahead(absent)
+            read_ahead.ask(queue, absent)
         present = [entry for entry in back if entry[MESSAGE] is not None]
     else:
         absent, present = [], back

@@ -11,7 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from leveret.queue_backing.status import SEQ, seq_of
 
 if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
@@ -33,15 +35,15 @@ class RowWindow:
         resume: called when an answer has come that ``read`` did not have.
     """
 
-    __slots__ = ("_ask", "_entries", "_high", "_is_asking", "_low", "_resume", "_seqs", "_ticket",
+    __slots__ = ("_ask", "_entries", "_gone", "_high", "_is_asking", "_low", "_resume", "_ticket",
         "_wanted")  # fmt: skip
 
     def __init__(self, ask: Ask, resume: Callable[[], None]) -> None:
         self._ask = ask
         self._resume = resume
         self._low = self._high = 0
-        self._seqs: list[int] = []  # ascending; also of rows that have left
-        self._entries: dict[int, Any] = {}
+        self._entries: list[Entry] = []  # ascending; also rows that have left
+        self._gone: set[int] = set()  # seqs of those, and of others between them perhaps
         self._wanted = (0, 0, 0)
         self._is_asking = False
         self._ticket = 0  # of the answer that is waited for
@@ -70,38 +72,42 @@ class RowWindow:
             self._begin(low)  # there is no window yet
         if not self._low <= low <= self._high:
             return []
-        at = bisect_left(self._seqs, low)
-        some = self._seqs[at : min(at + limit, bisect_left(self._seqs, high, at))]
+        some = self._between(low, high, limit)
         if len(some) < limit and self._high < high and not self._is_asking:
             self._wanted = (low, low, 0)
             self._trim(low)
             self._ask_on()
-        return [entry for entry in map(self._entries.get, some) if entry is not None]
+        return some
 
     def _begin(self, low: int) -> None:
         self._low = self._high = low
-        self._seqs, self._entries = [], {}
+        self._entries, self._gone = [], set()
         self._is_asking = False
         self._ticket += 1
 
     def _find(self, low: int, high: int, limit: int) -> list[Entry] | None:
-        seqs, entries = self._seqs, self._entries
-        some = seqs[bisect_left(seqs, low) : bisect_left(seqs, high)]
-        found: list[Any]
-        if len(seqs) == len(entries):
-            found = [entries[seq] for seq in some[:limit]]
-        else:  # some have left
-            found = [entry for entry in map(entries.get, some) if entry is not None][:limit]
+        found = self._between(low, high, limit)
         return found if len(found) >= limit or self._high >= high else None
+
+    def _between(self, low: int, high: int, limit: int) -> list[Entry]:
+        at, gone = self._at(low), self._gone
+        some = self._entries[at : at + limit]
+        if gone and not gone.isdisjoint(map(seq_of, some)):
+            stretch = self._entries[at : self._at(high)]
+            return [entry for entry in stretch if entry[SEQ] not in gone][:limit]
+        if some and some[-1][SEQ] >= high:
+            del some[bisect_left(some, high, key=seq_of) :]
+        return some
+
+    def _at(self, seq: int) -> int:
+        return bisect_left(self._entries, seq, key=seq_of)
 
     def _trim(self, low: int) -> None:
         """Forget much that lies before a range that is asked for: it has been loaded."""
-        if len(self._seqs) < ROWS:
+        if len(self._entries) < ROWS:
             return  # a walk comes back to where it was; it must not find the window gone each time
-        cut = bisect_left(self._seqs, low)
-        for seq in self._seqs[:cut]:
-            self._entries.pop(seq, None)
-        del self._seqs[:cut]
+        del self._entries[: self._at(low)]
+        self._gone = {seq for seq in self._gone if seq >= low}
         self._low = low
 
     def _ask_on(self) -> None:
@@ -115,9 +121,7 @@ class RowWindow:
         assert upto > self._high, "an answer that leads nowhere"
         self._is_asking = False
         self._high = upto
-        seqs = [entry[0] for entry in entries]
-        self._seqs += seqs
-        self._entries.update(zip(seqs, entries, strict=True))
+        self._entries += entries
         if self._find(*self._wanted) is None:
             self._ask_on()
         else:
@@ -125,25 +129,23 @@ class RowWindow:
 
     def forget(self, seqs: Iterable[int]) -> None:
         """Rows are gone."""
-        if self._entries:
-            take = self._entries.pop
-            for seq in seqs:
-                take(seq, None)
-            if not self._entries:
-                self._seqs = []
+        entries, gone = self._entries, self._gone
+        if entries:
+            first, last = entries[0][SEQ], entries[-1][SEQ]
+            gone.update([seq for seq in seqs if first <= seq <= last])
+            if last in gone and gone.issuperset(map(seq_of, entries)):
+                self._entries, self._gone = [], set()
 
     def forget_range(self, low: int, high: int) -> None:
         """All rows with ``low <= seq < high`` are gone."""
-        self.forget(self._seqs[bisect_left(self._seqs, low) : bisect_left(self._seqs, high)])
+        self.forget(map(seq_of, self._entries[self._at(low) : self._at(high)]))
 
     def cut(self, seq: int) -> None:
         """There are new rows, from this seq on: what was known behind it is not true any more."""
         if seq >= self._high:
             return
-        at = bisect_left(self._seqs, seq)
-        for gone in self._seqs[at:]:
-            self._entries.pop(gone, None)
-        del self._seqs[at:]
+        del self._entries[self._at(seq) :]
+        self._gone = {each for each in self._gone if each < seq}
         self._high = max(seq, self._low)
         if self._is_asking:
             self._ask_on()  # from the new end

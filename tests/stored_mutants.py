@@ -105,7 +105,7 @@ MUTANTS = {
         "queue_backing/row_window.py", "self._high = max(seq, self._low)", "pass"
     ),
     "loaded rows stay in RAM": Mutant(
-        "queue_backing/row_window.py", "if len(self._seqs) < ROWS:", "if True:"
+        "queue_backing/row_window.py", "if len(self._entries) < ROWS:", "if True:"
     ),
     "a damaged content is handed out": Mutant(
         "queue_backing/taking.py", "if LOST in messages:", "if False:"

@@ -136,7 +136,8 @@ def test_a_window_whose_rows_have_all_gone_takes_no_ram_and_is_still_known() -> 
     rows.window.forget(range(100))
     rows.rows.clear()
 
-    assert not rows.window._seqs
+    assert not rows.window._entries
+    assert not rows.window._gone
     assert rows.read(0, 100) == []
     assert rows.reads == 1
 
