@@ -44,8 +44,8 @@ from leveret.msg_store.collector_tasks import TURN, Steps
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, MOVED, RDQ_MAGIC, FileHeader
 from leveret.msg_store.folder import StoreFolder
+from leveret.msg_store.log_counts import Relocation
 from leveret.msg_store.record import header_at
-from leveret.msg_store.tables import Relocation
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from leveret.msg_store import journal_records as records
 from leveret.msg_store.append_log import Job, Place
 from leveret.msg_store.index_rows import IndexRow, Location
 from leveret.msg_store.journal import JournalEnd
+from leveret.msg_store.log_counts import Relocation
 from leveret.msg_store.pending import (
     PendingQueue,
     References,
@@ -25,7 +26,7 @@ from leveret.msg_store.pending import (
     seq_runs,
 )
 from leveret.msg_store.record import Unwritten
-from leveret.msg_store.tables import Relocation, Tables
+from leveret.msg_store.tables import Tables
 
 SLICE_OPS: Final = 2_000
 SLICE_BYTES: Final = 1024 * 1024

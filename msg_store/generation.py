@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from leveret.msg_store.acked_seqs import AckedSeqs
 from leveret.msg_store.index_rows import (
     Batch,
     Checkpoint,
@@ -22,8 +23,8 @@ class Generation:
         number: growing by one.
         rows: by queue and seq; published in this generation.
         acked: by queue; rows of generations below or of the index that are gone.
-        born: messages placed in this generation.
-        changed: messages from below with another place or count; None: gone.
+        born: messages placed in this generation; added by ``bear``.
+        changed: messages from below with another place or count; None: gone. Added by ``change``.
         row_count: rows and acked together.
         dirty_queues, dirty_files: whose terms and states have changed.
         queues, files, checkpoint: captured when it was frozen.
@@ -31,6 +32,8 @@ class Generation:
     """
 
     __slots__ = (
+        "_born_span",
+        "_changed_span",
         "acked",
         "born",
         "changed",
@@ -48,9 +51,10 @@ class Generation:
     def __init__(self, number: int) -> None:
         self.number = number
         self.rows: dict[int, dict[int, IndexRow]] = {}
-        self.acked: dict[int, set[int]] = {}
+        self.acked: dict[int, AckedSeqs] = {}
         self.born: dict[int, Location] = {}
         self.changed: dict[int, Location | None] = {}
+        self._born_span = self._changed_span = _NOTHING
         self.row_count = 0
         self.dirty_queues: set[int] = set()
         self.dirty_files: set[int] = set()
@@ -58,6 +62,32 @@ class Generation:
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
         self.owed: frozenset[int] = frozenset()
+
+    def bear(self, locations: Mapping[int, Location], low: int, high: int) -> None:
+        """Add messages to ``born``, of which the lowest and the highest are given."""
+        self.born.update(locations)
+        first, last = self._born_span
+        self._born_span = min(first, low), max(last, high)
+
+    def change(self, changes: Mapping[int, Location | None], low: int, high: int) -> None:
+        """Add messages to ``changed``, as ``bear``."""
+        self.changed.update(changes)
+        first, last = self._changed_span
+        self._changed_span = min(first, low), max(last, high)
+
+    def change_one(self, msg_no: int, location: Location | None) -> None:
+        """Add a message to ``changed``."""
+        self.change({msg_no: location}, msg_no, msg_no)
+
+    def says_nothing_of(self, msg_nos: Collection[int], low: int, high: int) -> bool:
+        """Tell whether none of these messages is in it, of which the lowest and the highest are given."""
+        for known, (first, last) in (
+            (self.born, self._born_span),
+            (self.changed, self._changed_span),
+        ):
+            if low <= last and high >= first and not known.keys().isdisjoint(msg_nos):
+                return False
+        return True
 
     @property
     def weight(self) -> int:
@@ -81,7 +111,7 @@ class Generation:
         )
 
     def rows_between(
-        self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[set[int]]
+        self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[AckedSeqs]
     ) -> list[IndexRow]:
         """Return the first ``limit`` rows with ``low <= seq < high`` that are in no set of ``gone``."""
         rows = self.rows.get(queue_no)
@@ -105,3 +135,5 @@ class Generation:
 
 
 _SPARSE: Final = 8  # with more seqs to probe per row it is cheaper to go through the rows
+
+_NOTHING: Final = (1 << 64, -1)  # a span: the lowest and the highest number

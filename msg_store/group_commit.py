@@ -52,13 +52,14 @@ from leveret.msg_store.index_rows import SEQ_END, Checkpoint, IndexRow, Location
 from leveret.msg_store.journal import Journal
 from leveret.msg_store.journal_frames import Mark
 from leveret.msg_store.journal_records import PERSISTENT
+from leveret.msg_store.log_counts import Relocation
 from leveret.msg_store.pending import PendingQueue, References, Row, SeqRun, TakenAck
 from leveret.msg_store.range_acks import SLICE_ROWS, RangeAck
 from leveret.msg_store.rdq_writer import RdqWriter
 from leveret.msg_store.record import QueueNos
 from leveret.msg_store.reports import Due, Report
 from leveret.msg_store.settled import Settled
-from leveret.msg_store.tables import Relocation, Tables
+from leveret.msg_store.tables import Tables
 
 
 def _nothing() -> None:

@@ -24,16 +24,18 @@ import os
 import struct
 import threading
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import islice, pairwise
+from itertools import islice, repeat, starmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import lmdb
 
 from leveret.core.files import DISK_FULL
-from leveret.msg_store.ascending import ascending, slices
+from leveret.msg_store.acked_seqs import runs_of
+from leveret.msg_store.ascending import runs, slices, stretches
 from leveret.msg_store.index_rows import (
     Batch,
     Checkpoint,
@@ -66,6 +68,7 @@ _CHECKPOINT: Final = struct.Struct("<QQIIB")
 _CRC: Final = struct.Struct("<I")
 _SEQ_END: Final = 1 << 64
 _NO_MAX: Final = (1 << 32) - 1
+_AT_ONCE: Final = 1_024  # rows that are deleted in one step, in which no other thread runs
 
 _T = TypeVar("_T")
 
@@ -182,7 +185,7 @@ class LmdbIndex:
         def read(transaction: Any) -> dict[int, Location]:
             found: dict[int, Location] = {}
             with transaction.cursor() as cursor:
-                for first, last in _runs(sorted(set(msg_nos))):
+                for first, last in stretches(sorted(set(msg_nos))):
                     places = _places_in_a_row(cursor, first, last)
                     if places is not None:
                         found.update(zip(range(first, last + 1), places, strict=True))
@@ -273,15 +276,15 @@ class LmdbIndex:
     def _put(self, transaction: Any, batch: Batch) -> None:
         with transaction.cursor(db=self._qidx) as cursor:
             for queue_no, acked in sorted(batch.acked.items()):
-                for seqs in ascending(acked):
-                    _delete(cursor, seqs, partial(_QIDX_KEY.pack, queue_no))
+                for first, last in runs_of(acked):
+                    _delete(cursor, first, last, partial(_QIDX_KEY.pack, queue_no))
             for queue_no, rows in sorted(batch.rows.items()):
                 for some in slices(rows.values()):
                     cursor.putmulti(_row_items(queue_no, some))
-        gone = {msg_no for msg_no, location in batch.locations if location is None}
+        gone = [msg_no for msg_no, location in batch.locations if location is None]
         with transaction.cursor(db=self._loc) as cursor:
-            for msg_nos in ascending(gone):
-                _delete(cursor, msg_nos, _LOC_KEY.pack)
+            for first, last in runs(gone):
+                _delete(cursor, first, last, _LOC_KEY.pack)
             key, value = _LOC_KEY.pack, _LOC.pack
             for places in slices(batch.locations):
                 cursor.putmulti(
@@ -442,24 +445,25 @@ def _places_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | Non
     return list(map(_LOC.unpack, values))
 
 
-def _delete(cursor: Any, numbers: list[int], key: Callable[[int], bytes]) -> None:
-    """Delete what is there of ascending numbers, run by run: finding each key takes twice as long."""
-    for first_no, last_no in _runs(numbers):
-        first, last = key(first_no), key(last_no)
-        if cursor.set_range(first):
+def _delete(cursor: Any, first_no: int, last_no: int, key: Callable[[int], bytes]) -> None:
+    """Delete what is there of a run of numbers: finding each key takes twice as long."""
+    for low in range(first_no, last_no + 1, _AT_ONCE):
+        high = min(low + _AT_ONCE - 1, last_no)
+        first, last, count = key(low), key(high), high - low + 1
+        if _are_all_there(cursor, first, last, count):
+            cursor.set_key(first)
+            deque(starmap(cursor.delete, repeat((), count)), 0)
+        elif cursor.set_range(first):
             while first <= cursor.key() <= last:  # empty behind the end of the table
                 cursor.delete()
 
 
-def _runs(numbers: list[int]) -> Iterable[tuple[int, int]]:
-    """Return the first and last of each stretch without a hole; given ascending, each once."""
-    if not numbers:
-        return []
-    if numbers[-1] - numbers[0] == len(numbers) - 1:
-        return [(numbers[0], numbers[-1])]
-    firsts = [no for before, no in pairwise(numbers) if no != before + 1]
-    lasts = [before for before, no in pairwise(numbers) if no != before + 1]
-    return zip([numbers[0], *firsts], [*lasts, numbers[-1]], strict=True)
+def _are_all_there(cursor: Any, first: bytes, last: bytes, count: int) -> bool:
+    """Tell whether so many keys go from the first to the last: then no number is missing."""
+    if not cursor.set_key(first):
+        return False
+    deque(islice(cursor.iternext(keys=True, values=False), count), 0)
+    return bool(cursor.key() == last)
 
 
 def _terms(value: bytes) -> QueueTerms:

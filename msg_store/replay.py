@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from leveret.msg_store.index_rows import Index, IndexRow
 from leveret.msg_store.journal_frames import Frame, Mark
 from leveret.msg_store.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
-from leveret.msg_store.tables import ANY_SOURCE, Relocation, Tables
+from leveret.msg_store.log_counts import ANY_SOURCE, Relocation
+from leveret.msg_store.tables import Tables
 
 _PAGE_ROWS = 2_000
 _RESOLVED_AT_ONCE = 10_000
@@ -116,7 +117,7 @@ class Replay:
         present = [(seq, rows[seq][1]) for seq in seqs if seq in rows]
         if len(present) == len(seqs) or queue_no not in self._known_queues:
             return present
-        acked = self._tables.active.acked.get(queue_no, set())
+        acked = self._tables.active.acked.get(queue_no, ())
         wanted = {seq for seq in seqs if seq not in rows and seq not in acked}
         return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]
 
@@ -143,7 +144,7 @@ class Replay:
         else:
             present = [(seq, row[1]) for seq, row in rows.items() if first <= seq <= last]
         if len(present) < count and queue_no in self._known_queues:
-            acked = active.acked.get(queue_no, set())
+            acked = active.acked.get(queue_no, ())
             below = self._paged(queue_no, first, last + 1)
             present += [(row[0], row[1]) for row in below if row[0] not in acked]
         if present:

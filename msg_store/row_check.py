@@ -81,7 +81,7 @@ class RowCheck:
 
     def _live_rows(self, queue_no: int) -> Iterator[Key]:
         """Yield ``(seq, msg_no)`` of a queue's rows in the index that were not acked since."""
-        acked = self._tables.active.acked.get(queue_no, set())
+        acked = self._tables.active.acked.get(queue_no, ())
         for row in pages(self._index, queue_no, 0, SEQ_END):
             if row[0] not in acked:
                 yield row[0], row[1]

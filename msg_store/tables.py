@@ -17,51 +17,32 @@ What a generation holds:
   vanish, so messages that live shortly never reach the index.
 * ``acked`` and ``changed``: rows and messages from below that are gone, or have another count or place.
 
-The **log count** of a message is the number of its rows in the durable log. The index has it exactly
-as of its checkpoint: one that was too low would lose a message. If a change (an ack, a late row, a
-move) becomes durable and the count is only in the index, the change is *owed*, unless it was read a
-short while ago (``read_places``): ``unresolved`` names the message, somebody reads it in a thread, and
-``resolve`` pays. The loop never reads. No rotation as long as anything is owed.
-
-A message that a queue has been promised and has not taken yet is *held* (``pending.References``). It
-keeps its bytes valid though its log count may be 0; then it is an **orphan**, unknown to the index.
+The **log count** of a message is the number of its rows in the durable log (``log_counts``).
 
 All for one thread, the loop's. Frozen generations do not change, and the checkpoint's thread reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 from weakref import WeakSet
 
-from leveret.msg_store.file_states import FileStates
+from leveret.msg_store.acked_seqs import AckedSeqs
+from leveret.msg_store.ascending import is_run
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.log_counts import LogCounts
 from leveret.msg_store.queue_terms import Terms
-from leveret.msg_store.read_places import ReadPlaces
 from leveret.msg_store.views import View
 
 BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
 
-ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
-Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
 
 
-class Relocation(NamedTuple):
-    """A copy of a message that the collector has made; of use if it still lies in ``source_no``."""
-
-    msg_no: int
-    source_no: int
-    file_no: int
-    offset: int
-    total_len: int
-
-
-class Tables:
+class Tables(LogCounts):
     """The durable state above the index.
 
     Args:
@@ -79,16 +60,10 @@ class Tables:
         files: Mapping[int, FileRow] | None = None,
         queues: Mapping[int, QueueTerms] | None = None,
     ) -> None:
-        self.active = Generation(1)
-        self.frozen: list[Generation] = []  # oldest first
+        super().__init__(held, files or {})
         self.committed = 0  # the number of the last generation that is in the index
-        self.files = FileStates(files or {})
         self.terms: dict[int, Terms] = {}
-        self._held = held
-        self._orphans: set[int] = set()
         self.leaving: set[int] = set()
-        self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
-        self._read = ReadPlaces()  # of none that is owed, or that a generation speaks of
         self._views: WeakSet[View] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = Terms(*found)
@@ -98,18 +73,9 @@ class Tables:
 
     # What a flush has made durable.
 
-    def placed(self, locations: dict[int, Location]) -> None:
-        """Add messages, counted with one row each; the rows follow."""
-        self.active.born.update(locations)
-
     def filled(self, file_no: int, record_bytes: int, size_bytes: int) -> None:
         """Note that records of messages were appended to a segment, the newest one."""
         self.files.fill(file_no, record_bytes, size_bytes)
-        self.active.dirty_files.add(file_no)
-
-    def refilled(self, file_no: int, record_bytes: int) -> None:
-        """Note, at a start, that records of a segment are live."""
-        self.files.hold(file_no, record_bytes)
         self.active.dirty_files.add(file_no)
 
     def published(self, queue_no: int, rows: list[IndexRow]) -> None:
@@ -127,31 +93,11 @@ class Tables:
         if seqs[-1] >= terms.next_seq:
             terms.next_seq = seqs[-1] + 1
 
-    def count_rows(
-        self, counts: Mapping[int, int], new: Mapping[int, Location], late: Mapping[int, Location]
-    ) -> None:
-        """Count rows, where not every one is of a message of its own.
-
-        Args:
-            counts: how many rows of a flush each message has.
-            new: what ``placed`` got; counted with one already.
-            late: the others' places.
-        """
-        born = self.active.born
-        for msg_no, count in counts.items():
-            location = born.get(msg_no)
-            if location is None:
-                self._change(msg_no, self._adder(msg_no, late[msg_no], count))
-            elif msg_no not in new:
-                born[msg_no] = (*location[:4], location[4] + count)
-            elif count > 1:
-                born[msg_no] = (*location[:4], count)
-
     def acked(self, queue_no: int, acked: Acked) -> None:
         """Remove rows, each of which is there."""
         active, held = self.active, self._held
-        rows, terms = active.rows.get(queue_no, {}), self._touched(queue_no)
-        if rows.keys().isdisjoint([seq for seq, _ in acked]):
+        rows, terms = active.rows.get(queue_no), self._touched(queue_no)
+        if not rows or rows.keys().isdisjoint([seq for seq, _ in acked]):
             self._ack_below(queue_no, acked, terms)
             return
         born, take_row = active.born, rows.pop
@@ -189,49 +135,7 @@ class Tables:
         if below:
             self._ack_below(queue_no, below, terms)
 
-    def moved(self, moves: Iterable[Relocation], then: Callable[[bool], None]) -> None:
-        """Let messages that still lie in their source lie in the copy.
-
-        Args:
-            moves: the copies, durable; of messages that are not held. (The row of a queue that takes
-                one later would name the place it had before.)
-            then: called for each, now or later, with whether the copy is used.
-        """
-        for move in moves:
-            self._change(move.msg_no, self._mover(move, then))
-
-    def unheld(self, msg_no: int, location: Location) -> None:
-        """Note that nobody is promised a message any more."""
-        if msg_no in self._orphans:
-            self._orphans.discard(msg_no)
-            self._free(location[0], location[2])
-
     # What is asked.
-
-    def location(self, msg_no: int) -> Location | None:
-        """Return where a message lies; None if it is gone, or the index must be asked."""
-        for generation in (self.active, *reversed(self.frozen)):
-            if msg_no in generation.born:
-                return generation.born[msg_no]
-            if msg_no in generation.changed:
-                location = generation.changed[msg_no]
-                return location if location is not None else self._held.get(msg_no)
-        return self._held.get(msg_no)
-
-    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
-        """Return where messages lie; None for those of which the index must be asked."""
-        if all(each.isdisjoint(msg_nos) for each in (*self._above(), self._held.keys())):
-            return list(map(self._read.get, msg_nos))
-        return [self.location(msg_no) for msg_no in msg_nos]
-
-    def learn(self, view: View, found: Mapping[int, Location]) -> None:
-        """Take what was read from the index; ``view`` was made before."""
-        self._read.learn(view, found, self._owed.keys())
-
-    def knows(self, msg_no: int) -> bool:
-        """Tell whether the index need not be asked about a message."""
-        above = (self.active, *self.frozen)
-        return msg_no in self._owed or any(msg_no in o.born or msg_no in o.changed for o in above)
 
     def view(self) -> View:
         """Return what a read of the index that begins now must be overlaid with."""
@@ -252,65 +156,6 @@ class Tables:
         """Note that a segment is gone."""
         self.files.pop(file_no, None)
         self.active.dirty_files.add(file_no)
-
-    def found(self, msg_no: int, place: Location) -> None:
-        """Note, at a start, that a message lies elsewhere than the log says."""
-
-        def change(location: Location | None) -> Location | None:
-            if location is None:
-                return None
-            self._free(location[0], location[2])
-            self.refilled(place[0], place[2])
-            return (*place[:4], location[4])
-
-        self._change(msg_no, change)
-
-    # What is owed.
-
-    @property
-    def has_unresolved(self) -> bool:
-        """Something is owed."""
-        return bool(self._owed)
-
-    def unresolved(self) -> list[int]:
-        """Return the messages that must be looked up in the index for ``resolve``."""
-        return list(self._owed)
-
-    def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
-        """Pay what is owed to messages, with what the index has of them."""
-        acked: list[tuple[int, Location, Terms]] = []
-        for msg_no in msg_nos:
-            location = known = found.get(msg_no)
-            owed = self._owed.pop(msg_no, ())
-            if isinstance(owed, Terms):
-                if location is not None:  # else a row of a damaged index
-                    acked.append((msg_no, location, owed))
-                continue
-            for change in owed:
-                location = change(location)
-            if location is not known:
-                self._put(msg_no, location)
-        self._subtract(acked)
-
-    def _subtract(self, acked: list[tuple[int, Location, Terms]]) -> None:
-        """Take a row off each message; as ``_subtractor``, but for many that only the index knows."""
-        changed, held = self.active.changed, self._held
-        file_no = freed = 0
-        for msg_no, location, terms in acked:
-            in_file, _, length, size_bytes, count = location
-            terms.size_bytes -= size_bytes
-            if count > 1:
-                changed[msg_no] = (*location[:4], count - 1)
-                continue
-            changed[msg_no] = None
-            if msg_no in held:
-                self._orphans.add(msg_no)
-                continue
-            if in_file != file_no:
-                self._free(file_no, freed)
-                file_no, freed = in_file, 0
-            freed += length
-        self._free(file_no, freed)
 
     # Generations.
 
@@ -379,122 +224,17 @@ class Tables:
     def _orphan_files(self) -> set[int]:
         return {self._held[msg_no][0] for msg_no in self._orphans}
 
-    def _free(self, file_no: int, record_bytes: int) -> None:
-        if record_bytes:
-            self.files.free(file_no, record_bytes, self.active.number)
-            self.active.dirty_files.add(file_no)
-
     def _ack_below(self, queue_no: int, rows: Acked, terms: Terms) -> None:
         """Remove rows that older generations or the index have."""
         acked = self.active.acked.get(queue_no)
         if acked is None:
-            acked = self.active.acked[queue_no] = set()
-        gone = dict(rows)  # each once
-        if not acked.isdisjoint(gone):
-            gone = {seq: msg_no for seq, msg_no in rows if seq not in acked}
-        acked.update(gone)
-        self.active.row_count += len(gone)
-        terms.messages -= len(gone)
-        if not all(each.isdisjoint(gone.values()) for each in self._above()):
-            for msg_no in gone.values():
-                self._change(msg_no, self._subtractor(msg_no, terms))
-            return
-        take, read = self._read.pop, list[tuple[int, Location, Terms]]()
-        for msg_no in gone.values():
-            location = take(msg_no, None)
-            if location is None:
-                self._owed[msg_no] = terms
-            else:
-                read.append((msg_no, location, terms))
-        self._subtract(read)
-
-    def _above(self) -> Iterator[AbstractSet[int]]:
-        """Yield all that knows messages, but for what the index has as well."""
-        yield self._owed.keys()
-        yield self._orphans
-        for generation in (self.active, *self.frozen):
-            yield generation.born.keys()
-            yield generation.changed.keys()
-
-    def _change(self, msg_no: int, change: Change) -> None:
-        """Change a message's count or place, now if they are known."""
-        owed = self._owed.get(msg_no)
-        if owed is not None:
-            if isinstance(owed, Terms):
-                owed = self._owed[msg_no] = [self._subtractor(msg_no, owed)]
-            owed.append(change)
-            return
-        location: Location | None = None
-        if msg_no not in self._orphans:
-            for generation in (self.active, *reversed(self.frozen)):
-                if msg_no in generation.born:
-                    location = generation.born[msg_no]
-                    break
-                if msg_no in generation.changed:
-                    location = generation.changed[msg_no]
-                    break
-            else:
-                location = self._read.pop(msg_no, None)
-                if location is None:
-                    self._owed[msg_no] = [change]
-                    return
-        changed = change(location)
-        if changed is not location:
-            self._put(msg_no, changed)
-
-    def _put(self, msg_no: int, location: Location | None) -> None:
-        active = self.active
-        if msg_no not in active.born:
-            active.changed[msg_no] = location
-        elif location is not None:
-            active.born[msg_no] = location
-        else:
-            del active.born[msg_no]
-
-    def _subtractor(self, msg_no: int, terms: Terms | None = None) -> Change:
-        """Take off a row, and its bytes off a queue's terms if that was not done."""
-
-        def change(location: Location | None) -> Location | None:
-            if location is None:
-                return None  # a row of a damaged index
-            if terms is not None:
-                terms.size_bytes -= location[3]
-            if location[4] > 1:
-                return (*location[:4], location[4] - 1)
-            if msg_no in self._held:
-                self._orphans.add(msg_no)
-            else:
-                self._free(location[0], location[2])
-            return None
-
-        return change
-
-    def _adder(self, msg_no: int, place: Location, count: int) -> Change:
-        """Add rows of a message whose first row came with an earlier flush."""
-
-        def change(location: Location | None) -> Location | None:
-            if location is not None:
-                return (*location[:4], location[4] + count)
-            if msg_no in self._orphans:
-                self._orphans.discard(msg_no)
-            else:
-                self.refilled(place[0], place[2])
-            return (*place[:4], count)
-
-        return change
-
-    def _mover(self, move: Relocation, then: Callable[[bool], None]) -> Change:
-        _, source_no, file_no, offset, length = move
-
-        def change(location: Location | None) -> Location | None:
-            is_used = location is not None and (
-                location[0] == source_no if source_no != ANY_SOURCE else (location[0] < file_no)
-            )
-            then(is_used)
-            if location is None or not is_used:
-                return location
-            self._free(location[0], location[2])
-            self.refilled(file_no, length)
-            return (file_no, offset, length, *location[3:])
-
-        return change
+            acked = self.active.acked[queue_no] = AckedSeqs()
+        seqs, msg_nos = [seq for seq, _ in rows], [msg_no for _, msg_no in rows]
+        if not (is_run(seqs) and acked.add_run(seqs[0], seqs[-1])):
+            gone = acked.add(dict(rows))  # each once
+            if not gone:
+                return
+            msg_nos = list(gone.values())
+        self.active.row_count += len(msg_nos)
+        terms.messages -= len(msg_nos)
+        self._take_off(msg_nos, terms)

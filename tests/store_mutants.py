@@ -68,7 +68,7 @@ MUTANTS = {
         "            self._core.tables.commit(job.generation)\n            return None",
     ),
     "counts that are owed are forgotten": Mutant(
-        "tables.py",
+        "log_counts.py",
         "            for change in owed:\n                location",
         "            for change in owed[:1]:\n                location",
     ),
@@ -79,27 +79,27 @@ MUTANTS = {
         "read_places.py", "(*view.spoken_of(), owed)", "view.spoken_of()"
     ),
     "a place that was read outlives the ack": Mutant(
-        "tables.py", "take, read = self._read.pop,", "take, read = self._read.get,"
+        "log_counts.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"
     ),
     "a place that was read outlives another change": Mutant(
-        "tables.py", "location = self._read.pop(msg_no, None)", "location = self._read.get(msg_no)"
+        "log_counts.py", "location = self._read.pop(msg_no, None)", "location = self._read.get(msg_no)"
     ),
     "a message is gone with its first ack": Mutant(
-        "tables.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
+        "log_counts.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
     ),
     "a message that only the index knows is gone with its first ack": Mutant(
-        "tables.py", "            if count > 1:\n                changed", "            if False:\n                changed"
+        "log_counts.py", "            if count > 1:\n                changed", "            if False:\n                changed"
     ),
     "a held message that only the index knows is garbage": Mutant(
-        "tables.py",
+        "log_counts.py",
         "            changed[msg_no] = None\n            if msg_no in held:",
         "            changed[msg_no] = None\n            if False:",
     ),
     "late rows do not count": Mutant(
-        "tables.py", "return (*location[:4], location[4] + count)", "return location"
+        "log_counts.py", "return (*location[:4], location[4] + count)", "return location"
     ),
     "a held message is garbage": Mutant(
-        "tables.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
+        "log_counts.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
     ),
     "orphans are in the index": Mutant(
         "tables.py",
@@ -107,7 +107,25 @@ MUTANTS = {
         "row",
     ),
     "acks of frozen rows leave no trace": Mutant(
-        "tables.py", "        acked.update(gone)\n", ""
+        "acked_seqs.py", "        self._others.update(rows)\n", ""
+    ),
+    "a run of acks of frozen rows leaves no trace": Mutant(
+        "acked_seqs.py", "            self._lasts[-1] = last", "            pass"
+    ),
+    "an ack in a run counts again": Mutant("acked_seqs.py", "if first <= end or", "if"),
+    "messages that were just read are gone with their first ack": Mutant(
+        "log_counts.py", "if sum(map(_count_of, places)) > len(places) or not", "if not"
+    ),
+    "a held message that was just read is garbage": Mutant(
+        "log_counts.py",
+        "> len(places) or not self._held.keys().isdisjoint(msg_nos)",
+        "> len(places)",
+    ),
+    "what a generation has changed is taken for untouched": Mutant(
+        "generation.py", "self._changed_span = min(first, low), max(last, high)", "pass"
+    ),
+    "what a generation has placed is taken for untouched": Mutant(
+        "generation.py", "self._born_span = min(first, low), max(last, high)", "pass"
     ),
     "a view forgets what begins while it is read": Mutant(
         "tables.py", "            view.generations.append(self.active)\n", "            pass\n"

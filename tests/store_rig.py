@@ -25,10 +25,10 @@ from leveret.msg_store.group_commit import GroupCommit
 from leveret.msg_store.identity import Identity
 from leveret.msg_store.index_rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.journal_frames import Mark
+from leveret.msg_store.log_counts import Relocation
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.replay import pages
 from leveret.msg_store.reports import Due, Report
-from leveret.msg_store.tables import Relocation
 from leveret.msg_store.verify import Segment
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk

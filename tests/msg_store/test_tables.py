@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leveret.msg_store.index_rows import Checkpoint, FileRow, Location, QueueTerms
+from leveret.msg_store.log_counts import Relocation
 from leveret.msg_store.read_places import COUNT_MAX
-from leveret.msg_store.tables import BEHIND_GENERATIONS, Relocation, Tables
+from leveret.msg_store.tables import BEHIND_GENERATIONS, Tables
 from leveret.testing.memory_index import MemoryIndex
 
 POINT = Checkpoint(1, 1, 1, 1)
@@ -187,6 +188,51 @@ def test_an_ack_of_what_was_read_from_the_index_owes_nothing(rig: Rig) -> None:
     assert sorted(rig.tables.unresolved()) == [101, 102], "its count has changed since"
     rig.checkpoint()
     assert (rig.valid(), rig.index.by_msg_no) == (0, {})
+
+
+def test_messages_that_were_all_read_just_before_lose_one_row_each(rig: Rig) -> None:
+    rig.publish((1, 2), range(2), 100, file_no=1)
+    rig.publish((1,), range(2, 4), 102, file_no=2)
+    rig.checkpoint()
+    rig.learn(*range(100, 104))
+
+    rig.ack(1, (0, 100), (1, 101))
+    rig.ack(1, (2, 102), (3, 103))
+
+    assert not rig.tables.has_unresolved
+    assert (rig.valid(1), rig.valid(2)) == (200, 0)
+    assert rig.tables.terms[1].size_bytes == 0
+    rig.checkpoint()
+    rig.learn(100, 101)
+    assert rig.tables.places([100]) == [(1, 64, 100, 10, 1)]
+    rig.ack(2, (0, 100), (1, 101))
+    rig.checkpoint()
+    assert (rig.valid(1), rig.index.by_msg_no) == (0, {})
+
+
+def test_messages_of_two_segments_are_freed_in_each(rig: Rig) -> None:
+    rig.publish((1,), range(2), 100, file_no=1)
+    rig.publish((1,), range(2, 5), 102, file_no=2)
+    rig.checkpoint()
+    rig.learn(*range(100, 104))
+
+    rig.ack(1, (1, 101), (2, 102), (3, 103))
+
+    assert not rig.tables.has_unresolved
+    assert (rig.valid(1), rig.valid(2)) == (100, 100)
+
+
+def test_a_held_message_that_was_read_just_before_is_no_garbage(rig: Rig) -> None:
+    rig.publish((1,), range(1), 100)
+    rig.checkpoint()
+    rig.learn(100)
+    rig.held[100] = (1, 64, 100, 10, 1)
+
+    rig.ack(1, (0, 100))
+
+    assert rig.valid() == 100
+    rig.tables.unheld(100, rig.held.pop(100))
+    assert rig.valid() == 0
 
 
 @pytest.mark.parametrize("is_owed", [True, False])
