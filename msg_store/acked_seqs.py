@@ -50,6 +50,11 @@ class AckedSeqs(Collection[int]):
             return True
         return not any(map(self._is_in_run, seqs))
 
+    def reaches(self, low: int, high: int) -> bool:
+        """Tell whether there may be some between two seqs, both included."""
+        at = bisect_right(self._firsts, high) - 1
+        return bool(self._others) or (at >= 0 and self._lasts[at] >= low)
+
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield the first and last of runs; not all ascending."""
         yield from zip(self._firsts, self._lasts, strict=True)

@@ -78,6 +78,11 @@ class Taken:
             run for queue_no, rows in self.rows for run in seq_runs(queue_no, [r[0] for r in rows])
         ]
 
+    def acked(self, queue_no: int, low: int) -> set[int]:
+        """Return the seqs of a queue's acks from ``low`` on; of who drains it, there is none."""
+        some = [acks for no, acks in self.acks if no == queue_no and acks[-1][0] >= low]
+        return {seq for acks in some for seq, _ in acks if seq >= low}
+
     def msg_nos(self) -> list[int]:
         """Return the message of each row."""
         return [row[1] for _, rows in self.rows for row in rows]

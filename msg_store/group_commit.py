@@ -222,14 +222,12 @@ class GroupCommit:
         self.range_acks.append(RangeAck(queue_no, low, high, then))
         self.wake_index()
 
-    def acked_meanwhile(self, queue_no: int) -> set[int]:
-        """Return the seqs of a queue whose acks are on their way to the disk."""
+    def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:
+        """Return the seqs of a queue, from ``low`` on, whose acks are on their way to the disk."""
         pending = self._dirty.get(queue_no)
-        seqs = {seq for seq, _ in pending.acks} if pending else set()
+        seqs = {seq for seq, _ in pending.acks if seq >= low} if pending else set()
         if self._flush is not None:
-            for no, acks in self._flush.taken.acks:
-                if no == queue_no:
-                    seqs.update(seq for seq, _ in acks)
+            seqs |= self._flush.taken.acked(queue_no, low)
         return seqs
 
     def queue_down(self, queue_no: int) -> None:

@@ -31,8 +31,8 @@ class Above(Protocol):
     def view(self) -> View:
         """Return what a read of the index that begins now must be overlaid with."""
 
-    def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
-        """Return rows that are not durable yet, ascending, and seqs whose ack is not."""
+    def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
+        """Return rows that are not durable yet, ascending, and seqs from ``low`` whose ack is not."""
 
 
 class RowReader:
@@ -75,7 +75,7 @@ class RowReader:
             upto = rows[-1][0] + 1
         elif len(base) >= limit:
             upto = base[-1][0] + 1  # what is behind it in the index was not asked
-        new, acked = self._above.unwritten(queue_no)
+        new, acked = self._above.unwritten(queue_no, low)
         if upto == SEQ_END and new:
             rows = rows + [row for row in new if row[0] >= low]
         if acked:

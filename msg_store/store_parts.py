@@ -155,9 +155,9 @@ class StoreParts:
         for file_no in file_nos:
             self.contents.segment_removed(file_no)
 
-    def unwritten(self, queue_no: int) -> tuple[list[IndexRow], Collection[int]]:
+    def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
         """Return what is on its way to the disk; for ``RowReader``."""
-        return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no)
+        return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no, low)
 
     @property
     def is_full(self) -> bool:

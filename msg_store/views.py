@@ -49,8 +49,10 @@ class View:
             high = min(high, base[-1][0] + 1)
         gone = [each.acked[queue_no] for each in touched if queue_no in each.acked]
         # A generation's rows are new in it, so those of the index come from below all of them.
-        if not all(each.isdisjoint([row[0] for row in base]) for each in gone):
-            base = [row for row in base if not any(row[0] in each for each in gone)]
+        near = [each for each in gone if base and each.reaches(base[0][0], base[-1][0])]
+        seqs = [row[0] for row in base] if near else []
+        if not all(each.isdisjoint(seqs) for each in near):
+            base = [row for row in base if not any(row[0] in each for each in near)]
         if not any(queue_no in each.rows for each in touched):
             return base
         merged = {row[0]: row for row in base}

@@ -28,6 +28,8 @@ def test_whatever_is_added_it_is_the_set_of_all(added: list[list[int]], asked: l
         assert sorted(acked) == sorted(expected)
         assert {seq for seq in range(100) if seq in acked} == expected
         assert acked.isdisjoint(asked) == expected.isdisjoint(asked)
+        low, high = min(asked, default=0), max(asked, default=0)
+        assert acked.reaches(low, high) or expected.isdisjoint(range(low, high + 1))
 
 
 def test_what_is_acked_in_order_is_one_run() -> None:
