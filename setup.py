@@ -1,11 +1,12 @@
-"""Place the root folders under ``leveret`` and compile the codec kernel when that is possible.
+"""Place the root folders under ``leveret`` and compile the kernels when that is possible.
 
 LEVERET_COMPILE is ``auto`` (default: compile, fall back to pure Python when there is no C compiler
 or no Cython), ``0`` (pure Python) or ``require`` (compile or fail).
 
-The extension carries the SHA-256 of the sources it was made from (``SOURCE_HASH``), so that
-``leveret.amqp.kernel`` can tell a stale one. It is therefore always made anew: time stamps alone do
-not tell whether the hash compiled in is still that of the sources.
+There are two, of the codec and of the message store. An extension carries the SHA-256 of the sources
+it was made from (``SOURCE_HASH``), so that ``leveret.core.compiled`` can tell a stale one. It is
+therefore always made anew: time stamps alone do not tell whether the hash compiled in is still that
+of the sources.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NOT_OURS = {"leveret", "tests", "build"}
 ROOTS = sorted(
     init.parent.name for init in Path().glob("*/__init__.py") if init.parent.name not in NOT_OURS
 )
-KERNEL = Path("amqp/_kernel_c.pyx")
+KERNELS = (Path("amqp/_kernel_c.pyx"), Path("msg_store/_kernel_c.pyx"))
 CHOICES = ("auto", "0", "require")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
 if COMPILE not in CHOICES:
@@ -34,23 +35,21 @@ def packages() -> list[str]:
     return ["leveret", *(".".join(("leveret", *init.parent.parts)) for init in inits)]
 
 
-def kernel() -> Extension:
-    """Describe the compiled kernel."""
-    sources = [KERNEL, *sorted(KERNEL.parent.glob("_kernel_c_*.pxi"))]
+def kernel(source: Path) -> Extension:
+    """Describe a compiled kernel."""
+    sources = [source, *sorted(source.parent.glob("_kernel_c_*.pxi"))]
     source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     return Extension(
-        "leveret.amqp._kernel_c",
-        [str(KERNEL)],
+        ".".join(("leveret", *source.with_suffix("").parts)),
+        [str(source)],
         depends=[str(path) for path in sources],
         define_macros=[("KERNEL_SOURCE_HASH", f'"{source_hash}"')],
         extra_compile_args=["-O2"] if os.name == "posix" else [],
     )
 
 
-def extensions() -> list[Extension]:
-    """Turn the kernel into C; without Cython, or with one that cannot, there is none."""
-    if COMPILE == "0" or not KERNEL.exists():
-        return []
+def in_c(source: Path) -> list[Extension]:
+    """Turn a kernel into C; without Cython, or with one that cannot, there is none."""
     try:
         from Cython.Build import cythonize
         from Cython.Compiler.Errors import CompileError
@@ -59,15 +58,22 @@ def extensions() -> list[Extension]:
             raise
         return []
     try:
-        made: list[Extension] = cythonize([kernel()], force=True, build_dir="build/cython")
+        made: list[Extension] = cythonize([kernel(source)], force=True, build_dir="build/cython")
     except CompileError as error:
         if COMPILE == "require":
             raise
-        print(f"leveret runs without its compiled kernel: {error}", file=sys.stderr)
+        print(f"leveret runs without its compiled kernel: {source}: {error}", file=sys.stderr)
         return []
     for extension in made:  # cythonize does not pass this one on
         extension.optional = COMPILE == "auto"
     return made
+
+
+def extensions() -> list[Extension]:
+    """Turn into C what is to be compiled and is there."""
+    if COMPILE == "0":
+        return []
+    return [extension for source in KERNELS if source.exists() for extension in in_c(source)]
 
 
 setup(

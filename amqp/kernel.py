@@ -3,8 +3,7 @@
 The kernel is the only code that looks at single frames. It cuts what a socket gave into *runs*, and
 puts deliveries together. It knows no route, vhost, exchange or open channel. Two modules implement it:
 ``leveret.amqp._kernel_py`` (struct, prediction of the next message) and ``leveret.amqp._kernel_c``
-(Cython, optional). ``LEVERET_KERNEL`` = ``c`` or ``py`` chooses; without it the compiled one is taken
-when it is there. Everything below is true of both, and a differential fuzz test holds them to it.
+(Cython, optional); ``leveret.core.compiled`` says which one is taken. Everything below is true of both, and a differential fuzz test holds them to it.
 
 Scanner
 -------
@@ -54,15 +53,10 @@ Encoders (module functions)
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Iterable
-from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.core.errors import ConfigError
+from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
@@ -82,45 +76,10 @@ EXAMINE: Final = 2
 Run: TypeAlias = tuple[Any, ...]
 
 
-def _choose(wanted: str) -> tuple[str, Any]:
-    """Import the kernel that is wanted, or the compiled one when it is there and up to date."""
-    if wanted not in {"", "c", "py"}:
-        raise ConfigError(f"LEVERET_KERNEL is {wanted!r}, not c or py")
-    if wanted != "py":
-        try:
-            return "c", _compiled()
-        except ImportError:
-            if wanted == "c":
-                raise
-    return "py", import_module("leveret.amqp._kernel_py")
-
-
-def _compiled() -> Any:
-    """Import the compiled kernel.
-
-    Raises:
-        ImportError: it is not there, or was made from another source than the one beside it.
-    """
-    module = import_module("leveret.amqp._kernel_c")
-    folder = Path(__file__).parent
-    source = folder / "_kernel_c.pyx"
-    parts = (source, *sorted(folder.glob("_kernel_c_*.pxi")))
-    if source.exists() and _hash_of(parts) != module.SOURCE_HASH:
-        stale = "leveret.amqp._kernel_c is older than its source: install Leveret again"
-        warnings.warn(stale, RuntimeWarning, stacklevel=2)
-        raise ImportError(stale)
-    return module
-
-
-def _hash_of(sources: Iterable[Path]) -> str:
-    """Return what ``setup.py`` compiles in as SOURCE_HASH."""
-    return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-
-
 if TYPE_CHECKING:
     from leveret.amqp._kernel_py import Scanner, content, deliveries
 
     KERNEL_NAME: str
 else:
-    KERNEL_NAME, _kernel = _choose(os.environ.get("LEVERET_KERNEL", ""))
+    KERNEL_NAME, _kernel = choose_kernel("leveret.amqp", Path(__file__).parent)
     Scanner, deliveries, content = _kernel.Scanner, _kernel.deliveries, _kernel.content

@@ -6,20 +6,16 @@ Keys are numbers: a ``msg_no``, or for a transient, which has none, ``transient_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from itertools import islice, repeat
-from operator import itemgetter
 from typing import Final
 
-from leveret.core.message import BODY, HEAD, Message
+from leveret.core.message import Message
+from leveret.msg_store.kernel import size_of, take
 
 ROOM_BYTES: Final = 64 * 1024 * 1024
 _AT_ONCE: Final = 64
 _OVERHEAD_BYTES: Final = 250  # of a message in RAM: tuple, key, heads of objects
-
-
-_body_of: Final[Callable[[Message], bytes]] = itemgetter(BODY)
-_head_of: Final[Callable[[Message], bytes]] = itemgetter(HEAD)
 
 
 def transient_key(queue_no: int, seq: int) -> int:
@@ -35,7 +31,7 @@ class Arrived:
 
     Attributes:
         contents: by key, oldest first; only to be looked at.
-        size_bytes: what they take.
+        size_bytes: what they take at most, for those of one publisher share their heads.
     """
 
     __slots__ = ("contents", "room_bytes", "size_bytes")
@@ -53,10 +49,10 @@ class Arrived:
     def put(self, contents: dict[int, Message]) -> None:
         """Take what was read; what came before it makes room."""
         own = self.contents
-        if not own.keys().isdisjoint(contents):
+        if not own.keys().isdisjoint(contents.keys()):
             contents = {key: each for key, each in contents.items() if key not in own}
         own.update(contents)
-        self.size_bytes += _size_of(contents.values())
+        self.size_bytes += size_of(contents.values()) + len(contents) * _OVERHEAD_BYTES
         left = len(own) - len(contents)
         while self.size_bytes > self.room_bytes and left > 0:
             # Several, for what has left the front of a dict is stepped over each time.
@@ -65,13 +61,13 @@ class Arrived:
                     self.drop((key,))
                 left -= 1
 
+    def take(self, keys: list[int]) -> list[Message]:
+        """Take contents away, up to the first that is not here."""
+        taken, size_bytes = take(self.contents, keys)
+        self.size_bytes -= size_bytes + len(taken) * _OVERHEAD_BYTES
+        return taken
+
     def drop(self, keys: Iterable[int]) -> None:
         """Forget contents; unknown keys are passed over."""
         gone = list(filter(None, map(self.contents.pop, keys, repeat(None))))
-        self.size_bytes -= _size_of(gone)
-
-
-def _size_of(messages: Collection[Message]) -> int:
-    """Return what they take at most: those of one publisher share their heads."""
-    bytes_held = sum(map(len, map(_body_of, messages))) + sum(map(len, map(_head_of, messages)))
-    return bytes_held + len(messages) * _OVERHEAD_BYTES
+        self.size_bytes -= size_of(gone) + len(gone) * _OVERHEAD_BYTES

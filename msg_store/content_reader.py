@@ -23,27 +23,28 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
 from operator import itemgetter
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias
 
-from leveret.core.message import BODY, LOST, Message
+from leveret.core.message import LOST, Message
 from leveret.msg_store.arrived import Arrived
 from leveret.msg_store.flush_threads import Loop
 from leveret.msg_store.index_rows import Location
 from leveret.msg_store.read_thread import Background
-from leveret.msg_store.record import Place, Want
+from leveret.msg_store.record import Place
 from leveret.msg_store.segment_reader import Outcome, SegmentReader
 from leveret.msg_store.views import View
 
-BATCH_BYTES: Final = 1024 * 1024
-BATCH_COUNT: Final = 512
+BATCH_BYTES: Final = 2 * 1024 * 1024
+BATCH_COUNT: Final = 1024
 BATCHES_MAX: Final = 2  # one being read, one waiting for the thread
 TRIES_MAX: Final = 3
 RETRY_S: Final = 1.0
 LOST_MAX: Final = 100_000  # lost messages that are remembered; others are tried again
 
 _msg_no_of: Final = itemgetter(0)
+_size_of: Final = itemgetter(1)
 
 Waiter: TypeAlias = Callable[[], None]
 
@@ -83,37 +84,48 @@ class _Batch:
         failed_at: places that turned out to be bad.
 
     Args:
-        wants: numbers with their places, None where the index must be asked.
+        msg_nos: of the messages.
+        places: theirs, None where the index must be asked.
         view: goes with what the index will say.
     """
 
-    __slots__ = ("failed_at", "found", "view", "wants")
+    __slots__ = ("_msg_nos", "_places", "failed_at", "found", "view")
 
-    def __init__(self, wants: Iterable[tuple[int, Location | None]], view: View) -> None:
-        self.wants = wants
+    def __init__(self, msg_nos: list[int], places: list[Location | None], view: View) -> None:
+        self._msg_nos = msg_nos
+        self._places = places
         self.view = view
         self.found: Mapping[int, Location] = {}
         self.failed_at: dict[int, Place] = {}
 
     def read(self, files: SegmentReader, index: Locations | None) -> Outcome:
         """Do it, on the thread."""
-        known: list[Want] = []
-        unknown: list[int] = []
-        for want in self.wants:
-            if want[1] is None:
-                unknown.append(want[0])
-            else:
-                known.append(cast(Want, want))
-        if index is not None and unknown:
-            self.found = index.locations(unknown)
-            known += self.found.items()
-        outcome = files.read(known)
-        if len(self.found) < len(unknown):
-            lacking = [no for no in unknown if no not in self.found]
-            outcome.failures.update(dict.fromkeys(lacking, "not in the index"))
+        msg_nos, places, lacking = self._msg_nos, self._places, []
+        if None in places:
+            unknown = [no for no, at in zip(msg_nos, places, strict=True) if at is None]
+            if index is not None:
+                self.found = index.locations(unknown)
+            if len(self.found) < len(unknown):
+                lacking = [no for no in unknown if no not in self.found]
+            msg_nos, places = self._known()
+        known: Any = places
+        outcome = files.read(msg_nos, known)
+        outcome.failures.update(dict.fromkeys(lacking, "not in the index"))
         if outcome.failures:
+            known = zip(msg_nos, places, strict=True)
             self.failed_at = {no: at for no, at in known if no in outcome.failures}
         return outcome
+
+    def _known(self) -> tuple[list[int], list[Location | None]]:
+        """Return those of which the place is known by now."""
+        msg_nos, found = self._msg_nos, self.found
+        places = list(map(found.get, msg_nos))
+        if len(found) < len(msg_nos):
+            places = [at or before for at, before in zip(places, self._places, strict=True)]
+        if None in places:
+            msg_nos = [no for no, at in zip(msg_nos, places, strict=True) if at is not None]
+            places = [at for at in places if at is not None]
+        return msg_nos, places
 
 
 class ContentReader:
@@ -178,17 +190,21 @@ class ContentReader:
             wanted: number and body size of each; those in RAM are passed over.
             waiter: called once for every batch that brings some of them, or their loss.
         """
-        arrived, waiting, lost = self._arrived.contents, self._waiting, self._lost
-        absent = [want for want in wanted if want[0] not in arrived]
-        new = [want for want in absent if want[0] not in waiting]
-        if len(new) < len(absent):
-            self._wait_too(absent, waiter)
+        new = list(wanted)
+        numbers = dict(new).keys()
+        waiting, lost = self._waiting, self._lost
+        arrived = self._arrived.contents
+        if not arrived.keys().isdisjoint(numbers):
+            new = [want for want in new if want[0] not in arrived]
+        if not waiting.keys().isdisjoint(numbers):
+            self._wait_too(new, waiter)
+            new = [want for want in new if want[0] not in waiting]
         if lost:
             new = [want for want in new if want[0] not in lost]
         if self._places.has_residents:
             resident = self._places.resident
             new = [want for want in new if resident(want[0]) is None]
-        waiting.update(zip(map(_msg_no_of, new), repeat(waiter)))
+        waiting.update(dict.fromkeys(map(_msg_no_of, new), waiter))
         self._asked += new
         if self._asked:
             self._schedule()
@@ -242,14 +258,13 @@ class ContentReader:
     def _next(self) -> _Batch:
         asked, take = self._asked, self._asked.popleft
         some = [take() for _ in range(min(BATCH_COUNT, len(asked)))]
-        if sum([size for _, size in some]) > BATCH_BYTES:
-            reached = list(accumulate([size for _, size in some]))
+        if sum(map(_size_of, some)) > BATCH_BYTES:
+            reached = list(accumulate(map(_size_of, some)))
             count = bisect_left(reached, BATCH_BYTES) + 1  # the one that is too much goes with them
             asked.extendleft(reversed(some[count:]))
             del some[count:]
-        msg_nos = [msg_no for msg_no, _ in some]
-        places = self._places
-        return _Batch(zip(msg_nos, places.places(msg_nos), strict=True), places.view())
+        msg_nos = list(map(_msg_no_of, some))
+        return _Batch(msg_nos, self._places.places(msg_nos), self._places.view())
 
     def _read(self, batch: _Batch) -> None:
         files, index = self._files, self._index
@@ -267,7 +282,7 @@ class ContentReader:
         if self._tries:
             for msg_no in messages:
                 self._tries.pop(msg_no, None)
-        self.read_bytes += sum([len(message[BODY]) for message in messages.values()])
+        self.read_bytes += outcome.body_bytes
         self.reads += len(messages)
         self._tell(messages, waiters)
         for msg_no, why in outcome.failures.items():

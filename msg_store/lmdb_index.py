@@ -47,6 +47,7 @@ from leveret.msg_store.index_rows import (
     Location,
     QueueTerms,
 )
+from leveret.msg_store.kernel import locations as locations_of
 from leveret.msg_store.lmdb_errors import free_bytes, meant_by, sorted_errors
 from leveret.msg_store.lmdb_readers import Readers
 
@@ -442,7 +443,7 @@ def _places_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | Non
     values = list(islice(cursor.iternext(keys=False), last - first + 1))
     if cursor.key() != _LOC_KEY.pack(last):
         return None
-    return list(map(_LOC.unpack, values))
+    return locations_of(values)
 
 
 def _delete(cursor: Any, first_no: int, last_no: int, key: Callable[[int], bytes]) -> None:

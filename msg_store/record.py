@@ -40,12 +40,12 @@ Unwritten: TypeAlias = tuple[int, tuple[Message, QueueNos]]
 Place: TypeAlias = Sequence[int]  # file_no, offset, total_len, and whatever a Location says more
 Want: TypeAlias = tuple[int, Place]  # msg_no, where
 
-_HEADER: Final = struct.Struct("<IIQQIIHH")
+HEADER: Final = struct.Struct("<IIQQIIHH")
 _CRC: Final = struct.Struct("<I")
 _REST: Final = struct.Struct("<IQQIIHH")  # the header without its crc
 _MAGIC_AT: Final = HEADER_BYTES - 2
 _MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
-_FLAGS: Final = PERSISTENT | MOVED | GUID
+FLAGS: Final = PERSISTENT | MOVED | GUID
 _packer: Final = msgpack.Packer(use_bin_type=True)
 
 
@@ -136,11 +136,11 @@ def _header(data: bytes, offset: int) -> tuple[int, int, int, int, int, int, int
     """Return the fields of the record header at ``offset``, checked as far as they can be."""
     if offset < 0 or len(data) - offset < HEADER_BYTES:
         raise Corrupt("the file ends inside a record header")
-    fields = _HEADER.unpack_from(data, offset)
+    fields = HEADER.unpack_from(data, offset)
     _, total_len, _, _, meta_len, body_len, flags, magic = fields
     if magic != MAGIC:
         raise Corrupt(f"magic of a record is {magic:#06x}, not {MAGIC:#06x}")
-    if total_len != HEADER_BYTES + meta_len + body_len or flags & ~_FLAGS:
+    if total_len != HEADER_BYTES + meta_len + body_len or flags & ~FLAGS:
         raise Corrupt(f"record of {total_len} bytes with meta {meta_len}, body {body_len}")
     return fields
 
@@ -181,46 +181,6 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     meta_at = offset + HEADER_BYTES
     body_at = meta_at + meta_len
     return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
-
-
-def decode_run(
-    data: bytes, start: int, wants: Iterable[Want], extend: Extend, seed: int
-) -> tuple[list[tuple[int, bytes, bytes]], list[Want]]:
-    """Read records of which number and place are known.
-
-    Args:
-        data: bytes of the segment.
-        start: where in the segment they begin.
-        wants: the records, all of them at ``start`` or behind.
-        extend: the checksum.
-        seed: where it starts.
-
-    Returns:
-        Number, meta and body of the good ones, and the others, of which ``decode_record`` tells more.
-    """
-    header, end_of_data = _HEADER.unpack_from, len(data)
-    good: list[tuple[int, bytes, bytes]] = []
-    others: list[Want] = []
-    for want in wants:
-        msg_no, place = want
-        at, length = place[1] - start, place[2]
-        end = at + length
-        if length >= HEADER_BYTES and end <= end_of_data:
-            crc, total_len, found_no, _, meta_len, body_len, flags, magic = header(data, at)
-            meta_at = at + HEADER_BYTES
-            body_at = meta_at + meta_len
-            if (
-                extend(seed, data[at + _CRC.size : end]) == crc
-                and found_no == msg_no
-                and total_len == length
-                and body_at + body_len == end
-                and magic == MAGIC
-                and not flags & ~_FLAGS
-            ):
-                good.append((msg_no, data[meta_at:body_at], data[body_at:end]))
-                continue
-        others.append(want)
-    return good, others
 
 
 def resealed(data: bytes, extend: Extend, seed: int) -> bytes:

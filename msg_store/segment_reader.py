@@ -1,7 +1,7 @@
 """Reading messages out of segments: what blocks, for one thread.
 
-A batch is sorted by place, so that neighbours are read with one system call, and everything is
-checked: the record's checksum, and that it is the message that was asked for. What cannot be read is
+A batch is read in the order of places, so that neighbours are read with one system call, and everything
+is checked: the record's checksum, and that it is the message that was asked for. What cannot be read is
 not an error of the batch but a *failure* of that message, with the reason in words; whoever asked
 looks up its place again, for the collector may have moved it and removed the segment.
 
@@ -15,19 +15,20 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.record import Place, Want, unpack_meta
+from leveret.msg_store.kernel import runs
+from leveret.msg_store.record import Place, unpack_meta
 from leveret.msg_store.verify import Segment
 
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_MAX: Final = 64
-JOIN_BYTES_MAX: Final = 1024 * 1024  # of one read of several records
+JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records
 GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
 # The machine's fault, not the file's: the same read may succeed in a while.
 PASSING: Final = frozenset(
@@ -35,18 +36,21 @@ PASSING: Final = frozenset(
 )
 
 
-class Outcome(NamedTuple):
+@dataclass(slots=True)
+class Outcome:
     """What came of a batch; every message asked for is in one of the three.
 
     Attributes:
         messages: by number.
         failures: why a message could not be read, by number.
         put_off: numbers to ask for again in a while.
+        body_bytes: of the messages.
     """
 
-    messages: dict[int, Message]
-    failures: dict[int, str]
-    put_off: list[int]
+    messages: dict[int, Message] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    put_off: list[int] = field(default_factory=list)
+    body_bytes: int = 0
 
 
 class SegmentReader:
@@ -64,44 +68,40 @@ class SegmentReader:
         self._last_meta: bytes | None = None
         self._last_origin = self._last_head = b""
 
-    def read(self, wants: Iterable[Want]) -> Outcome:
+    def read(self, msg_nos: list[int], places: list[Place]) -> Outcome:
         """Read messages, in whatever order is best."""
-        outcome = Outcome({}, {}, [])
-        by_file: dict[int, list[Want]] = {}
-        for want in wants:
-            by_file.setdefault(want[1][0], []).append(want)
-        for file_no, some in by_file.items():
-            some.sort(key=_offset_of)
-            self._read_file(file_no, some, outcome)
+        outcome = Outcome()
+        found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
+        if found is None:
+            order = sorted(range(len(places)), key=lambda at: (places[at][0], places[at][1]))
+            msg_nos, places = [msg_nos[at] for at in order], [places[at] for at in order]
+            found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
+            assert found is not None, "sorted places do not ascend"
+        for first, end in found:
+            self._read_run(msg_nos[first:end], places[first:end], outcome)
         return outcome
 
-    def _read_file(self, file_no: int, wants: list[Want], outcome: Outcome) -> None:
-        for run in _runs(wants):
-            try:
-                self._read_run(self._segment(file_no), run, outcome)
-            except OSError as error:
-                if error.errno in PASSING:
-                    self.close()  # for descriptors it may be ours that are too many
-                    outcome.put_off.extend(msg_no for msg_no, _ in run)
-                else:
-                    why = f"segment {file_no:08x}: {error.strerror or error}"
-                    outcome.failures.update(dict.fromkeys([msg_no for msg_no, _ in run], why))
+    def _read_run(self, msg_nos: list[int], places: list[Place], outcome: Outcome) -> None:
+        file_no = places[0][0]
+        try:
+            self._read_joined(self._segment(file_no), msg_nos, places, outcome)
+        except OSError as error:
+            if error.errno in PASSING:
+                self.close()  # for descriptors it may be ours that are too many
+                outcome.put_off += msg_nos
+            else:
+                why = f"segment {file_no:08x}: {error.strerror or error}"
+                outcome.failures.update(dict.fromkeys(msg_nos, why))
 
-    def _read_run(self, segment: Segment, run: Sequence[Want], outcome: Outcome) -> None:
-        first, last = run[0][1], run[-1][1]
-        start = first[1]
+    def _read_joined(
+        self, segment: Segment, msg_nos: list[int], places: list[Place], outcome: Outcome
+    ) -> None:
+        start, last = places[0][1], places[-1]
         data = segment.bytes_at(start, last[1] + last[2] - start)
-        good, others = segment.decode_run(data, start, run)
-        messages, last_meta = outcome.messages, None
-        for msg_no, meta, body in good:
-            if meta != last_meta:
-                try:
-                    origin, head = self._origin_and_head(meta)
-                except Corrupt as error:
-                    outcome.failures[msg_no] = f"{error}, segment {run[0][1][0]:08x}"
-                    continue
-                last_meta = meta
-            messages[msg_no] = (origin, head, body)
+        others, body_bytes = segment.decode_run(
+            data, start, msg_nos, places, self._origin_and_head, outcome.messages
+        )
+        outcome.body_bytes += body_bytes
         for msg_no, place in others:
             self._read_bad(segment, msg_no, place, outcome)
 
@@ -113,6 +113,7 @@ class SegmentReader:
             if record.msg_no != msg_no:
                 raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
             outcome.messages[msg_no] = (*self._origin_and_head(record.meta), record.body)
+            outcome.body_bytes += len(record.body)
         except Corrupt as error:
             outcome.failures[msg_no] = f"{error}, segment {file_no:08x}, offset {offset}"
 
@@ -175,25 +176,3 @@ class SegmentReader:
                 error,
             )
             return None
-
-
-def _offset_of(want: Want) -> int:
-    return want[1][1]
-
-
-def _runs(wants: list[Want]) -> Iterable[list[Want]]:
-    """Yield what lies close enough together to be read at once; given and left in order."""
-    run: list[Want] = []
-    start = end = 0
-    for want in wants:
-        _, offset, length = want[1][:3]
-        is_near = offset - end <= GAP_BYTES_MAX and offset + length - start <= JOIN_BYTES_MAX
-        if run and not is_near:
-            yield run
-            run = []
-        if not run:
-            start = offset
-        run.append(want)
-        end = offset + length
-    if run:
-        yield run

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
 from leveret.core.files import File
+from leveret.core.message import Message
 from leveret.msg_store.checksum import CRC32, CRC32C, Extend, extender, seed_of
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header
 from leveret.msg_store.folder import StorePaths
 from leveret.msg_store.index_rows import Location
+from leveret.msg_store.kernel import decode_run
 from leveret.msg_store.record import (
+    Place,
     Record,
     Want,
     decode_record,
-    decode_run,
     next_magic,
     total_len_at,
 )
@@ -39,6 +41,7 @@ class Segment:
         except Corrupt as error:
             self.damage = str(error)
         kinds = _KINDS if self.header is None else (self.header.crc_kind,)
+        self._kinds = kinds
         self._extends: list[Extend] = [extender(kind) for kind in kinds]
         self.size_bytes = self._file.size_bytes()
 
@@ -78,12 +81,19 @@ class Segment:
         return record
 
     def decode_run(
-        self, data: bytes, start: int, wants: Sequence[Want]
-    ) -> tuple[list[tuple[int, bytes, bytes]], Sequence[Want]]:
-        """Read many records out of bytes from ``start`` on; see ``record.decode_run``."""
-        if len(self._extends) > 1:
-            return [], wants
-        return decode_run(data, start, wants, self._extends[0], self._seed)
+        self,
+        data: bytes,
+        start: int,
+        msg_nos: list[int],
+        places: list[Place],
+        parts_of: Callable[[bytes], tuple[bytes, bytes]],
+        messages: dict[int, Message],
+    ) -> tuple[list[Want], int]:
+        """Read many records out of bytes from ``start`` on; see ``kernel``."""
+        if len(self._kinds) > 1:
+            return list(zip(msg_nos, places, strict=True)), 0
+        kind = self._kinds[0]
+        return decode_run(data, start, msg_nos, places, kind, self._seed, parts_of, messages)
 
     def _decoded(self, data: bytes, at: int) -> Record:
         for extend in self._extends[:-1]:

@@ -197,9 +197,13 @@ class StoredIndex:
         What comes before the first that must be read is given away, and not kept for a second time.
         """
         keys: list[int]
+        found: list[Message | None]
         if not self._has_paged or all(map(_is_persistent, entries)):
             keys = list(map(_msg_no_of, entries))
-            found = self._client.look(keys)
+            found = [*self._arrived.take(keys)]
+            if len(found) == len(keys):
+                return found
+            found += self._client.look(keys[len(found) :])
         else:
             keys, found = self._look_at_both(entries)
         given = found.index(None) if None in found else len(found)

@@ -159,18 +159,19 @@ def _resolve(
     queue: QueueState, part: deque[Entry], chunk: list[Entry], batch: _Batch, is_q4: bool
 ) -> None:
     """Get the contents of a chunk; put back what comes from the first on that is not in RAM."""
-    messages: list[Any] = list(map(message_of, chunk))
-    if not is_q4 or queue.absent:
-        messages = fetch_contents(queue, chunk)
-        if None in messages:
-            there = messages.index(None)
-            rest = chunk[there:]
-            queue.index.prefetch([entry for entry in rest if entry[MESSAGE] is None])
-            batch.pending = True
-            part.extendleft(reversed(rest))
-            del chunk[there:], messages[there:]
-        if LOST in messages:
-            messages = _without_lost(queue, chunk, messages, is_q4)
+    if is_q4 and not queue.absent:
+        batch.messages += map(message_of, chunk)
+        return
+    messages: list[Any] = fetch_contents(queue, chunk)
+    if None in messages:
+        there = messages.index(None)
+        rest = chunk[there:]
+        queue.index.prefetch([entry for entry in rest if entry[MESSAGE] is None])
+        batch.pending = True
+        part.extendleft(reversed(rest))
+        del chunk[there:], messages[there:]
+    if LOST in messages:
+        messages = _without_lost(queue, chunk, messages, is_q4)
     batch.messages += messages
 
 

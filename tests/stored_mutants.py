@@ -9,7 +9,7 @@ MUTANTS = {
         "msg_store/segment_reader.py", "if record.msg_no != msg_no:", "if False:"
     ),
     "what is far is not read": Mutant(
-        "msg_store/segment_reader.py", "            yield run\n            run = []", "            run = []"
+        "msg_store/segment_reader.py", "for first, end in found:", "for first, end in found[:1]:"
     ),
     "descriptors are kept for ever": Mutant(
         "msg_store/segment_reader.py", "len(self._open) > self._descriptors_max", "False"
@@ -27,10 +27,13 @@ MUTANTS = {
         "if False:",
     ),
     "only the first who waits is told": Mutant(
-        "msg_store/content_reader.py", "self._wait_too(absent, waiter)\n", "pass\n"
+        "msg_store/content_reader.py", "self._wait_too(new, waiter)\n", "pass\n"
     ),
     "the cache has no bound": Mutant(
         "msg_store/arrived.py", "while self.size_bytes > self.room_bytes and left > 0:", "while False:"
+    ),
+    "what is taken still counts": Mutant(
+        "msg_store/arrived.py", "self.size_bytes -= size_bytes + len(taken) * _OVERHEAD_BYTES", "pass"
     ),
     "rows that are not durable are left out": Mutant(
         "msg_store/row_reader.py", "if upto == SEQ_END and new:", "if False:"

@@ -86,7 +86,7 @@ def _files_of_packages() -> set[str]:
     ours = {"leveret/__init__.py", "leveret/__main__.py", "leveret/py.typed"}
     for folder in FOLDERS:
         ours |= {f"leveret/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
-    sources = (path for path in (ROOT / "amqp").glob("_kernel_c*.p*") if path.suffix != ".so")
+    sources = (path for path in ROOT.glob("*/_kernel_c*.p*") if path.suffix != ".so")
     return ours | {f"leveret/{path.relative_to(ROOT)}" for path in sources}
 
 
@@ -156,5 +156,8 @@ def test_wheel_and_sdist_hold_what_the_folders_hold(tmp_path: Path) -> None:
     names = _names_in_wheel(direct)
     compiled = {name for name in names if name.endswith(".so")}
     assert names - compiled == _files_of_packages()
-    assert all(name.startswith("leveret/amqp/_kernel_c.") for name in compiled)
+    kernels = {
+        f"leveret/{path.relative_to(ROOT).with_suffix('')}" for path in ROOT.glob("*/_kernel_c.pyx")
+    }
+    assert {name.split(".")[0] for name in compiled} <= kernels
     assert _names_in_wheel(over_sdist) == names

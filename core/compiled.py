@@ -1,0 +1,65 @@
+"""Choosing between the two implementations of a kernel, pure Python and compiled.
+
+A kernel is a module ``kernel`` in a package, with the contract; ``_kernel_py`` and ``_kernel_c`` beside
+it implement it. ``LEVERET_KERNEL`` = ``c`` or ``py`` chooses for all kernels; without it the compiled one is
+taken where it is there and up to date.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from leveret.core.errors import ConfigError
+
+
+def choose_kernel(package: str, folder: Path) -> tuple[str, Any]:
+    """Import one of the two kernels of a package.
+
+    Args:
+        package: its name.
+        folder: where it lies.
+
+    Returns:
+        ``c`` or ``py``, and the module.
+
+    Raises:
+        ImportError: the compiled one was asked for, and is not there or out of date.
+        ConfigError: LEVERET_KERNEL is neither.
+    """
+    wanted = os.environ.get("LEVERET_KERNEL", "")
+    if wanted not in {"", "c", "py"}:
+        raise ConfigError(f"LEVERET_KERNEL is {wanted!r}, not c or py")
+    if wanted != "py":
+        try:
+            return "c", _compiled(package, folder)
+        except ImportError:
+            if wanted == "c":
+                raise
+    return "py", import_module(f"{package}._kernel_py")
+
+
+def _compiled(package: str, folder: Path) -> Any:
+    """Import the compiled kernel.
+
+    Raises:
+        ImportError: it is not there, or was made from another source than the one beside it.
+    """
+    module = import_module(f"{package}._kernel_c")
+    source = folder / "_kernel_c.pyx"
+    parts = (source, *sorted(folder.glob("_kernel_c_*.pxi")))
+    if source.exists() and _hash_of(parts) != module.SOURCE_HASH:
+        stale = f"{package}._kernel_c is older than its source: install Leveret again"
+        warnings.warn(stale, RuntimeWarning, stacklevel=3)
+        raise ImportError(stale)
+    return module
+
+
+def _hash_of(sources: Iterable[Path]) -> str:
+    """Return what ``setup.py`` compiles in as SOURCE_HASH."""
+    return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

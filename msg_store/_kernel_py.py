@@ -1,0 +1,108 @@
+"""The store's kernel in pure Python; the contract is in ``leveret/msg_store/kernel.py``."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Final
+
+from leveret.core.message import BODY, HEAD, Message
+from leveret.msg_store.checksum import extender
+from leveret.msg_store.errors import Corrupt
+from leveret.msg_store.index_rows import Location
+from leveret.msg_store.record import FLAGS, HEADER, HEADER_BYTES, MAGIC, Place, Want
+
+PartsOf = Callable[[bytes], tuple[bytes, bytes]]
+
+_LOCATION: Final = struct.Struct("<IIIII")
+_CRC_BYTES: Final = 4
+
+
+def runs(places: Sequence[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None:
+    """Say what can be read at once."""
+    found: list[tuple[int, int]] = []
+    file_no, before, first, start, end = -1, -1, 0, 0, 0
+    for at, place in enumerate(places):
+        number, offset, length = place[:3]
+        if number != file_no or offset - end > gap_bytes or offset + length - start > join_bytes:
+            if number < file_no:
+                return None
+            if number > file_no:
+                before = -1
+            if at:
+                found.append((first, at))
+            file_no, first, start = number, at, offset
+        if offset < before:
+            return None
+        before, end = offset, offset + length
+    if places:
+        found.append((first, len(places)))
+    return found
+
+
+def decode_run(
+    data: bytes,
+    start: int,
+    msg_nos: Sequence[int],
+    places: Sequence[Place],
+    kind: int,
+    seed: int,
+    parts_of: PartsOf,
+    messages: dict[int, Message],
+) -> tuple[list[Want], int]:
+    """Read records of which number and place are known."""
+    extend, header, end_of_data = extender(kind), HEADER.unpack_from, len(data)
+    others: list[Want] = []
+    body_bytes, last_meta = 0, None
+    for want in zip(msg_nos, places, strict=True):
+        msg_no, place = want
+        at, length = place[1] - start, place[2]
+        end = at + length
+        if length >= HEADER_BYTES and at >= 0 and end <= end_of_data:
+            crc, total_len, found_no, _, meta_len, body_len, flags, magic = header(data, at)
+            meta_at = at + HEADER_BYTES
+            body_at = meta_at + meta_len
+            if (
+                extend(seed, data[at + _CRC_BYTES : end]) == crc
+                and found_no == msg_no
+                and total_len == length
+                and body_at + body_len == end
+                and magic == MAGIC
+                and not flags & ~FLAGS
+            ):
+                meta = data[meta_at:body_at]
+                if meta != last_meta:
+                    try:
+                        origin, head = parts_of(meta)
+                    except Corrupt:
+                        others.append(want)
+                        continue
+                    last_meta = meta
+                messages[msg_no] = (origin, head, data[body_at:end])
+                body_bytes += body_len
+                continue
+        others.append(want)
+    return others, body_bytes
+
+
+def locations(values: Sequence[bytes]) -> list[Location]:
+    """Read the index's values of messages."""
+    if any(map(_LOCATION.size.__ne__, map(len, values))):
+        raise struct.error("a place in the index is not 20 bytes long")
+    found: list[Location] = list(_LOCATION.iter_unpack(b"".join(values)))
+    return found
+
+
+def take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]:
+    """Take messages out, up to the first that is not there."""
+    found = list(map(contents.get, keys))
+    taken: list[Message] = found if None not in found else found[: found.index(None)]  # type: ignore[assignment]
+    for _ in map(contents.pop, keys[: len(taken)], repeat(None)):
+        pass
+    return taken, size_of(taken)
+
+
+def size_of(messages: Iterable[Message]) -> int:
+    """Return the bytes of heads and bodies."""
+    return sum([len(message[HEAD]) + len(message[BODY]) for message in messages])

@@ -1,0 +1,44 @@
+"""The store's kernel: its contract, and which of the two implementations runs.
+
+The kernel is what goes through a batch of stored messages one by one when they come back from the disk;
+all else deals with batches. Two modules implement it: ``leveret.msg_store._kernel_py`` and
+``leveret.msg_store._kernel_c`` (Cython, optional); ``leveret.core.compiled`` says which one is taken.
+Everything below is true of both; the same tests and properties hold them to it.
+
+A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Location`` is.
+
+* ``runs(places: list[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None``: what can be
+  read at once. Half-open ranges of positions, which cover ``places``; those of a range are in one file,
+  each begins at most ``gap_bytes`` behind the end of the one before, and they span at most
+  ``join_bytes``, or there is one only. None if the places do not ascend by file and offset.
+* ``decode_run(data: bytes, start: int, msg_nos: list[int], places: list[Place], kind: int, seed: int,
+  parts_of, messages: dict[int, Message]) -> tuple[list[Want], int]``: reads records of which number and place are
+  known out of bytes of a segment that begin at ``start``. ``kind`` and ``seed`` are those of the
+  checksum. The good ones are put into ``messages``; ``parts_of(meta: bytes) -> (origin, head)`` is called when
+  a meta differs from that before, so messages of one publisher share both. Returns the others,
+  ``(msg_no, place)``, those for which ``parts_of`` raised ``Corrupt`` among them, and the bytes of the
+  bodies of the good ones.
+* ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
+  20 bytes long.
+* ``take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]``: takes messages out, up to the
+  first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
+* ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leveret.core.compiled import choose_kernel
+
+__all__ = ["KERNEL_NAME", "decode_run", "locations", "runs", "size_of", "take"]
+
+if TYPE_CHECKING:
+    from leveret.msg_store._kernel_py import decode_run, locations, runs, size_of, take
+
+    KERNEL_NAME: str
+else:
+    KERNEL_NAME, _kernel = choose_kernel("leveret.msg_store", Path(__file__).parent)
+    decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
+    size_of, take = _kernel.size_of, _kernel.take

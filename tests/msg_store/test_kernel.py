@@ -1,0 +1,321 @@
+"""The store's kernel: both implementations do what the contract says, and nothing on damaged bytes."""
+
+from __future__ import annotations
+
+import importlib
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.core.message import Message, origin_of
+from leveret.msg_store import record
+from leveret.msg_store.checksum import CRC32, CRC32C, extender
+from leveret.msg_store.errors import Corrupt
+
+SEED = 0xC0FFEE
+START = 4096
+NAMES = ["_kernel_py", "_kernel_c"]
+MESSAGE = (origin_of(b"x", b"key"), b"head", b"body")
+kinds = st.sampled_from([CRC32, CRC32C])
+u32, u64 = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
+short = st.binary(max_size=40)
+messages = st.tuples(st.builds(origin_of, short, short), short, st.binary(max_size=300))
+items = st.lists(
+    st.tuples(u64, st.tuples(messages | st.just(MESSAGE), st.just((1, 2)))), min_size=1, max_size=6,
+    unique_by=lambda item: item[0],
+)  # fmt: skip
+each_kernel = pytest.mark.parametrize("name", NAMES)
+
+
+def kernel_of(name: str) -> Any:
+    if name == "_kernel_c":
+        return pytest.importorskip("leveret.msg_store._kernel_c")
+    return importlib.import_module(f"leveret.msg_store.{name}")
+
+
+@pytest.fixture(params=NAMES)
+def kernel(request: pytest.FixtureRequest) -> Any:
+    return kernel_of(request.param)
+
+
+def parts_of(meta: bytes) -> tuple[bytes, bytes]:
+    found = record.unpack_meta(meta)
+    return origin_of(found.exchange, *found.routing_keys), found.head
+
+
+class Stretch:
+    """Records one behind the other in a segment, from START on, with three bytes between them."""
+
+    def __init__(self, items: list[Any], kind: int = CRC32C) -> None:
+        self.kind = kind
+        self.msg_nos = [msg_no for msg_no, _ in items]
+        self.places: list[Any] = []
+        self.data = b""
+        for item in items:
+            parts: list[bytes] = []
+            [length] = record.encode_run([item], 5, extender(kind), SEED, parts)
+            self.places.append((7, START + len(self.data), length, len(item[1][0][2]), 1))
+            self.data += b"".join(parts) + b"gap"
+
+    def decode(
+        self, kernel: Any, parts_of: Callable[[bytes], tuple[bytes, bytes]] = parts_of
+    ) -> tuple[dict[int, Message], list[Any], int]:
+        found: dict[int, Message] = {}
+        others, body_bytes = kernel.decode_run(
+            self.data, START, self.msg_nos, self.places, self.kind, SEED, parts_of, found
+        )
+        return found, others, body_bytes
+
+
+def stretch_of(count: int, **options: Any) -> Stretch:
+    return Stretch([(no, (MESSAGE, (1,))) for no in range(10, 10 + count)], **options)
+
+
+# Records.
+
+
+@each_kernel
+@given(items=items, kind=kinds)
+def test_what_was_written_is_read(name: str, items: list[Any], kind: int) -> None:
+    found, others, body_bytes = Stretch(items, kind).decode(kernel_of(name))
+
+    assert found == {msg_no: message for msg_no, (message, _) in items}
+    assert list(found) == [msg_no for msg_no, _ in items]
+    assert others == []
+    assert body_bytes == sum(len(message[2]) for message in found.values())
+
+
+@each_kernel
+@given(items=items, kind=kinds, draw=st.data())
+def test_a_flipped_bit_is_seen_and_spoils_one_message_only(
+    name: str, items: list[Any], kind: int, draw: st.DataObject
+) -> None:
+    stretch = Stretch(items, kind)
+    bad = draw.draw(st.integers(0, len(items) - 1))
+    at = stretch.places[bad][1] - START
+    bit = draw.draw(st.integers(at * 8, (at + stretch.places[bad][2]) * 8 - 1))
+    changed = bytearray(stretch.data)
+    changed[bit // 8] ^= 1 << bit % 8
+    stretch.data = bytes(changed)
+
+    found, others, _ = stretch.decode(kernel_of(name))
+
+    assert others == [(stretch.msg_nos[bad], stretch.places[bad])]
+    assert found == {no: message for no, (message, _) in items if no != stretch.msg_nos[bad]}
+
+
+@each_kernel
+@given(
+    data=st.binary(max_size=200),
+    places=st.lists(st.tuples(u32, st.integers(0, START * 2), u32), max_size=5),
+)
+def test_any_bytes_are_no_message(name: str, data: bytes, places: list[Any]) -> None:
+    stretch = stretch_of(0)
+    stretch.data, stretch.places, stretch.msg_nos = data, places, list(range(len(places)))
+
+    assert stretch.decode(kernel_of(name)) == ({}, list(enumerate(places)), 0)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        (7, START, 35),
+        (7, START, 0),
+        (7, START + 1, 70),
+        (7, START - 36, 36),
+        (7, START - 1, 1 << 31),
+        (7, START, (1 << 32) - 1),
+        (7, (1 << 32) - 1, (1 << 32) - 1),
+    ],
+)
+def test_a_place_where_no_record_is_gives_none(kernel: Any, place: tuple[int, int, int]) -> None:
+    stretch = stretch_of(2)
+    stretch.places[0] = place
+
+    found, others, body_bytes = stretch.decode(kernel)
+
+    assert (list(found), others, body_bytes) == ([11], [(10, place)], 4)
+
+
+def test_a_record_cut_off_by_one_byte_is_none(kernel: Any) -> None:
+    stretch = stretch_of(2)
+    stretch.data = stretch.data[:-4]
+
+    assert stretch.decode(kernel)[1] == [(11, stretch.places[1])]
+
+
+def test_another_message_at_the_place_is_not_taken(kernel: Any) -> None:
+    stretch = stretch_of(2)
+    stretch.msg_nos = [10, 12]
+
+    assert stretch.decode(kernel)[1] == [(12, stretch.places[1])]
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(32, struct.pack("<H", 8)), (34, b"LV"), (24, struct.pack("<II", 0, 1)), (4, b"\xff\0\0\0")],
+    ids=["flags", "magic", "lengths", "total"],
+)
+def test_a_header_that_cannot_be_is_refused_whatever_its_checksum(
+    kernel: Any, at: int, value: bytes
+) -> None:
+    stretch = stretch_of(1)
+    length = stretch.places[0][2]
+    changed = bytearray(stretch.data[:length])
+    changed[at : at + len(value)] = value
+    changed[:4] = extender(CRC32C)(SEED, bytes(changed[4:])).to_bytes(4, "little")
+    stretch.data = bytes(changed)
+
+    assert stretch.decode(kernel)[1] == [(10, stretch.places[0])]
+
+
+def test_messages_of_one_publisher_share_origin_and_head(kernel: Any) -> None:
+    calls: list[bytes] = []
+
+    def counted(meta: bytes) -> tuple[bytes, bytes]:
+        calls.append(meta)
+        return parts_of(meta)
+
+    other = (origin_of(b"x", b"kez"), b"head", b"")
+    items = [(no, (other if no in {4, 5} else MESSAGE, (1,))) for no in range(8)]
+
+    found, _, _ = Stretch(items).decode(kernel, counted)
+
+    assert len(calls) == 3
+    for one, two in ((0, 3), (4, 5), (6, 7)):
+        assert found[one][0] is found[two][0]
+        assert found[one][1] is found[two][1]
+    assert all(type(message) is tuple for message in found.values())
+
+
+def test_a_meta_that_cannot_be_read_spoils_its_messages_only(kernel: Any) -> None:
+    def strict(meta: bytes) -> tuple[bytes, bytes]:
+        if b"kez" in meta:
+            raise Corrupt("no")
+        return parts_of(meta)
+
+    other = (origin_of(b"x", b"kez"), b"head", b"")
+    stretch = Stretch([(no, (other if no in {1, 2} else MESSAGE, (1,))) for no in range(4)])
+
+    found, others, body_bytes = stretch.decode(kernel, strict)
+
+    assert list(found) == [0, 3]
+    assert others == [(1, stretch.places[1]), (2, stretch.places[2])]
+    assert body_bytes == 8
+
+
+def test_another_error_of_who_reads_the_meta_is_passed_on(kernel: Any) -> None:
+    def failing(meta: bytes) -> tuple[bytes, bytes]:
+        raise KeyError(meta)
+
+    with pytest.raises(KeyError):
+        stretch_of(1).decode(kernel, failing)
+
+
+def test_a_kind_of_checksum_that_is_unknown_is_an_error(kernel: Any) -> None:
+    with pytest.raises(Corrupt, match="checksum kind 3 is unknown"):
+        kernel.decode_run(b"", 0, [], [], 3, SEED, parts_of, {})
+
+
+def test_a_number_without_a_place_is_an_error(kernel: Any) -> None:
+    stretch = stretch_of(2)
+    del stretch.places[1]
+
+    with pytest.raises(ValueError, match=r"equally many|shorter"):
+        stretch.decode(kernel)
+
+
+# Checksums of the compiled one.
+
+
+@pytest.mark.parametrize("by_table", [False, True])
+@given(data=st.binary(max_size=100), crc=u32, kind=kinds)
+def test_checksums_are_what_the_libraries_say(
+    by_table: bool, data: bytes, crc: int, kind: int
+) -> None:
+    compiled = kernel_of("_kernel_c")
+
+    assert compiled.checksum(kind, crc, data, by_table) == extender(kind)(crc, data)
+
+
+# Places.
+
+
+@each_kernel
+@given(places=st.lists(st.tuples(u32, u32, u32, u32, u32), max_size=5))
+def test_places_are_read_as_the_index_has_them(name: str, places: list[Any]) -> None:
+    values = [struct.pack("<IIIII", *place) for place in places]
+
+    assert kernel_of(name).locations(values) == places
+
+
+@pytest.mark.parametrize("value", [b"", b"1234567890123456789", b"123456789012345678901"])
+def test_a_value_of_another_length_is_no_place(kernel: Any, value: bytes) -> None:
+    with pytest.raises(struct.error, match="20 bytes"):
+        kernel.locations([bytes(20), value])
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ([], []),
+        ([(1, 0, 10)], [(0, 1)]),
+        ([(1, 0, 10), (1, 10, 10), (1, 20, 10)], [(0, 3)]),
+        ([(1, 0, 10), (1, 15, 10), (1, 31, 10)], [(0, 2), (2, 3)]),
+        ([(1, 0, 50), (1, 50, 50), (1, 100, 1)], [(0, 2), (2, 3)]),
+        ([(1, 0, 500), (1, 500, 500)], [(0, 1), (1, 2)]),
+        ([(1, 90, 10), (2, 0, 10), (2, 10, 10), (4, 20, 10)], [(0, 1), (1, 3), (3, 4)]),
+        ([(0, 0, 1), (0, 0, 1)], [(0, 2)]),
+        ([(1, 10, 10), (1, 0, 10)], None),
+        ([(1, 500, 10), (1, 0, 10)], None),
+        ([(2, 0, 10), (1, 10, 10)], None),
+    ],
+)
+def test_places_are_joined_as_far_as_they_are_near(
+    kernel: Any, places: list[Any], expected: list[tuple[int, int]] | None
+) -> None:
+    assert kernel.runs(places, 5, 100) == expected
+
+
+@given(
+    places=st.lists(
+        st.tuples(st.integers(1, 2), st.integers(0, 60), st.integers(1, 30)), max_size=8
+    ),
+    ascend=st.booleans(),
+)
+def test_both_join_alike(places: list[Any], ascend: bool) -> None:
+    places = sorted(places) if ascend else places
+    pure, compiled = (kernel_of(name).runs(places, 5, 60) for name in NAMES)
+
+    assert pure == compiled
+    if ascend:
+        assert [at for first, end in pure for at in range(first, end)] == [*range(len(places))]
+
+
+# Messages in RAM.
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [([], []), ([3, 1], [3, 1]), ([1, 9, 2], [1]), ([9, 1], [])],
+)
+def test_messages_are_taken_up_to_the_first_that_is_not_there(
+    kernel: Any, keys: list[int], expected: list[int]
+) -> None:
+    contents = {no: (b"", b"h" * no, b"b" * 10) for no in (1, 2, 3)}
+    before = dict(contents)
+
+    taken, size_bytes = kernel.take(contents, keys)
+
+    assert taken == [before[no] for no in expected]
+    assert size_bytes == sum(no + 10 for no in expected) == kernel.size_of(taken)
+    assert contents == {no: each for no, each in before.items() if no not in expected}
+
+
+def test_any_messages_are_measured(kernel: Any) -> None:
+    assert kernel.size_of({}.values()) == 0
+    assert kernel.size_of(each for each in [MESSAGE] * 3) == 24
