@@ -96,7 +96,10 @@ def decode_run(
 
 
 cdef inline Py_ssize_t size_of_one(object message) except -1:
-    return len(<bytes?>(<tuple?>message)[1]) + len(<bytes?>(<tuple?>message)[2])
+    cdef tuple parts = message
+    if parts is None or len(parts) != 3:
+        raise TypeError("a message is a tuple of three bytes")
+    return len(<bytes?>parts[1]) + len(<bytes?>parts[2])
 
 
 def take(dict contents not None, list keys not None):

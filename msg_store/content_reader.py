@@ -102,7 +102,9 @@ class _Batch:
         """Do it, on the thread."""
         msg_nos, places, lacking = self._msg_nos, self._places, []
         if None in places:
-            unknown = [no for no, at in zip(msg_nos, places, strict=True) if at is None]
+            unknown = msg_nos
+            if places.count(None) < len(places):
+                unknown = [no for no, at in zip(msg_nos, places, strict=True) if at is None]
             if index is not None:
                 self.found = index.locations(unknown)
             if len(self.found) < len(unknown):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import os
 import struct
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,7 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store import record
 from leveret.msg_store.checksum import CRC32, CRC32C, extender
 from leveret.msg_store.errors import Corrupt
+from leveret.msg_store.kernel import KERNEL_NAME, decode_run
 
 SEED = 0xC0FFEE
 START = 4096
@@ -229,7 +234,73 @@ def test_a_number_without_a_place_is_an_error(kernel: Any) -> None:
         stretch.decode(kernel)
 
 
-# Checksums of the compiled one.
+# The compiled one.
+
+
+def test_the_extension_was_made_from_the_sources_beside_it() -> None:
+    compiled = kernel_of("_kernel_c")
+    folder = Path(compiled.__file__).parent
+    sources = [folder / "_kernel_c.pyx", *sorted(folder.glob("_kernel_c_*.pxi"))]
+    source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+
+    assert source_hash == compiled.SOURCE_HASH, (
+        "leveret/msg_store/_kernel_c is stale: run pip install -e . again"
+    )
+
+
+def test_the_kernel_that_was_asked_for_runs() -> None:
+    wanted = (
+        os.environ.get("LEVERET_KERNEL")
+        or importlib.import_module("leveret.amqp.kernel").KERNEL_NAME
+    )
+
+    assert wanted == KERNEL_NAME
+    assert decode_run is kernel_of(f"_kernel_{wanted}").decode_run
+
+
+def test_reading_a_thousand_times_keeps_nothing() -> None:
+    compiled, stretch = kernel_of("_kernel_c"), stretch_of(20)
+    stretch.places[7] = (7, START, 50)
+    values = [struct.pack("<IIIII", *place[:3], 1, 1) for place in stretch.places]
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            found, _, _ = stretch.decode(compiled)
+            compiled.take(found, [10, 11, 9])
+            compiled.runs(compiled.locations(values), 5, 100)
+
+    rounds(10)
+    tracemalloc.start()
+    rounds(10)
+    before, _ = tracemalloc.get_traced_memory()
+    rounds(1000)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert after - before < 4000
+
+
+@pytest.mark.parametrize(
+    "place", [None, [7, START, 36], (7, START), (7, "x", 36), (7, START, 1 << 70)]
+)
+def test_what_is_no_place_is_refused(place: Any) -> None:
+    compiled, stretch = kernel_of("_kernel_c"), stretch_of(1)
+    stretch.places = [place]
+
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        stretch.decode(compiled)
+    with pytest.raises((TypeError, ValueError, OverflowError)):
+        compiled.runs([place], 5, 100)
+
+
+@pytest.mark.parametrize("message", [None, (b"", b""), (b"", b"", "body"), [b"", b"", b""]])
+def test_what_is_no_message_is_refused(message: Any) -> None:
+    compiled = kernel_of("_kernel_c")
+
+    with pytest.raises((TypeError, ValueError)):
+        compiled.size_of([message])
+    with pytest.raises((TypeError, ValueError)):
+        compiled.take({1: message}, [1])
 
 
 @pytest.mark.parametrize("by_table", [False, True])
