@@ -162,7 +162,7 @@ def _resolve(
     if is_q4 and not queue.absent:
         batch.messages += map(message_of, chunk)
         return
-    messages: list[Any] = fetch_contents(queue, chunk)
+    messages: list[Any] = fetch_contents(queue, chunk) if is_q4 else _read_back(queue, chunk)
     if None in messages:
         there = messages.index(None)
         rest = chunk[there:]
@@ -196,12 +196,18 @@ def fetch_contents(queue: QueueState, entries: list[Entry]) -> list[Message | No
     missing = [entry for entry in entries if entry[MESSAGE] is None]
     if not missing:
         return list(map(message_of, entries))
-    found = queue.index.fetch_contents(missing)
-    queue.disk_reads += len(found) - found.count(None)
+    found = _read_back(queue, missing)
     if len(missing) == len(entries):
         return found
     more = iter(found)
     return [next(more) if entry[MESSAGE] is None else entry[MESSAGE] for entry in entries]
+
+
+def _read_back(queue: QueueState, entries: list[Entry]) -> list[Message | None]:
+    """Return the contents of entries that have none."""
+    found = queue.index.fetch_contents(entries)
+    queue.disk_reads += len(found) - found.count(None)
+    return found
 
 
 def _hand_out(queue: QueueState, chunk: list[Entry], batch: _Batch, is_q4: bool) -> None:

@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--chaos-seed", type=int, metavar="N", help="repeat what the fixture chaos left to chance"
     )
-    parser.addini("leveret_kernel", "codec kernel of the broker: c or py", default="")
+    parser.addini("leveret_kernel", "kernels of the broker: c or py", default="")
     parser.addini("leveret_durable", "keep messages on disk", type="bool", default=False)
     parser.addini("leveret_data_dir", "where; a temporary folder by default", default="")
     parser.addini("leveret_config", "FIELD = VALUE of Config, one per line", type="linelist")
@@ -52,8 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if kernel not in {"c", "py"}:
         raise pytest.UsageError(f'leveret_kernel is "{kernel}"; allowed: c, py')
-    loaded = sys.modules.get("leveret.amqp.kernel")
-    if loaded is not None and os.environ.get("LEVERET_KERNEL") != kernel:
+    loaded = {"leveret.amqp.kernel", "leveret.msg_store.kernel"} & sys.modules.keys()
+    if loaded and os.environ.get("LEVERET_KERNEL") != kernel:
         raise pytest.UsageError("leveret_kernel: the broker's kernel has been loaded before pytest")
     os.environ["LEVERET_KERNEL"] = kernel
 
