@@ -44,7 +44,7 @@ class Place(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Part:
     """What goes into one file, at its end; with a ``header`` the file is made first."""
 
@@ -53,7 +53,7 @@ class Part:
     buffers: Sequence[bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """One group commit's share of a log; nothing to do without parts.
 

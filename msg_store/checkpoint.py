@@ -238,6 +238,23 @@ class Checkpointer:
         )
 
     @property
+    def may_act(self) -> bool:
+        """A turn, or a job, may be due. Told at every flush, so that most need no turn."""
+        core, limits = self._core, self._limits
+        tables = core.tables
+        return bool(
+            core.journal_bytes >= limits.journal_bytes
+            or tables.active.weight >= limits.rows
+            or core.is_rotating
+            or core.range_acks
+            or tables.has_unresolved
+            or (tables.frozen and self._write is None)
+            or self._is_requested
+            or self.snapshot is not None
+            or self.is_stopping
+        )
+
+    @property
     def may_become_quiet(self) -> bool:
         """It is worth calling ``turn`` when nothing has happened for ``IDLE_S``."""
         return self._core.tables.active.weight >= self._limits.idle_rows

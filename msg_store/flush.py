@@ -74,9 +74,10 @@ class Taken:
 
     def runs(self) -> list[SeqRun]:
         """Name the rows, for whoever waits for them."""
-        return [
-            run for queue_no, rows in self.rows for run in seq_runs(queue_no, [r[0] for r in rows])
-        ]
+        runs: list[SeqRun] = []
+        for queue_no, rows in self.rows:
+            runs += seq_runs(queue_no, [row[0] for row in rows])
+        return runs
 
     def acked(self, queue_no: int, low: int) -> set[int]:
         """Return the seqs of a queue's acks from ``low`` on; of who drains it, there is none."""
@@ -88,7 +89,7 @@ class Taken:
         return [row[1] for _, rows in self.rows for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flush:
     """A flush on its way: two jobs, and what to undo if they fail.
 
@@ -127,9 +128,11 @@ class Flush:
             record_bytes = sum(map(len, part.buffers))
             size_bytes += record_bytes
             tables.filled(part.file_no, record_bytes, size_bytes)
+        row_count = 0
         for queue_no, rows in self.rows:
             tables.published(queue_no, rows)
-        if sum(len(rows) for _, rows in self.rows) == len(self.new):
+            row_count += len(rows)
+        if row_count == len(self.new):
             return None
         counts = Counter(self.taken.msg_nos())
         tables.count_rows(counts, self.new, self.late)
@@ -151,8 +154,11 @@ def journal_records(
     made = []
     if rdq.is_carried:
         data = b"".join(rdq.parts[0].buffers)
-        made.append(records.encode_carried(records.Carried(*rdq.start, data)))
+        made.append(records.encode_carried(*rdq.start, data))
     for queue_no, some in rows:
+        if len(some) == 1:
+            made.append(records.encode_publish(queue_no, some[0], places[some[0][1]]))
+            continue
         made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
     for queue_no, acks in taken.acks:
         made += records.encode_acks(queue_no, [seq for seq, _ in acks])

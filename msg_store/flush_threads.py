@@ -228,7 +228,7 @@ class FlushThreads:
         finally:  # an error of the receiver is the loop's, and does not hold the store up
             if is_over:
                 self._end()
-            else:
+            elif self._core.pending_ops or self._on_stopped is not None:
                 self._wake()
 
     def _end(self) -> None:

@@ -89,6 +89,7 @@ class IndexThreads:
         self._reader = make_lane("leveret-index-reader")
         self._writer = make_lane("leveret-checkpoint")
         self._is_scheduled = self._is_closed = False
+        self._is_moving = False  # something has happened since the timer was set
         self._quiet: Timer | None = None
         self._retry: Timer | None = None
         self._on_stopped: Callable[[], None] | None = None
@@ -124,12 +125,14 @@ class IndexThreads:
         self._checkpointer.end_snapshot(StoreError("the store was closed"))
 
     def _wake(self) -> None:
-        if self._quiet is not None:
-            self._quiet.cancel()
-            self._quiet = None
-        if not self._is_scheduled:
+        self._is_moving = True
+        if not self._is_scheduled and (self._checkpointer.may_act or self._is_timer_due):
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
+
+    @property
+    def _is_timer_due(self) -> bool:
+        return self._quiet is None and self._checkpointer.may_become_quiet
 
     def _turn(self, is_quiet: bool = False) -> None:
         self._is_scheduled = False
@@ -141,12 +144,19 @@ class IndexThreads:
         self._progressed()
         if self._on_stopped is not None and self._checkpointer.is_stopped:
             self._end()
-        elif self._quiet is None and not is_quiet and self._checkpointer.may_become_quiet:
-            self._quiet = self._loop.call_later(IDLE_S, self._is_quiet)
+        elif not is_quiet and self._is_timer_due:
+            self._await_quiet()
+
+    def _await_quiet(self) -> None:
+        self._is_moving = False
+        self._quiet = self._loop.call_later(IDLE_S, self._is_quiet)
 
     def _is_quiet(self) -> None:
         self._quiet = None
-        self._turn(is_quiet=True)
+        if self._is_moving:
+            self._await_quiet()
+        else:
+            self._turn(is_quiet=True)
 
     def _start_read(self) -> None:
         job = self._checkpointer.read_job()
@@ -193,6 +203,7 @@ class IndexThreads:
             if self._checkpointer.is_full and self._retry is None:
                 self._retry = self._loop.call_later(FULL_RETRY_S, self._resume)
             self._wake()
+            self._progressed()
 
     def _resume(self) -> None:
         self._retry = None

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from leveret.msg_store.errors import Corrupt
+from leveret.msg_store.index_rows import IndexRow, Location
 
 PUB: Final = 1
 CARRY: Final = 2
@@ -119,29 +120,26 @@ class Carried:
 JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | Carried
 
 
-def encode_carried(carried: Carried) -> bytes:
+def encode_carried(file_no: int, offset: int, data: bytes) -> bytes:
     """Return the record with which a frame carries messages."""
-    data = carried.data
-    return _CARRY.pack(CARRY, carried.file_no, carried.offset, len(data)) + data
+    return _CARRY.pack(CARRY, file_no, offset, len(data)) + data
+
+
+def encode_publish(queue_no: int, row: IndexRow, place: Location) -> bytes:
+    """Return the record of one message, which lies at a place."""
+    seq, msg_no, size, expiry_ms, flags = row
+    file_no, at, length, _, _ = place
+    return _PUB.pack(PUB, flags, queue_no, seq, msg_no, file_no, at, length, size, expiry_ms)
 
 
 def encode_publishes(run: Publishes) -> bytes:
     """Return the record of a run, at most ``COUNT_MAX`` messages long."""
     count, msg_nos = len(run.msg_nos), run.msg_nos
     if count == 1:
-        expiry_ms = run.expiries_ms[0] if run.expiries_ms else 0
-        return _PUB.pack(
-            PUB,
-            run.flags,
-            run.queue_no,
-            run.first_seq,
-            msg_nos[0],
-            run.file_no,
-            run.offsets[0],
-            run.lengths[0],
-            run.body_sizes[0],
-            expiry_ms,
-        )
+        expiry_ms, size = run.expiries_ms[0] if run.expiries_ms else 0, run.body_sizes[0]
+        row = run.first_seq, msg_nos[0], size, expiry_ms, run.flags
+        place = run.file_no, run.offsets[0], run.lengths[0], size, 1
+        return encode_publish(run.queue_no, row, place)
     first, flags = msg_nos[0], run.flags
     follow = msg_nos[-1] - first == count - 1 and list(msg_nos) == list(range(first, first + count))
     if not follow:

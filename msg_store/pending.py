@@ -227,8 +227,8 @@ class PendingQueue:
 
 def seq_runs(queue_no: int, seqs: Sequence[int]) -> list[SeqRun]:
     """Return seqs as runs that follow each other; a caller that sorted them gets the fewest."""
-    if not seqs:
-        return []
+    if len(seqs) <= 1:
+        return [(queue_no, seq, 1) for seq in seqs]
     if seqs[-1] - seqs[0] == len(seqs) - 1 and list(seqs) == list(range(seqs[0], seqs[-1] + 1)):
         return [(queue_no, seqs[0], len(seqs))]
     runs, first = [], 0

@@ -104,6 +104,27 @@ class RdqWriter:
             return Job(start, start), {}
         buffers: list[bytes] = []
         lengths = encode_run(items, now_ms, self._identity.extend, self._identity.seed, buffers)
+        place = self._place_one if len(items) == 1 else self._place_all
+        parts, locations = place(items, lengths, buffers, now_ms)
+        job = Job(start, self._place, parts, self._may_be_carried(parts))
+        if job.is_carried:
+            self._owed.add(parts[0].file_no)
+        return job, locations
+
+    def _place_one(
+        self, items: Sequence[Unwritten], lengths: list[int], buffers: list[bytes], now_ms: int
+    ) -> tuple[list[Part], dict[int, Location]]:
+        """Do as ``_place_all``, for a publisher who waits for each of its messages."""
+        header = self._header_if_full(now_ms)
+        file_no, offset = self._place
+        self._place = Place(file_no, offset + lengths[0])
+        msg_no, (message, _) = items[0]
+        location = file_no, offset, lengths[0], len(message[2]), 1
+        return [Part(file_no, header, joined(buffers))], {msg_no: location}
+
+    def _place_all(
+        self, items: Sequence[Unwritten], lengths: list[int], buffers: list[bytes], now_ms: int
+    ) -> tuple[list[Part], dict[int, Location]]:
         parts: list[Part] = []
         locations: dict[int, Location] = {}
         first = 0
@@ -122,10 +143,7 @@ class RdqWriter:
                 locations[msg_no] = (file_no, at, length, len(message[2]), 1)
             self._place = Place(file_no, offsets[count])
             first = last
-        job = Job(start, self._place, parts, self._may_be_carried(parts))
-        if job.is_carried:
-            self._owed.add(parts[0].file_no)
-        return job, locations
+        return parts, locations
 
     def _may_be_carried(self, parts: list[Part]) -> bool:
         """Tell whether all lies in a file that is in use, and is little."""

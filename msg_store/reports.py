@@ -22,7 +22,7 @@ class Due(enum.Enum):
     WHEN_RESUMED = "the disk is full; within FULL_RETRY_S"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Report:
     """What has become certain, as runs ``(queue_no, first_seq, count)``.
 

@@ -84,14 +84,14 @@ class Tables(LogCounts):
         known = active.rows.get(queue_no)
         if known is None:
             known = active.rows[queue_no] = {}
-        seqs, _, sizes, _, _ = zip(*rows, strict=True)
-        known.update(zip(seqs, rows, strict=True))
+        known.update([(row[0], row) for row in rows])
+        last_seq = rows[-1][0]
         active.row_count += len(rows)
         terms = self._touched(queue_no)
         terms.messages += len(rows)
-        terms.size_bytes += sum(sizes)
-        if seqs[-1] >= terms.next_seq:
-            terms.next_seq = seqs[-1] + 1
+        terms.size_bytes += sum([row[2] for row in rows])
+        if last_seq >= terms.next_seq:
+            terms.next_seq = last_seq + 1
 
     def acked(self, queue_no: int, acked: Acked) -> None:
         """Remove rows, each of which is there."""

@@ -667,3 +667,48 @@ def test_f14_a_copy_counts_from_when_its_move_is_durable(rig: StoreRig) -> None:
 
     assert rig.recovered.findings.removed == [1]
     assert STORE / "rdq" / f"{file_no:08x}.rdq" in rig.disk.paths()
+
+
+# Whether a turn is worth it.
+
+
+def test_after_most_flushes_no_turn_is_needed(rig: StoreRig) -> None:
+    rig.publish((1,), 3)
+    rig.run_flush()
+    assert not rig.checkpointer.may_act
+
+    rig.checkpointer.request()
+    assert rig.checkpointer.may_act
+    rig.settle()
+    assert not rig.checkpointer.may_act
+
+
+@pytest.mark.parametrize("limits", [CheckpointLimits(rows=20), CheckpointLimits(journal_bytes=900)])
+def test_where_no_turn_is_needed_a_turn_does_nothing(
+    rng: random.Random, limits: CheckpointLimits
+) -> None:
+    rig = StoreRig(rng, limits=limits, journal_file_bytes=2000)
+    idle = 0
+    for _ in range(600):
+        if rng.random() < 0.3:
+            rig.publish(rng.choice([(1,), (1, 2)]), rng.randint(1, 4))
+        if rig.held and rng.random() < 0.3:
+            rig.ack(*rng.sample(rig.held, min(4, len(rig.held))))
+        if rng.random() < 0.02:
+            rig.ack_range(1, 0, rig.next_seq.get(1, 0))
+        if rng.random() < 0.7 or not rig.checkpointer.may_act:
+            if rig.jobs:
+                rig.step(rng.choice(sorted(rig.jobs)))
+            else:
+                rig.start()
+        else:
+            rig.step(rng.choice(["read", "write"]))
+        if not rig.checkpointer.may_act:
+            idle += 1
+            rig.checkpointer.turn()
+            assert not rig.core.is_rotating
+            assert rig.checkpointer.read_job() is None
+            if rig.write_job is None:
+                assert rig.checkpointer.write_job() is None
+    assert idle > 60
+    assert rig.core.tables.committed

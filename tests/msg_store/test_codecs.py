@@ -73,7 +73,7 @@ def encoded(operation: records.JournalRecord) -> bytes:
         case records.AckRange(queue_no, first, last):
             return records.encode_ack_range(queue_no, first, last)
         case records.Carried():
-            return records.encode_carried(operation)
+            return records.encode_carried(operation.file_no, operation.offset, operation.data)
     raise AssertionError(operation)
 
 

@@ -17,10 +17,10 @@ from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
 from leveret.msg_store.flush_threads import FlushThreads
 from leveret.msg_store.folder import StoreFolder
 from leveret.msg_store.index_rows import SEQ_END, IndexDamaged
-from leveret.msg_store.index_threads import IndexThreads
+from leveret.msg_store.index_threads import IndexThreads, Lane
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.reports import Report
-from store_rig import message
+from store_rig import StoreRig, message
 
 SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)
 
@@ -215,3 +215,69 @@ async def test_f25_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
     assert not once_more.recovered.findings.rebuilt
     assert len(rows(once_more)) == 230
     await once_more.stop()
+
+
+class HandLoop:
+    """A loop that is turned by hand; what it is asked for lies open."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[..., None]] = []
+        self.later: list[Callable[..., None]] = []
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self.soon.append(callback)
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay_s: float, callback: Callable[..., None], *args: object) -> HandLoop:
+        self.later.append(callback)
+        return self
+
+    def cancel(self) -> None:
+        raise AssertionError("no timer is taken back")
+
+    def turn(self) -> None:
+        while self.soon:
+            self.soon.pop(0)()
+
+    def fire(self) -> None:
+        self.later.pop(0)()
+
+
+class NoLane(Lane):
+    def __init__(self, name: str) -> None:
+        self.works = 0
+
+    def do(self, work: Callable[[], None]) -> None:
+        self.works += 1
+
+
+def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random) -> None:
+    rig, loop = StoreRig(rng, limits=CheckpointLimits(rows=20, idle_rows=5)), HandLoop()
+    IndexThreads(
+        rig.core,
+        rig.checkpointer,
+        rig.home.index,
+        rig.folder,
+        rig.ballast,
+        loop,
+        rig.reports.append,
+        make_lane=NoLane,
+    )
+    for _ in range(2):
+        rig.publish((1,), 2)
+        rig.run_flush()
+        assert loop.soon == loop.later == []
+
+    rig.publish((1,), 2)
+    rig.run_flush()
+    loop.turn()
+    assert len(loop.later) == 1  # it may come to rest
+    rig.publish((1,), 2)
+    rig.run_flush()
+    assert loop.soon == []
+
+    loop.fire()  # something has happened meanwhile
+    assert (rig.core.tables.frozen, len(loop.later)) == ([], 1)
+    loop.fire()
+    assert (len(rig.core.tables.frozen), loop.later) == (1, [])
