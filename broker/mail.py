@@ -26,8 +26,9 @@ Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from leveret.core.message import Message
 
@@ -249,8 +250,7 @@ class PolicyChanged:
     __slots__ = ()
 
 
-@dataclass(slots=True)
-class Consume:
+class Consume(Struct):
     """basic.consume; answered ``None`` or a ``SoftError`` to raise.
 
     Attributes:
@@ -276,16 +276,14 @@ class Consume:
     quiet: bool = False
 
 
-@dataclass(slots=True)
-class Cancel:
+class Cancel(Struct):
     """basic.cancel; answered None when no delivery for ``tag`` can follow any more."""
 
     channel: Ref
     tag: bytes
 
 
-@dataclass(slots=True)
-class Get:
+class Get(Struct):
     """basic.get; answered None when empty, else what follows.
 
     ``(queue, message, seq | None, redelivered, ready_left)``; acks go to exactly this incarnation.
@@ -295,8 +293,7 @@ class Get:
     no_ack: bool
 
 
-@dataclass(slots=True)
-class Leave:
+class Leave(Struct):
     """The channel ends (RabbitMQ's notify_down): as its DOWN, but answered.
 
     The answer None comes when its consumers are gone, its unacked messages requeued and, where that
@@ -306,28 +303,24 @@ class Leave:
     channel: Ref
 
 
-@dataclass(slots=True)
-class Stat:
+class Stat(Struct):
     """Answered ``(ready, consumers)``; ``touch`` restarts x-expires (declare does, info does not)."""
 
     touch: bool = True
 
 
-@dataclass(slots=True)
-class Purge:
+class Purge(Struct):
     """queue.purge; answered the number of ready messages dropped."""
 
 
-@dataclass(slots=True)
-class Delete:
+class Delete(Struct):
     """queue.delete; answered the ready count, or a ``SoftError`` when a condition does not hold."""
 
     if_unused: bool = False
     if_empty: bool = False
 
 
-@dataclass(slots=True)
-class Info:
+class Info(Struct):
     """Answered a dict of figures for status and list_queues (see ``amqqueue.info``)."""
 
     items: tuple[str, ...] = ()

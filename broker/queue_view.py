@@ -8,8 +8,11 @@ else an argument is stronger than a policy, and the operator's has no say. Sourc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from leveret.core.limits import TTL_MS_MAX
 
@@ -21,8 +24,7 @@ PRIORITY_MAX: Final = 255
 Arguments: TypeAlias = "dict[str, tuple[str, Any]]"
 
 
-@dataclass(slots=True)
-class ArgumentsView:
+class ArgumentsView(Struct):
     """What arguments and policies say about a queue, without wire types; None = nothing."""
 
     expires_ms: int | None = None

@@ -6,7 +6,8 @@ along (SETTLED 12): the vhost starts anew and recovers from the disk.
 
 The store itself is held by the vhost, so a successor of an actor that was killed finds what it has to
 close. That is done beside the loop, for a disk may hang, and the store is opened anew only after it.
-Without a data directory there is no store, and durable queues live as long as the node.
+Without a data directory there is no store, its code is not even loaded, and durable queues live as long
+as the node.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import Exit
 from leveret.broker import orphans
 from leveret.msg_store.errors import StoreLocked
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import Opened, StoreFiles, open_store
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.node import Node
     from leveret.broker.vhosts import VHost
     from leveret.msg_store.journal_frames import Mark
+    from leveret.msg_store.opening import Opened
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,7 @@ class StoreServer(GenServer):
             return None
         self._loop = loop
         let_go(vhost, loop)  # of what one that was killed has left
-        folder = store_folder(node.data_dir, vhost.name)
-        self._where = StoreFiles(node.files, folder, node.ballast, self._now_ms)
+        self._folder = store_folder(node.data_dir, vhost.name)
         if vhost.store_end is None or vhost.store_end.done():
             self._open()
         else:
@@ -102,9 +101,13 @@ class StoreServer(GenServer):
 
     def _opened_by(self, epoch: int, trusted: Mark | None) -> None:
         """Open the store; in a thread."""
+        from leveret.msg_store.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
+
         opened: Opened | Exception
+        node = self._node
         try:
-            opened = open_store(self._where, epoch, trusted)
+            where = StoreFiles(node.files, self._folder, node.ballast, self._now_ms)
+            opened = open_store(where, epoch, trusted)
         except Exception as error:  # noqa: BLE001  the top of a thread; the actor deals with it
             opened = error
         self._loop.call_soon_threadsafe(self._came, opened)
@@ -113,10 +116,12 @@ class StoreServer(GenServer):
         """Hand the store over, unless nobody waits for it any more."""
         if self.ref.is_alive:
             self.runtime.run_as(self.ref, lambda: self._take(opened))
-        elif isinstance(opened, Opened):
+        elif not isinstance(opened, Exception):
             opened.close()
 
     def _take(self, opened: Opened | Exception) -> None:
+        from leveret.msg_store.msg_store import MsgStore  # noqa: PLC0415 - see above
+
         if isinstance(opened, StoreLocked) and self._looks:  # one that was killed lets go soon
             self._looks -= 1
             self.start_timer(_LOCKED_RETRY_S, _OPEN)

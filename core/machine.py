@@ -9,9 +9,9 @@ Where ``/proc`` does not tell, as on macOS, nothing is known (None).
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,6 @@ class Machine:
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"
         self._cgroups = root / "sys/fs/cgroup"
-        self._trim = _malloc_trim()
 
     def used_bytes(self) -> int | None:
         """Return what this process uses; takes some tens of microseconds."""
@@ -69,8 +68,9 @@ class Machine:
         Without it what was freed between two blocks in use goes on to count as used: of 1 GB in blocks of
         1 KiB nothing is given back when 95 % of them are freed here and there. Takes 0.1 s per GB.
         """
-        if self._trim is not None:
-            self._trim(0)
+        trim = _malloc_trim()
+        if trim is not None:
+            trim(0)
 
 
 def _read(path: Path) -> bytes:
@@ -80,7 +80,10 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+@cache
 def _malloc_trim() -> Callable[[int], int] | None:
+    import ctypes  # noqa: PLC0415 - seldom needed
+
     try:
         return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):

@@ -8,9 +8,9 @@ that rows of an older format can be read.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from leveret.amqp.tables import Table, decode_table, encode_table
 
@@ -18,8 +18,7 @@ Key: TypeAlias = tuple[str | bytes, ...]
 R = TypeVar("R", bound="Row")
 
 
-@dataclass(slots=True)
-class Row(ABC):
+class Row(Struct):
     """One thing to keep.
 
     Attributes:
@@ -29,15 +28,15 @@ class Row(ABC):
     TABLE: ClassVar[int] = 0
 
     @property
-    @abstractmethod
     def key(self) -> Key:
         """What it is found by within its table."""
+        raise NotImplementedError
 
     def to_fields(self) -> list[Any]:
         """Return the stored form; field tables go in as their wire bytes."""
         return [
-            encode_table(value) if each.name == "arguments" else value
-            for each, value in ((each, getattr(self, each.name)) for each in fields(self))
+            encode_table(value) if name == "arguments" else value
+            for name, value in ((name, getattr(self, name)) for name in self.__struct_fields__)
         ]
 
     @classmethod
@@ -47,14 +46,13 @@ class Row(ABC):
         Raises:
             TypeError: more fields than this version knows.
         """
-        names = [each.name for each in fields(cls)]
+        names = cls.__struct_fields__
         if "arguments" in names[: len(values)]:
             at = names.index("arguments")
             values[at] = decode_table(values[at], 0)[0]
         return cls(*values)
 
 
-@dataclass(slots=True)
 class VhostRow(Row):
     """A virtual host."""
 
@@ -70,7 +68,6 @@ class VhostRow(Row):
         return (self.name,)
 
 
-@dataclass(slots=True)
 class UserRow(Row):
     """A user.
 
@@ -95,7 +92,6 @@ class UserRow(Row):
         return (self.name,)
 
 
-@dataclass(slots=True)
 class PermissionRow(Row):
     """What a user may do in a vhost: three regular expressions."""
 
@@ -113,7 +109,6 @@ class PermissionRow(Row):
         return (self.user, self.vhost)
 
 
-@dataclass(slots=True)
 class TopicPermissionRow(Row):
     """Which routing keys a user may use with an exchange."""
 
@@ -131,7 +126,6 @@ class TopicPermissionRow(Row):
         return (self.user, self.vhost, self.exchange)
 
 
-@dataclass(slots=True)
 class ExchangeRow(Row):
     """An exchange."""
 
@@ -151,7 +145,6 @@ class ExchangeRow(Row):
         return (self.vhost, self.name)
 
 
-@dataclass(slots=True)
 class QueueRow(Row):
     """A queue.
 
@@ -176,7 +169,6 @@ class QueueRow(Row):
         return (self.vhost, self.name)
 
 
-@dataclass(slots=True)
 class BindingRow(Row):
     """A binding; ``kind`` is what ``destination`` names, ``"queue"`` or ``"exchange"``."""
 
@@ -198,7 +190,6 @@ class BindingRow(Row):
         )  # fmt: skip
 
 
-@dataclass(slots=True)
 class PolicyRow(Row):
     """A policy, or an operator policy."""
 
@@ -218,7 +209,6 @@ class PolicyRow(Row):
         return (self.vhost, self.name, "operator" if self.is_operator else "user")
 
 
-@dataclass(slots=True)
 class ParameterRow(Row):
     """A runtime parameter of a vhost; ``vhost-limits`` is one."""
 
@@ -235,7 +225,6 @@ class ParameterRow(Row):
         return (self.vhost, self.component, self.name)
 
 
-@dataclass(slots=True)
 class GlobalParameterRow(Row):
     """A parameter of the whole broker."""
 
@@ -259,8 +248,7 @@ ROWS: Final[dict[int, type[Row]]] = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class Contents:
+class Contents(Struct):
     """All rows there are, each table by itself."""
 
     vhosts: list[VhostRow] = field(default_factory=list)
@@ -291,6 +279,6 @@ class Contents:
         return any(self.table(each) for each in _LISTS)
 
 
-_LISTS: Final[dict[type[Row], str]] = {
-    row: each.name for row, each in zip(ROWS.values(), fields(Contents), strict=True)
-}
+_LISTS: Final[dict[type[Row], str]] = dict(
+    zip(ROWS.values(), Contents.__struct_fields__, strict=True)
+)

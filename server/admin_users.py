@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from leveret.broker import bootstrap
 from leveret.broker.access import LoginRefused, patterns_of

@@ -38,7 +38,6 @@ from leveret.server.admin import RefusedError
 from leveret.server.config import Address, Config
 from leveret.server.definitions_file import read_definitions
 from leveret.server.process import DataDirectory, address_of, bind
-from leveret.server.snapshots.shelf import clean_up
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class Broker:
         definitions = self._read_definitions()
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)
-            clean_up(Files(), self._directory.path)
+            self._clean_up(self._directory)
         self._sockets = bind(self.config.listen)
         self.addresses = [address_of(each) for each in self._sockets]
         self._store = self._open_store(loop)
@@ -136,6 +135,11 @@ class Broker:
         await self._start_tree(loop)
         if self._directory is not None:
             await self._open_control(self._directory)
+
+    def _clean_up(self, directory: DataDirectory) -> None:
+        from leveret.server.snapshots.shelf import clean_up  # noqa: PLC0415 - not without a folder
+
+        clean_up(Files(), directory.path)
 
     def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
         if self._directory is None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.admin_users import UserAdmin
+from leveret.server.admin_vhosts import VhostAdmin
 from leveret.testing.expectations import WITHIN_S, Expectation
 from leveret.testing.queue_look import QueueLook
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _ALL: Final = ".*"
 _numbers: Final = itertools.count(1)
+
+
+class _Admin(UserAdmin, VhostAdmin):
+    """As much of the operator's view as a vhost takes."""
 
 
 class FreshVhost:
@@ -38,7 +43,7 @@ class FreshVhost:
         self.vhost = name or f"test-{next(_numbers)}"
         config = thread.config
         self.user, self.password = config.default_user, config.default_pass
-        self._admin = NodeAdmin(thread.broker)
+        self._admin = _Admin(thread.broker.node)
         thread.wait_for(self._make())
 
     async def _make(self) -> None:

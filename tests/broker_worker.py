@@ -20,9 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker import backings, caretaker, node, orphans, store_server
+from leveret.broker import backings, caretaker, node, orphans
 from leveret.broker.backings import queue_nos_of
 from leveret.core.files import Files, OsCalls
+from leveret.msg_store import msg_store, opening
 from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.collector_choice import ChoiceLimits
@@ -91,8 +92,8 @@ class FaultyDisk:
 def make_all_rare_things_frequent() -> None:
     """Change the constants of this process."""
     files = partial(StoreFiles, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
-    store_server.StoreFiles = files  # type: ignore[assignment,misc]
-    store_server.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
+    opening.StoreFiles = files  # type: ignore[assignment,misc]
+    msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
     caretaker.PERIOD_S = 0.05  # type: ignore[misc]
     caretaker.ORPHANS_PERIODS = 1  # type: ignore[misc]
     orphans.due = partial(orphans.due, kept_ms=0)

@@ -1,269 +1,157 @@
-"""A publisher with confirms and a group of consumers for many queues, fast enough for a soak.
+"""Publishers with confirms and a group of consumers for many queues, fast enough for a soak.
 
-One thread does it all, over plain sockets, life after life of a broker. It knows of every message
-whether it was confirmed and whether it was ever delivered, in one byte each.
+Each is a process of its own, works with plain sockets, and goes from one life of the broker to the next.
+They know of every message whether it was confirmed, whether it was ever delivered, and whether its ack has to
+be on the disk: ``board.py``. Checked are the bodies, the order of first deliveries in each queue, that
+what was delivered before comes with the redelivered flag, that no ack is taken back (except what was
+younger than ``flood_consumer.ON_DISK_S``), and that nothing confirmed is lost.
 """
 
 from __future__ import annotations
 
-import queue
-import selectors
-import socket
-import struct
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import suppress
+import subprocess
+import sys
+from pathlib import Path
 
-from conformance import wire
-from conformance.raw import Connection
+from nodes import clean_environment
+from soak.board import (
+    CONSUMER_NOS,
+    CONSUMERS,
+    COUNT,
+    CPU_NS,
+    IS_ENOUGH,
+    IS_OVER,
+    LIVES,
+    OUTSTANDING,
+    PUBLISHER_NOS,
+    PUBLISHERS,
+    Board,
+)
+from waiting import wait_until
 
-QUEUES = 50
-CONSUMERS = 2  # connections, each with a consumer for every queue
-BODY_BYTES = 256
-UNCONFIRMED_MAX = 20_000
-BACKLOG_MAX = 100_000  # confirmed and not delivered yet
-BATCH = 500
-PAUSE_S = 0.005
-
-CONFIRMED, SEEN = 1, 2
-_FRAME = struct.Struct(">BHI")
-_IDS = struct.Struct(">HH")
-_TAG = struct.Struct(">QB")
-_ACK, _NACK, _DELIVER = (60, 80), (60, 120), (60, 60)
-
-
-def body_of(number: int, queue_no: int) -> bytes:
-    return (b"%d %d " % (queue_no, number)).ljust(BODY_BYTES, b"x")
+TESTS = Path(__file__).parents[1]
+PROCESS = Path(__file__).with_name("flood_process.py")
+END_S = 30.0
+_PIECE_BYTES = 1 << 20
 
 
-class Flood(threading.Thread):
-    """Works on every broker it is given the address of.
+class Flood:
+    """Works with every broker it is given the address of.
 
     Args:
+        folder: for what its processes share and say.
         rate: messages per second that are wanted.
-
-    Attributes:
-        error: why it ended early.
+        messages_max: it publishes no more than that.
     """
 
-    def __init__(self, rate: float) -> None:
-        super().__init__(daemon=True)
-        self.rate = rate
-        self.error: BaseException | None = None
-        self.messages = [bytearray() for _ in range(QUEUES)]  # queue -> number -> what is known
-        self.confirmed = self.delivered = 0
-        self._addresses: queue.Queue[tuple[str, int] | None] = queue.Queue()
-        self._is_enough = threading.Event()
-        self.is_done = threading.Event()
+    def __init__(self, folder: Path, rate: float, messages_max: int) -> None:
+        capacity = messages_max // PUBLISHERS
+        path = folder / "board"
+        self._board = Board(path, capacity)
+        self._lives = 0
+        self._logs = [folder / f"client{number}.log" for number in range(PUBLISHERS + CONSUMERS)]
+        self._processes = [
+            _started(log, str(path), str(capacity), str(number), str(rate))
+            for number, log in enumerate(self._logs)
+        ]
 
-    def serve(self, address: tuple[str, int]) -> None:
-        """Work on the next life of the broker."""
-        self._addresses.put(address)
+    def serve(self, host: str, port: int) -> None:
+        """Work with the next life of the broker, after all have noticed the end of the last one."""
+        wait_until(lambda: self.error or self._have_lived(), "clients live on")
+        self._lives += 1
+        for each in self._processes:
+            assert each.stdin is not None
+            each.stdin.write(f"{host} {port}\n")
+            each.stdin.flush()
+
+    def _have_lived(self) -> bool:
+        processes = range(len(self._processes))
+        return all(self._board.of(each)[LIVES] == self._lives for each in processes)
 
     def finish(self) -> None:
         """Publish no more, and be done when all that is confirmed was delivered."""
-        self._is_enough.set()
+        self._board.numbers[IS_ENOUGH] = 1
 
     def end(self) -> None:
-        self._addresses.put(None)
-        self.join(30)
+        """End all processes; harmless when repeated."""
+        self._board.numbers[IS_OVER] = 1
+        for each in self._processes:
+            assert each.stdin is not None
+            each.stdin.close()
+        for each in self._processes:
+            try:
+                each.wait(END_S)
+            except subprocess.TimeoutExpired:
+                each.kill()
+                each.wait()
 
-    def run(self) -> None:
-        try:
-            while (address := self._addresses.get()) is not None:
-                with suppress(ConnectionError, AssertionError):
-                    _Life(self, address, self._is_enough).work()
-        except Exception as error:  # noqa: BLE001  the test fails with it
-            self.error = error
+    @property
+    def error(self) -> str:
+        """Why a process has ended early or in disorder; empty if none has."""
+        ends = [each.poll() for each in self._processes]
+        is_over = self._board.numbers[IS_OVER]
+        logs = zip(self._logs, ends, strict=True)
+        return "\n".join(
+            f"{log.name} ended with {end}:\n{log.read_text()}"
+            for log, end in logs
+            if end or (end == 0 and not is_over)
+        )
+
+    @property
+    def confirmed(self) -> int:
+        return self._board.total(COUNT, PUBLISHER_NOS)
+
+    @property
+    def delivered(self) -> int:
+        return self._board.total(COUNT, CONSUMER_NOS)
+
+    @property
+    def cpu_us(self) -> float:
+        """The processor time of all clients for one message that was delivered."""
+        spent_ns = self._board.total(CPU_NS, range(len(self._processes)))
+        return spent_ns / 1000 / max(1, self.delivered)
+
+    @property
+    def is_done(self) -> bool:
+        is_settled = not self._board.total(OUTSTANDING, PUBLISHER_NOS)
+        return bool(self._board.numbers[IS_ENOUGH]) and is_settled and not self.lost()
 
     def lost(self) -> int:
         """Return how many messages were confirmed and never delivered."""
-        return sum(each.count(CONFIRMED) for each in self.messages)
+        board, lost = self._board, 0
+        for publisher in PUBLISHER_NOS:
+            messages = board.messages_of(publisher)
+            for first in range(messages.start, messages.stop, _PIECE_BYTES):
+                piece = slice(first, min(first + _PIECE_BYTES, messages.stop))
+                # The lowest bits: CONFIRMED of the one, SEEN of the other.
+                confirmed = int.from_bytes(board.confirmed[piece])
+                lost += (confirmed & ~int.from_bytes(board.seen[piece])).bit_count()
+        return lost
+
+    def check(self) -> None:
+        """See that nobody was told of a message twice as new, and of none that was never published."""
+        board, known = self._board, 0
+        for publisher in PUBLISHER_NOS:
+            messages = board.messages_of(publisher)
+            known += _known(board.seen[messages])
+            rest = board.seen[messages.stop : (publisher + 1) * board.capacity]
+            assert not _known(rest), "delivered and never published"
+        assert known == self.delivered, "delivered as new to two consumers"
 
 
-class _Life:
-    """One life of the broker."""
+def _known(seen: memoryview) -> int:
+    pieces = range(0, len(seen), _PIECE_BYTES)
+    return len(seen) - sum(bytes(seen[at : at + _PIECE_BYTES]).count(0) for at in pieces)
 
-    def __init__(self, flood: Flood, address: tuple[str, int], is_enough: threading.Event) -> None:
-        self._flood = flood
-        self._is_enough = is_enough
-        self._connections: list[Connection] = []
-        self._address = address
-        self._first = [len(each) for each in flood.messages]
-        self._tag = 0
-        self._unconfirmed: dict[int, None] = {}
-        self._last: dict[tuple[Connection, int], int] = {}
-        self._out = bytearray()
 
-    def work(self) -> None:
-        """Go on until the broker ends, or everything has arrived."""
-        selector = selectors.DefaultSelector()
-        try:
-            self._connect()
-            for each in self._connections:
-                each.socket.setblocking(False)
-                selector.register(each.socket, selectors.EVENT_READ, each)
-            began_s = time.monotonic()
-            while not self._is_over():
-                for key, _ in selector.select(PAUSE_S):
-                    if not self._read(key.data):
-                        return
-                self._publish((time.monotonic() - began_s) * self._flood.rate)
-                self._write()
-            self._flood.is_done.set()
-        finally:
-            selector.close()
-            for each in self._connections:
-                each.drop()
-
-    def _connect(self) -> None:
-        for consumes in [False] + [True] * CONSUMERS:
-            connection = Connection(self._address)
-            self._connections.append(connection)
-            _prepare(connection, consumes)
-            self._last.update(((connection, queue_no), -1) for queue_no in range(QUEUES))
-        self._publisher = self._connections[0]
-
-    def _is_over(self) -> bool:
-        return self._is_enough.is_set() and not self._unconfirmed and not self._flood.lost()
-
-    # Publishing.
-
-    def _publish(self, upto: float) -> None:
-        flood = self._flood
-        room = min(
-            UNCONFIRMED_MAX - len(self._unconfirmed),
-            BACKLOG_MAX - (flood.confirmed - flood.delivered),
-            int(upto) - self._tag,
-            BATCH,
+def _started(log: Path, *arguments: str) -> subprocess.Popen[str]:
+    with log.open("w") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", str(PROCESS), *arguments],
+            cwd=log.parent,
+            env=clean_environment(PYTHONPATH=str(TESTS)),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            text=True,
         )
-        if self._is_enough.is_set() or self._out or room <= 0:
-            return
-        for _ in range(room):
-            queue_no = self._tag % QUEUES
-            number = len(flood.messages[queue_no])
-            flood.messages[queue_no].append(0)
-            self._tag += 1
-            self._unconfirmed[self._tag] = None
-            self._out += _PUBLISH[queue_no] + wire.frame(wire.BODY, 1, body_of(number, queue_no))
-
-    def _write(self) -> None:
-        if self._out:
-            with suppress(BlockingIOError):
-                del self._out[: self._publisher.socket.send(self._out)]
-
-    def _settled(self, tags: Iterator[int], is_ack: bool) -> None:
-        flood = self._flood
-        for tag in tags:
-            del self._unconfirmed[tag]
-            queue_no = (tag - 1) % QUEUES
-            if is_ack:
-                # Tags of this connection go round the queues.
-                number = self._first[queue_no] + (tag - 1) // QUEUES
-                flood.messages[queue_no][number] |= CONFIRMED
-                flood.confirmed += 1
-
-    # Reading.
-
-    def _read(self, connection: Connection) -> bool:
-        try:
-            data = connection.socket.recv(1 << 18)
-        except BlockingIOError:
-            return True
-        except ConnectionResetError:
-            return False
-        if not data:
-            return False
-        connection.buffer += data
-        end = 0
-        last_tag = 0
-        while (found := _content(connection.buffer, end)) is not None:
-            ids, at, body, end = found
-            if ids == _DELIVER:
-                last_tag = self._delivered(connection, at, body)
-            else:
-                self._confirmed(connection.buffer, ids, at)
-        del connection.buffer[:end]
-        if last_tag:
-            # A full socket buffer cannot be: the broker reads acks at once.
-            connection.send("basic.ack", 1, delivery_tag=last_tag, multiple=True)
-        return True
-
-    def _confirmed(self, buffer: bytearray, ids: tuple[int, int], at: int) -> None:
-        assert ids in {_ACK, _NACK}, ids
-        upto, bits = _TAG.unpack_from(buffer, at)
-        tags = [upto]
-        if bits & 1:
-            tags = []
-            for tag in self._unconfirmed:
-                if tag > upto:
-                    break
-                tags.append(tag)
-        self._settled(iter(tags), ids == _ACK)
-
-    def _delivered(self, connection: Connection, at: int, body: bytes) -> int:
-        buffer = connection.buffer
-        size = buffer[at]
-        queue_no = int(buffer[at + 1 : at + 1 + size])
-        tag, redelivered = _TAG.unpack_from(buffer, at + 1 + size)
-        number = int(body.split(b" ", 2)[1])
-        assert body == body_of(number, queue_no), "not this message's body, or not its queue"
-        known, flood = self._flood.messages[queue_no], self._flood
-        if not redelivered:
-            assert not known[number] & SEEN, "delivered again without saying so"
-            assert self._last[connection, queue_no] < number, "out of order"
-            self._last[connection, queue_no] = number
-        if not known[number] & SEEN:
-            known[number] |= SEEN
-            flood.delivered += 1
-        return tag
-
-
-def _prepare(connection: Connection, consumes: bool) -> None:
-    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    assert connection.open().name == "connection.open-ok"
-    channel = connection.channel()
-    for queue_no in range(QUEUES):
-        channel.ok("queue.declare", queue=f"q{queue_no}", durable=True)
-    if not consumes:
-        channel.ok("confirm.select")
-        return
-    channel.ok("basic.qos", prefetch_count=200)
-    for queue_no in range(QUEUES):
-        payload = wire.method(
-            "basic.consume", queue=f"q{queue_no}", consumer_tag=str(queue_no), nowait=True
-        )
-        connection.send_bytes(wire.frame(wire.METHOD, channel.number, payload))
-
-
-def _content(buffer: bytearray, at: int) -> tuple[tuple[int, int], int, bytes, int] | None:
-    """Return a method's ids, where its arguments begin, the content's body and the end of it all."""
-    frame = _frame(buffer, at)
-    if frame is None:
-        return None
-    begin, end = frame
-    ids = _IDS.unpack_from(buffer, begin)
-    if ids != _DELIVER:
-        return ids, begin + 4, b"", end
-    head = _frame(buffer, end)
-    body = _frame(buffer, head[1]) if head is not None else None
-    if body is None:
-        return None
-    return ids, begin + 4, bytes(buffer[body[0] : body[1] - 1]), body[1]
-
-
-def _frame(buffer: bytearray, at: int) -> tuple[int, int] | None:
-    """Return where a frame's payload begins and where the frame ends, if it is there."""
-    if len(buffer) < at + 8:
-        return None
-    _, _, size = _FRAME.unpack_from(buffer, at)
-    end = at + 8 + size
-    return (at + 7, end) if end <= len(buffer) else None
-
-
-_PUBLISH = [
-    wire.frame(wire.METHOD, 1, wire.method("basic.publish", routing_key=f"q{queue_no}"))
-    + wire.frame(wire.HEADER, 1, wire.head(BODY_BYTES, {"delivery_mode": 2}))
-    for queue_no in range(QUEUES)
-]

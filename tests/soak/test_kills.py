@@ -54,8 +54,7 @@ def assert_flat(samples: list[int], most_bytes: int) -> None:
 
 @pytest.mark.slow
 def test_kills_under_load_lose_nothing_and_nothing_grows(tmp_path: Path) -> None:
-    flood = Flood(RATE)
-    flood.start()
+    flood = Flood(tmp_path, RATE, int(RATE * (LENGTH_S + 60)))
     memory: list[int] = []
     disk: list[int] = []
     until_s = time.monotonic() + LENGTH_S
@@ -63,29 +62,32 @@ def test_kills_under_load_lose_nothing_and_nothing_grows(tmp_path: Path) -> None
     try:
         while time.monotonic() < until_s:
             node = start_leveret(tmp_path)
-            flood.serve((node.host, node.port))
+            flood.serve(node.host, node.port)
             kill_s = min(until_s, time.monotonic() + KILL_S)
             wait_until(
                 lambda at=kill_s: time.monotonic() >= at or flood.error, within_s=KILL_S + 60
             )
-            assert flood.error is None, flood.error
+            assert not flood.error, flood.error
             memory.append(anonymous_bytes(node))
             disk.append(disk_bytes(tmp_path))
             kill_leveret(node)
             sys.stdout.write(
                 f"confirmed={flood.confirmed} delivered={flood.delivered}"
-                f" memory_mib={memory[-1] >> 20} disk_mib={disk[-1] >> 20}\n"
+                f" memory_mib={memory[-1] >> 20} disk_mib={disk[-1] >> 20}"
+                f" clients_us={flood.cpu_us:.1f}\n"
             )
             sys.stdout.flush()
         node = start_leveret(tmp_path)
         flood.finish()
-        flood.serve((node.host, node.port))
+        flood.serve(node.host, node.port)
         wait_until(
-            lambda: flood.is_done.is_set() or flood.error,
+            lambda: flood.is_done or flood.error,
             lambda: f"{flood.lost()} confirmed messages were never delivered",
             DRAIN_S,
         )
-        assert flood.error is None, flood.error
+        assert not flood.error, flood.error
+        flood.end()
+        assert not flood.error, flood.error
         stop_leveret(node)
     finally:
         flood.end()
@@ -93,6 +95,7 @@ def test_kills_under_load_lose_nothing_and_nothing_grows(tmp_path: Path) -> None
             kill_leveret(node)
 
     assert flood.lost() == 0
+    flood.check()
     assert flood.confirmed > LENGTH_S
     assert_flat(memory, MEMORY_BYTES_MAX)
     assert_flat(disk, DISK_BYTES_MAX)

@@ -1,0 +1,34 @@
+"""A publisher or a consumer of a flood, in a process of its own.
+
+    python -P flood_process.py BOARD CAPACITY PROCESS RATE
+
+It takes lines ``HOST PORT``, one for each life of the broker, and works with that until its connection ends.
+What it learns it writes to the board; what may never happen ends it with an error.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from soak.board import LIVES, PUBLISHER_NOS, PUBLISHERS, Board
+from soak.flood_client import Client
+from soak.flood_consumer import Consumer
+from soak.flood_publisher import Publisher
+
+
+def main(path: str, capacity: str, process: str, rate: str) -> None:
+    board, number = Board(Path(path), int(capacity)), int(process)
+    client: Client
+    if number in PUBLISHER_NOS:
+        client = Publisher(board, number, float(rate) / PUBLISHERS)
+    else:
+        client = Consumer(board, number)
+    for line in sys.stdin:
+        host, port = line.split()
+        client.live((host, int(port)))
+        client.own[LIVES] += 1
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
