@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from leveret.core import limits
 from leveret.core.limits import DISK_FREE_LIMIT, MEMORY_HIGH_WATERMARK
@@ -10,8 +10,7 @@ from leveret.core.sizes import SizeLimit
 from leveret.queue_backing.memory_monitor import PAGING_RATIO
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(Struct, frozen=True):
     """The broker's part of the configuration.
 
     Attributes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -143,8 +144,14 @@ def end_of(site: Site, path: str) -> None:
 
 def place_of(node: Node) -> str:
     """Name a place in the tree, whoever is there at the moment: connections come and go."""
-    labels = ("connection" if each.startswith("connection:") else each for each in node.labels)
-    return SEPARATOR.join(labels)
+    return place_of_path(node.path)
+
+
+def place_of_path(path: str) -> str:
+    labels = path.split(SEPARATOR)
+    return SEPARATOR.join(
+        "connection" if each.startswith("connection:") else each for each in labels
+    )
 
 
 def is_to_die(node: Node) -> bool:
@@ -205,6 +212,8 @@ def everything_dies(site: Site, times: int) -> None:
     for place in order:
         die(site, place)
 
+    deaths = Counter(place_of_path(deed.path) for deed in site.chaos.deeds)
+    assert {place: deaths[place] for place in places if deaths[place] < times} == {}
     site.stop_load()
     site.check()
 

@@ -1,6 +1,6 @@
 """What supervision costs on Thespian's bases: start, a crash, a kill -9, stop.
 
-Run: ``python benchmarks/micro/thespian.py [ROUNDS]``. Milliseconds of real time: they are of processes.
+Run: ``python benchmarks/micro/thespian_bases.py [ROUNDS]``. Milliseconds of real time: they are of processes.
 A round makes ``b`` of ``a, b, c`` under rest_for_one end; it is over when ``b`` and ``c`` are up again.
 """
 
