@@ -20,7 +20,7 @@ SEEN, ACKED = 1, 3  # ACKED: the broker had the ack so long ago that it has to b
 # Numbers of the whole.
 IS_ENOUGH, IS_OVER = range(2)
 # Numbers of one process, publishers first.
-LIVES, IS_READY, SENT, OUTSTANDING, COUNT, CPU_NS = range(6)
+LIVES, IS_READY, SENT, SETTLED, OUTSTANDING, COUNT, CPU_NS = range(7)  # SETTLED: all below it
 
 _FIRST, _EACH, _NUMBER_BYTES = 8, 8, 8
 _HEAD_BYTES = _NUMBER_BYTES * (_FIRST + _EACH * (PUBLISHERS + CONSUMERS))

@@ -58,6 +58,7 @@ class Flood:
     def serve(self, host: str, port: int) -> None:
         """Work with the next life of the broker, after all have noticed the end of the last one."""
         wait_until(lambda: self.error or self._have_lived(), "clients live on")
+        assert not self.error, self.error
         self._lives += 1
         for each in self._processes:
             assert each.stdin is not None

@@ -1,19 +1,39 @@
-"""A consumer of a flood: one of a group, for all queues, which holds each delivery against what is known."""
+"""A consumer of a flood: one of a group, for all queues, which holds each delivery against what is known.
+
+AMQP does not answer acks. So the consumer asks for something (channel.flow) from time to time: when that is
+answered, the broker has read the acks before. They are written with what is published after them, or
+within 0.2 s, as long as the disk keeps up. So an ack counts as on the disk ``ON_DISK_S`` after messages have been
+confirmed to all queues that were published when it had been read, provided that the broker was alive then.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from operator import ge
 
 from conformance import wire
 from conformance.raw import Channel
 from soak import flood_records as records
-from soak.board import ACKED, COUNT, IS_READY, PUBLISHERS, QUEUES, SEEN, Board
+from soak.board import (
+    ACKED,
+    COUNT,
+    IS_READY,
+    PUBLISHER_NOS,
+    PUBLISHERS,
+    QUEUES,
+    SEEN,
+    SENT,
+    SETTLED,
+    Board,
+    queues_of,
+)
 from soak.flood_client import Client
 
 PREFETCH = 200
 SYNC_S = 0.5  # between two questions whether the broker has read the acks
-ON_DISK_S = 3.0  # after which an ack that was read is on the disk: it is to be there after 0.2 s
+ON_DISK_S = 3.0
+_ROUND = len(queues_of(0))  # messages of one publisher, so that each of its queues has one
 
 
 class Consumer(Client):
@@ -36,8 +56,10 @@ class Consumer(Client):
             channel.connection.send_bytes(wire.frame(wire.METHOD, channel.number, payload))
         self._last = [-1] * QUEUES
         self._acked: list[int] = []  # since the last question
+        self._asked_s = 0.0  # when last
         self._asked: deque[tuple[float, list[int]]] = deque()
-        self._answered: deque[tuple[float, list[int]]] = deque()
+        self._read_acks: deque[tuple[list[int], list[int]]] = deque()
+        self._overtaken: deque[tuple[float, list[int]]] = deque()
 
     def turn(self) -> bool:
         is_there = self._read()
@@ -100,20 +122,24 @@ class Consumer(Client):
 
     def _ask(self) -> None:
         now_s = time.monotonic()
-        if not self._asked or now_s >= self._asked[-1][0] + SYNC_S:
+        if now_s >= self._asked_s + SYNC_S:
+            self._asked_s = now_s
             self._send(records.SYNC)
             self._asked.append((now_s, self._acked))
             self._acked = []
 
     def _has_answered(self) -> None:
-        """The broker has read the acks of a question, and was alive when this was asked."""
+        """The broker has read the acks before a question, and was alive when this was asked."""
         self.own[IS_READY] = 1  # what it had asked for before is done
+        board, publishers = self.board, [self.board.of(each) for each in PUBLISHER_NOS]
         asked_s, acked = self._asked.popleft()
-        self._answered.append((time.monotonic(), acked))
-        seen = self.board.seen
-        while self._answered[0][0] + ON_DISK_S <= asked_s:
-            for each in self._answered.popleft()[1]:
-                seen[each] = ACKED
+        self._read_acks.append(([each[SENT] + _ROUND for each in publishers], acked))
+        settled = [each[SETTLED] for each in publishers]
+        while self._read_acks and all(map(ge, settled, self._read_acks[0][0])):
+            self._overtaken.append((time.monotonic(), self._read_acks.popleft()[1]))
+        while self._overtaken and self._overtaken[0][0] + ON_DISK_S <= asked_s:
+            for each in self._overtaken.popleft()[1]:
+                board.seen[each] = ACKED
 
     def _send(self, data: bytes) -> None:
         # A full socket buffer cannot be: the broker reads acks at once.

@@ -18,6 +18,7 @@ from soak.board import (
     PUBLISHER_NOS,
     PUBLISHERS,
     SENT,
+    SETTLED,
     Board,
     queues_of,
 )
@@ -66,6 +67,7 @@ class Publisher(Client):
             assert ids in {records.ACK, records.NACK}, ids
             self._settle(*records.TAG.unpack_from(buffer, begin), ids == records.ACK)
         del buffer[:at]
+        self._find_low()
         if not self._began_s and self.board.total(IS_READY, CONSUMER_NOS) == CONSUMERS:
             self._began_s = time.monotonic()
         if self._began_s and not self._out:
@@ -90,10 +92,13 @@ class Publisher(Client):
         self.own[COUNT] += taken
         return taken
 
+    def _find_low(self) -> None:
+        low = self._settled.find(0, self._low)
+        self._low = low if low >= 0 else len(self._settled)
+        self.own[SETTLED] = self._first + self._low
+
     def _settle(self, tag: int, bits: int, is_ack: bool) -> None:
         settled, count = self._settled, 0
-        low = settled.find(0, self._low)
-        self._low = low if low >= 0 else len(settled)
         for each in range(self._low if bits & 1 else tag - 1, tag):
             if settled[each]:
                 assert bits & 1, "settled twice"
