@@ -109,6 +109,8 @@ class Port:
         self._host.wakeupAfter(period, payload)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
         if name not in OF_THE_SYSTEM:
             raise ActorError(f"{name} is not supported")
         return getattr(self._system, name)

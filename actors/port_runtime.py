@@ -15,7 +15,7 @@ from operator import is_not
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from thespian.actors import ActorAddress
+from thespian.actors import ActorAddress, ChildActorExited
 
 from leveret.actors.calls import Reply, Request
 from leveret.actors.cell import SUSPENDED, Cell
@@ -23,7 +23,7 @@ from leveret.actors.ref import Ref
 from leveret.actors.remote_actors import Anchor, Outside, RemoteActor
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import KILL, StartResult
-from leveret.actors.thespian_mail import Began, Begin, Ended, Gone, Ignored
+from leveret.actors.thespian_mail import Began, Begin, Ended, Gone, Ignored, LookAround
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class PortRuntime(Runtime):
         self._tokens = 0
         self._remote: dict[int, RemoteActor] = {}
         self._begun: dict[str, RemoteActor] = {}  # by address
+        self._ended: WeakValueDictionary[str, Ref] = WeakValueDictionary()
         self._strangers: WeakValueDictionary[str, Stranger] = WeakValueDictionary()
 
     # Starting.
@@ -140,7 +141,9 @@ class PortRuntime(Runtime):
         """Forget a remote actor."""
         actor = self._remote.pop(token, None)
         if actor is not None:
-            self._begun.pop(str(actor.address), None)
+            address = str(actor.address)
+            self._begun.pop(address, None)
+            self._ended[address] = actor.ref
 
     def tell_child(self, message: Began | Ignored | Ended, sender: ActorAddress) -> None:
         """Hand what a child said to its remote actor, unless that is over."""
@@ -153,12 +156,28 @@ class PortRuntime(Runtime):
     def child_exited(self, address: ActorAddress) -> None:
         """Take note that a child exited; Thespian's second word about it finds nobody.
 
-        On UDP that may overtake what the child said last, but not a mail to oneself, which takes
-        the way that the child's took.
+        While Thespian deals with that, it forgets other children of which it finds that their
+        processes are gone as well, and says nothing: afterwards somebody has to look.
         """
         actor = self._begun.get(str(address)) or self._find(address)
-        if actor is None:
-            return
+        if actor is not None:
+            self._exited(actor)
+        if any(other.pid for other in self._remote.values()):
+            self.outside.send(self.outside.myAddress, LookAround())
+
+    def look_around(self) -> None:
+        """Say what Thespian should have said, to it as well, of children whose processes are gone."""
+        for actor in self._remote.values():
+            if actor.has_lost_its_process:
+                actor.pid = 0  # it is said once
+                self.outside.send(self.outside.myAddress, ChildActorExited(actor.address))
+
+    def _exited(self, actor: RemoteActor) -> None:
+        """End a remote actor when what the real one said has come.
+
+        On UDP its exit may overtake what it said last, but not a mail to oneself, which takes the
+        way that the child's took.
+        """
         gone = Gone(actor.token)
         if actor.has_reason or self.is_ending:
             self.tell_gone(gone)
@@ -215,6 +234,11 @@ class PortRuntime(Runtime):
             found = self._strangers[str(address)] = Stranger(self, address)
         return found
 
+    def _subject(self, address: ActorAddress) -> Ref:
+        """Return whom a request is about: also a child that has ended and is to be started again."""
+        ended = None if str(address) in self._begun else self._ended.get(str(address))
+        return ended or self.stranger(address)
+
     def outward(self, value: Any) -> Any:
         """Replace the addresses in what leaves: in itself, in tuples, lists and dicts."""
         kind = type(value)
@@ -237,7 +261,7 @@ class PortRuntime(Runtime):
     def inward(self, request: Any) -> Any:
         """Replace the addresses in a call that came: in itself, in a tuple, or in its fields."""
         if isinstance(request, ActorAddress):
-            return self.stranger(request)
+            return self._subject(request)
         if type(request) is tuple:
             items = tuple([self.inward(item) for item in request])
             return items if any(map(is_not, items, request)) else request

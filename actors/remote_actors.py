@@ -35,6 +35,9 @@ class Outside(Protocol):
     def create_supervised(self) -> ActorAddress:
         """Create a Thespian child that waits for its ``Begin``."""
 
+    def process_of(self, child: ActorAddress) -> int:
+        """Return the number of a child's own process; 0 if it has none."""
+
     def send(self, targetAddr: ActorAddress, msg: Any) -> None:  # noqa: N803  # Thespian's names
         """Send to anybody."""
 
@@ -42,7 +45,7 @@ class Outside(Protocol):
 class RemoteActor(OtpActor):
     """Stands for a Thespian actor that was started from here."""
 
-    __slots__ = ("_begun_at", "_created_at", "_outside", "_pid", "_reason", "token")
+    __slots__ = ("_begun_at", "_created_at", "_outside", "_reason", "pid", "token")
 
     trap_exits = True
     runtime: PortRuntime  # type: ignore[mutable-override]  # no other starts one
@@ -52,10 +55,10 @@ class RemoteActor(OtpActor):
         runtime = self.runtime
         self._outside = runtime.outside
         self.token = runtime.add(self)
-        self._pid = 0
         self._reason: Any = None
         self._begun_at: ActorAddress | None = None
         self._created_at = self._outside.create_supervised()
+        self.pid = self._outside.process_of(self._created_at)
         parent = None if self.parent is None else self.parent.cell.actor
         path = getattr(parent, "path", "")
         begin = Begin(self.token, os.getpid(), actor_class, args, path, label)
@@ -66,6 +69,16 @@ class RemoteActor(OtpActor):
     def has_reason(self) -> bool:
         """Whether the real one has said why it ends."""
         return self._reason is not None
+
+    @property
+    def has_lost_its_process(self) -> bool:
+        """Whether the process that the real one had to itself is gone, and nobody waits for it."""
+        if self.pid:
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return True
+        return False
 
     @property
     def address(self) -> ActorAddress:
@@ -80,7 +93,6 @@ class RemoteActor(OtpActor):
         """Handle what the real one or Thespian says; the rest is for the real one."""
         kind = type(message)
         if kind is Began:
-            self._pid = message.pid
             self.started()
         elif kind is Ignored:
             self._let_go()
@@ -103,11 +115,12 @@ class RemoteActor(OtpActor):
 
     def signal(self, reason: object) -> None:
         """Pass an exit signal on. A kill of another process is the system's own."""
-        if reason == KILL and self._pid not in (0, os.getpid()):
+        if reason == KILL and self.pid:
             try:
-                os.kill(self._pid, signal.SIGKILL)
+                os.kill(self.pid, signal.SIGKILL)
             except ProcessLookupError:
                 return  # it is dead, and Thespian is about to say so
+            self._reason = self._reason or (KILLED,)  # unless it has a last word under way
         else:
             self._outside.send(self.address, Signal(reason))
 

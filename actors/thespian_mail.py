@@ -61,6 +61,11 @@ class Gone:
 
 
 @dataclass(slots=True)
+class LookAround:
+    """Mail to oneself: see whether the process of a child is gone that Thespian said nothing of."""
+
+
+@dataclass(slots=True)
 class Signal:
     """An exit signal; with ``is_asked`` the sender wants an ``Ended`` in return."""
 
@@ -91,4 +96,4 @@ class Unheard:
 
 
 FROM_CHILDREN: Final = (Began, Ignored, Ended)
-OURS: Final = (Begin, Gone, Signal, *FROM_CHILDREN)
+OURS: Final = (Begin, Gone, LookAround, Signal, *FROM_CHILDREN)

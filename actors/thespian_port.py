@@ -61,6 +61,7 @@ from leveret.actors.thespian_mail import (
     Ended,
     Gone,
     Ignored,
+    LookAround,
     Signal,
     Unheard,
 )
@@ -116,6 +117,16 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
     def create_supervised(self) -> ActorAddress:
         """Create a child that waits for its ``Begin``."""
         return self.createActor(SupervisedActor)
+
+    def process_of(self, child: ActorAddress) -> int:
+        """Return the number of a child's own process; 0 if it has none.
+
+        Thespian knows, but tells nobody.
+        """
+        for found in getattr(self._myRef, "_child_procs", ()):
+            if found.childAddr == child:
+                return int(found.childProc.pid)
+        return 0
 
     # What the body says.
 
@@ -261,6 +272,8 @@ class _OtpBody(_Body):
             runtime.tell_child(message, sender)
         elif isinstance(message, ChildActorExited):
             runtime.child_exited(message.childAddress)
+        elif type(message) is LookAround:
+            runtime.look_around()
         elif type(message) is Gone:
             runtime.tell_gone(message)
         elif isinstance(message, WakeupMessage) and type(message.payload) is Alarm:

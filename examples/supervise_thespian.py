@@ -20,7 +20,7 @@ from leveret.supervisors.on_thespian import ThespianSupervisor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 
-class Stage(Actor):
+class Stage(Actor):  # type: ignore[misc]  # Thespian has no types
     """One stage of some pipeline; all it can do here is say who and where it is."""
 
     def __init__(self, name: str) -> None:

@@ -3,6 +3,9 @@
 The answers are OTP's: ``"ok"``, ``("ok", ref)``, ``("ok", None)`` for a child that ignored its
 start, ``("error", reason)``. Requests that meet an operation under way are answered after it, in
 order.
+
+All but ``GetChildSpec`` and ``StartChild`` of a spec, which are about classes, reach supervisors in
+processes of their own as well.
 """
 
 from __future__ import annotations
@@ -10,12 +13,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from leveret.actors.processes.wire import message
+
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from leveret.supervisors.spec import ChildSpec
 
 
+@message
 @dataclass(slots=True)
 class StartChild:
     """Start a child: of this spec, or under simple_one_for_one with these further arguments.
@@ -27,6 +33,7 @@ class StartChild:
     child: ChildSpec | tuple[Any, ...] = ()
 
 
+@message
 @dataclass(slots=True)
 class TerminateChild:
     """Stop a child, by id or, under simple_one_for_one, by address; not restarted, not counted.
@@ -37,6 +44,7 @@ class TerminateChild:
     child: Hashable
 
 
+@message
 @dataclass(slots=True)
 class RestartChild:
     """Start a child again that was stopped.
@@ -48,6 +56,7 @@ class RestartChild:
     child: Hashable
 
 
+@message
 @dataclass(slots=True)
 class DeleteChild:
     """Forget the spec of a child that was stopped.
@@ -59,11 +68,13 @@ class DeleteChild:
     child: Hashable
 
 
+@message
 @dataclass(slots=True)
 class WhichChildren:
     """List ``(id, ref | None | "restarting", type)``, newest first; dynamic ids are None."""
 
 
+@message
 @dataclass(slots=True)
 class CountChildren:
     """Count: a dict with ``specs``, ``active``, ``supervisors``, ``workers``."""

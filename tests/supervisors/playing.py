@@ -1,16 +1,21 @@
-"""The bases that scenarios are played on: the kernel alone, actors on virtual time, Thespian's simple base."""
+"""The bases that scenarios are played on: the kernel alone, actors on virtual time, Thespian's bases.
+
+On Thespian's bases time is real. On its process bases each child is a process, and a kill is ``SIGKILL``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from leveret.supervisors.supervisor import Supervisor
 from supervisors.player import FakeDriver, Plan, Player
-from supervisors.scenario_files import BURST, TIME, TREES, Scenario, needs_of, to_spec
+from supervisors.scenario_files import TIME, TREES, Scenario, needs_of, to_spec
 from supervisors.stage import Stage
+from supervisors.thespian_people import ASYNCIO, SIMPLE, TCP, UDP, actor_system
 from supervisors.thespian_stage import ThespianStage
 
 
@@ -52,26 +57,35 @@ def play_on_late_actors(scenario: Scenario) -> list[str]:
     return play_on_actors(scenario, starts_later=True)
 
 
-def play_on_thespian(scenario: Scenario) -> list[str]:
-    """Play with actors of Thespian's ``simpleSystemBase``."""
-    with TemporaryDirectory() as folder:
-        stage = ThespianStage(Path(folder))
-        try:
-            return Player(scenario, stage.boot_with, stage.start_of).play()
-        finally:
-            stage.close()
+def play_on_thespian(base: str, scenario: Scenario) -> list[str]:
+    """Play with actors of one of Thespian's system bases, in a system of their own."""
+    with TemporaryDirectory() as folder, actor_system(base) as system:
+        stage = ThespianStage(Path(folder), system)
+        return Player(scenario, stage.boot_with, stage.start_of).play()
 
 
-BASES: Final[dict[str, Callable[[Scenario], list[str]]]] = {
+IN_PROCESS: Final[dict[str, Callable[[Scenario], list[str]]]] = {
     "kernel": play_on_kernel,
     "actors": play_on_actors,
     "late actors": play_on_late_actors,
-    "thespian": play_on_thespian,
+    "thespian": partial(play_on_thespian, SIMPLE),
+    "asyncio base": partial(play_on_thespian, ASYNCIO),
 }
-LACKS: Final[dict[str, set[str]]] = {"kernel": {TREES}, "thespian": {TREES, BURST, TIME}}
+PROCESSES: Final[dict[str, Callable[[Scenario], list[str]]]] = {
+    "TCP": partial(play_on_thespian, TCP),
+    "UDP": partial(play_on_thespian, UDP),
+}
+BASES: Final = IN_PROCESS | PROCESSES
+LACKS: Final[dict[str, set[str]]] = {"kernel": {TREES}}
 
 
-def bases_of(scenario: Scenario) -> list[str]:
-    """Return those that can play it."""
+def bases_of(scenario: Scenario, bases: Iterable[str] = BASES) -> list[str]:
+    """Return those of ``bases`` that can play it."""
     needs = needs_of(scenario)
-    return [name for name in BASES if not needs & LACKS.get(name, set())]
+    return [name for name in bases if not needs & LACKS.get(name, set())]
+
+
+def quick_bases_of(scenario: Scenario) -> list[str]:
+    """Return those on which hundreds of scenarios can be played, which is not where time is real."""
+    real = {"asyncio base", *(["thespian"] if TIME in needs_of(scenario) else [])}
+    return [name for name in bases_of(scenario, IN_PROCESS) if name not in real]

@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from actors.hosted_people import Clerk, Slow
+from leveret.actors.processes.wire import WireError
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import StartFailed
 from leveret.supervisors import ChildSpec, SpecError, SupervisorSpec
-from leveret.supervisors.requests import StartChild, WhichChildren
+from leveret.supervisors.requests import (
+    CountChildren,
+    DeleteChild,
+    GetChildSpec,
+    RestartChild,
+    StartChild,
+    TerminateChild,
+    WhichChildren,
+)
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from supervisors.people import SIMPLE, Apart, Late, Notes, Worker, child_refs, one
@@ -214,4 +223,30 @@ async def test_a_supervisor_may_have_a_process_of_its_own() -> None:
     first, crashed, again, stopped = seen
     assert (crashed, stopped) == ("Crash(ValueError: crash)", "shutdown")
     assert again is not first
+    await runtime.shutdown()
+
+
+async def test_a_supervisor_in_another_process_is_asked_as_one_that_is_here() -> None:
+    runtime = Runtime()
+    notes = runtime.spawn(Notes)
+    spec = ChildSpec("apart", Apart, (notes,), type="supervisor", isolation="process")
+    root = runtime.spawn(Supervisor, SupervisorSpec(children=(spec,)))
+    ((_, apart, _),) = await runtime.call(root, WhichChildren(), 30)
+
+    async def ask(request: Any) -> Any:
+        return await runtime.call(apart, request, 30)
+
+    ((child_id, told, kind),) = await ask(WhichChildren())
+    assert (child_id, told.is_alive, kind) == ("told", True, "worker")
+    assert await ask(CountChildren()) == {"specs": 1, "active": 1, "supervisors": 0, "workers": 1}
+    assert await ask(DeleteChild("told")) == ("error", "running")
+    assert await ask(TerminateChild("told")) == "ok"
+    assert await ask(WhichChildren()) == [("told", None, "worker")]
+    answer, again = await ask(RestartChild("told"))
+    assert (answer, again.is_alive, told.is_alive) == ("ok", True, False)
+    assert await ask(TerminateChild("told")) == "ok"
+    assert await ask(DeleteChild("told")) == "ok"
+    assert await ask(WhichChildren()) == []
+    with pytest.raises(WireError):
+        await ask(GetChildSpec("told"))
     await runtime.shutdown()

@@ -1,36 +1,61 @@
-"""The table of rules, played on each base; a rule that no scenario can show has a test by its number."""
+"""The table of rules, played on each base; a rule that no scenario can show has a test by its number.
+
+Where children are processes, the first case of each rule is always played on TCP, all are on TCP and UDP with ``--slow``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from supervisors.playing import BASES, bases_of
+from supervisors.playing import BASES, IN_PROCESS, PROCESSES, bases_of
 from supervisors.rules.cases import CASES
 from supervisors.rules.notation import Case
 from supervisors.rules.table import RULES
 from supervisors.scenario_files import are_equal
+from supervisors.thespian_people import LEAVES_SOCKETS
 
 TESTS = Path(__file__).parent
 PLAYED = {78}  # by test_otp_traces.py and test_otp_live.py
+FIRST = {rule: str(case) for case in reversed(CASES) for rule in case.rules}.values()
 
 
-@pytest.mark.parametrize(
-    ("case", "base"),
-    [
+def cases_on(cases: Iterable[Case], bases: Iterable[str]) -> list[Any]:
+    """Return each of these cases with each of these bases that can play it."""
+    return [
         pytest.param(case, base, id=f"{case} [{base}]")
-        for case in CASES
-        for base in bases_of(case.scenario)
-    ],
-)
+        for case in cases
+        for base in bases_of(case.scenario, bases)
+    ]
+
+
+@pytest.mark.parametrize(("case", "base"), cases_on(CASES, IN_PROCESS))
 def test_the_case_goes_as_its_rules_say(case: Case, base: str) -> None:
     trace = BASES[base](case.scenario)
 
     expected = case.scenario["trace"]
     assert are_equal(case.scenario, trace, expected), (trace, expected)
+
+
+@LEAVES_SOCKETS
+@pytest.mark.parametrize(
+    ("case", "base"), cases_on([case for case in CASES if str(case) in FIRST], ["TCP"])
+)
+def test_the_first_case_of_each_rule_goes_so_where_children_are_processes(
+    case: Case, base: str
+) -> None:
+    test_the_case_goes_as_its_rules_say(case, base)
+
+
+@LEAVES_SOCKETS
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "base"), cases_on(CASES, PROCESSES))
+def test_all_cases_go_so_where_children_are_processes(case: Case, base: str) -> None:
+    test_the_case_goes_as_its_rules_say(case, base)
 
 
 def test_every_rule_is_shown_by_a_case_or_by_a_test_with_its_number() -> None:

@@ -22,6 +22,7 @@ from supervisors.thespian_people import (
     Server,
     Worker,
     actor_system,
+    note,
     noted,
     spec,
 )
@@ -170,6 +171,40 @@ class Suicide(Worker):
     def __init__(self, name: str, path: str) -> None:
         super().__init__(name, path)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_child_that_hangs_while_it_starts_is_killed(system: ActorSystem, path: Path) -> None:
+    supervisor = ThespianSupervisor.start(system, spec(path, "a"))
+
+    hanging = ChildSpec("hanging", Hanging, ("hanging", str(path)), start_timeout_s=0.3)
+    answer = supervisor.start_child(hanging)
+
+    assert answer == ("error", ("timeout", hanging))
+    assert [child for child, _, _ in supervisor.which_children()] == ["a"]
+    pid = int(noted(path)[-1])
+    wait_until(lambda: not is_there(pid))
+
+
+class Hanging(Worker):
+    """Never comes to the end of its start."""
+
+    def __init__(self, name: str, path: str) -> None:
+        note(path, str(os.getpid()))
+        signal.pause()
+
+
+def test_a_process_that_is_gone_when_another_child_exits_is_noticed(
+    system: ActorSystem, path: Path
+) -> None:
+    """Thespian forgets it then without a word, which happens when one is killed at such a moment."""
+    asked = spec(path, "a", "c", "e", "g").children
+    killed = spec(path, "b", "d", "f", "h", shutdown="brutal_kill").children
+    children = tuple(child for pair in zip(killed, asked, strict=True) for child in pair)
+    supervisor = ThespianSupervisor.start(system, SupervisorSpec(children=children))
+
+    assert supervisor.stop(timeout_s=10.0) == "shutdown"
+
+    assert noted(path)[8:] == ["-g", "-e", "-c", "-a"]
 
 
 @pytest.mark.slow
