@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from leveret.supervisors.supervisor import Supervisor
 from supervisors.player import FakeDriver, Plan, Player
-from supervisors.scenario_files import TIME, TREES, Scenario, needs_of, to_spec
+from supervisors.scenario_files import BURST, TIME, TREES, Scenario, needs_of, to_spec
 from supervisors.stage import Stage
 from supervisors.thespian_people import ASYNCIO, SIMPLE, TCP, UDP, actor_system
 from supervisors.thespian_stage import ThespianStage
@@ -77,6 +77,7 @@ PROCESSES: Final[dict[str, Callable[[Scenario], list[str]]]] = {
 }
 BASES: Final = IN_PROCESS | PROCESSES
 LACKS: Final[dict[str, set[str]]] = {"kernel": {TREES}}
+NOT_QUICK: Final = {BURST, TIME}  # on Thespian's simple base
 
 
 def bases_of(scenario: Scenario, bases: Iterable[str] = BASES) -> list[str]:
@@ -87,5 +88,5 @@ def bases_of(scenario: Scenario, bases: Iterable[str] = BASES) -> list[str]:
 
 def quick_bases_of(scenario: Scenario) -> list[str]:
     """Return those on which hundreds of scenarios can be played, which is not where time is real."""
-    real = {"asyncio base", *(["thespian"] if TIME in needs_of(scenario) else [])}
+    real = {"asyncio base", *(["thespian"] if needs_of(scenario) & NOT_QUICK else [])}
     return [name for name in bases_of(scenario, IN_PROCESS) if name not in real]

@@ -17,6 +17,7 @@ from supervisors.generated import generated
 from supervisors.playing import (
     IN_PROCESS,
     LACKS,
+    NOT_QUICK,
     play_on_actors,
     play_on_kernel,
     play_on_thespian,
@@ -48,7 +49,7 @@ def test_real_actors_give_the_recorded_trace(scenario: Scenario, starts_later: b
     assert are_equal(scenario, trace, scenario["trace"]), (trace, scenario["trace"])
 
 
-@pytest.mark.parametrize("scenario", list(scenarios()))
+@pytest.mark.parametrize("scenario", list(scenarios(NOT_QUICK)))
 def test_actors_of_thespian_give_the_recorded_trace(scenario: Scenario) -> None:
     trace = play_on_thespian(SIMPLE, scenario)
 

@@ -193,6 +193,14 @@ SIGNIFICANT: list[Case] = [
         auto_shutdown=ANY,
     ),
     case(
+        56,
+        "the first of two",
+        [child("a", "transient", significant=True), child("b", "temporary", significant=True), "c"],
+        [do("b")],
+        "+a +b +c [c=up,b=up,a=up]3/3/0/3 #do -b R:child_terminated:b -c -a SUPEXIT:shutdown",
+        auto_shutdown=ANY,
+    ),
+    case(
         57,
         "one after the other",
         [child("a", "transient", significant=True), child("b", "temporary", significant=True), "c"],
@@ -232,6 +240,17 @@ SIGNIFICANT: list[Case] = [
         "#term -a =ok [a=undefined]1/0/0/1 "
         "#restart +a =ok,pid [a=up]1/1/0/1 "
         "-a SUPEXIT:shutdown",
+        auto_shutdown=ANY,
+    ),
+    case(
+        59,
+        "terminated by request, beside others",
+        [child("a", "transient", significant=True), "b", child("c", "temporary", significant=True)],
+        [terminate("c"), terminate("a")],
+        "+a +b +c [c=up,b=up,a=up]3/3/0/3 "
+        "#term -c =ok [b=up,a=up]2/2/0/2 "
+        "#term -a =ok [b=up,a=undefined]2/1/0/2 "
+        "-b SUPEXIT:shutdown",
         auto_shutdown=ANY,
     ),
     *(
