@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leveret.actors.processes.command import CommandSpec
-    from leveret.actors.processes.wire import message
+    from leveret.actors.processes.sendable import message
     from leveret.actors.service import ready
     from leveret.supervisors.backoff import Backoff
     from leveret.supervisors.building import Tree
@@ -56,7 +56,7 @@ _HOMES = {
     "SupervisorSpec": "leveret.supervisors.spec",
     "Tree": "leveret.supervisors.building",
     "TreeFailedError": "leveret.supervisors.running",
-    "message": "leveret.actors.processes.wire",
+    "message": "leveret.actors.processes.sendable",
     "ready": "leveret.actors.service",
     "run": "leveret.supervisors.running",
     "start": "leveret.supervisors.running",

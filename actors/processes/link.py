@@ -30,7 +30,8 @@ from leveret.actors import links
 from leveret.actors.actor import OtpActor
 from leveret.actors.calls import Answer, From
 from leveret.actors.cell import DEAD_CELL, SUSPENDED
-from leveret.actors.processes.wire import Codec, Frames, WireError
+from leveret.actors.processes.sendable import WireError
+from leveret.actors.processes.wire import Codec, Frames
 from leveret.actors.ref import Ref
 from leveret.actors.signals import KILL, NOCONNECTION, Exit
 

@@ -1,8 +1,8 @@
 """What goes between processes: msgpack and nothing that could run code when it is read.
 
 Besides msgpack's own types (None, bool, int of 64 bits, float, str, bytes, list, dict): tuples,
-addresses, calls and their replies, ``Crash``, and dataclasses marked with ``message``. What is marked
-must be importable under the same name on the other side.
+addresses, calls and their replies, ``Crash``, and dataclasses marked with ``message``
+(``sendable``).
 
 A frame is ``size:u32`` (big-endian, without itself) and a msgpack array ``[op, ...]``.
 """
@@ -11,40 +11,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, Final, Protocol, TypeVar
+from dataclasses import fields
+from typing import Any, Final, Protocol
 
 import msgpack
 
 from leveret.actors.calls import From, Reply, Request
+from leveret.actors.processes.sendable import WireError, class_of, name_of
 from leveret.actors.ref import Ref
 from leveret.actors.signals import CallFailed, Crash
-from leveret.core.errors import ActorError
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
-MAIN: Final = "__main__"
-HOSTED_MAIN: Final = "__leveret_main__"  # the name of the parent's program in the child
 
 _SIZE: Final = struct.Struct(">I")
 _TUPLE, _REF, _REQUEST, _REPLY, _CRASH, _MESSAGE, _CALL_FAILED = range(1, 8)
-
-_C = TypeVar("_C", bound=type)
-_classes: dict[str, type] = {}
-_names: dict[type, str] = {}
-
-
-class WireError(ActorError):
-    """Something cannot be sent to another process, or what came from there cannot be read."""
-
-
-def message(cls: _C) -> _C:
-    """Let instances of a dataclass go to other processes; for use as a class decorator."""
-    if not is_dataclass(cls):
-        raise WireError(f"{cls.__qualname__} is no dataclass")
-    module = MAIN if cls.__module__ == HOSTED_MAIN else cls.__module__
-    name = f"{module}:{cls.__qualname__}"
-    _classes[name], _names[cls] = cls, name
-    return cls
 
 
 class Peer(Protocol):
@@ -116,7 +96,7 @@ class Codec:
         writer = _WRITERS.get(kind)
         if writer is not None:
             return writer(value)
-        name = _names.get(kind)
+        name = name_of(kind)
         if name is None:
             raise TypeError(
                 f"{kind.__qualname__} is neither plain data nor a dataclass marked with"
@@ -134,7 +114,7 @@ def _shown(cls: type) -> list[Any]:
 
 
 def _message(_: Peer, parts: list[Any]) -> Any:
-    cls = _classes[parts[0]]
+    cls = class_of(parts[0])
     names = [field.name for field in _shown(cls)]
     return cls(**dict(zip(names, parts[1:], strict=True)))
 

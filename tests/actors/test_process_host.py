@@ -27,7 +27,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.few import items_of
 from leveret.actors.processes import link, wire
 from leveret.actors.processes.host import ProcessHost
-from leveret.actors.processes.wire import WireError
+from leveret.actors.processes.sendable import WireError
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import CallExit, Crash, Exit, Ignored, Started, StartFailed

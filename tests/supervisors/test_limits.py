@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.hosted_people import Clerk, Slow
-from leveret.actors.processes.wire import WireError
+from leveret.actors.processes.sendable import WireError
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import StartFailed
 from leveret.supervisors import ChildSpec, SpecError, SupervisorSpec
