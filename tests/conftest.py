@@ -7,6 +7,7 @@ of the Leveret that is started. ``--seed`` repeats the random choices of an earl
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import random
@@ -63,6 +64,17 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _no_dump_of_long_tests(request: pytest.FixtureRequest) -> None:
+    """Take back the dump that ``faulthandler_timeout`` has asked for, which can end the process.
+
+    It walks over the frames of threads that run meanwhile. A test that hangs is worth that, one that is
+    known to be slow is not.
+    """
+    if "slow" in request.keywords:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture
