@@ -33,3 +33,4 @@ SOURCE_HASH = KERNEL_SOURCE_HASH.decode("ascii")
 include "_kernel_c_checksum.pxi"
 include "_kernel_c_records.pxi"
 include "_kernel_c_places.pxi"
+include "_kernel_c_rows.pxi"

@@ -5,17 +5,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 from leveret.core.message import BODY, HEAD, Message
 from leveret.msg_store.checksum import extender
 from leveret.msg_store.errors import Corrupt
-from leveret.msg_store.index_rows import Location
+from leveret.msg_store.index_rows import IndexRow, Location
 from leveret.msg_store.record import FLAGS, HEADER, HEADER_BYTES, MAGIC, Place, Want
 
 PartsOf = Callable[[bytes], tuple[bytes, bytes]]
 
+_LOCATION_KEY: Final = struct.Struct(">Q")
 _LOCATION: Final = struct.Struct("<IIIII")
+_ROW_KEY: Final = struct.Struct(">IQ")
+_ROW: Final = struct.Struct("<QIQB")
 _CRC_BYTES: Final = 4
 
 
@@ -92,6 +95,32 @@ def locations(values: Sequence[bytes]) -> list[Location]:
         raise struct.error("a place in the index is not 20 bytes long")
     found: list[Location] = list(_LOCATION.iter_unpack(b"".join(values)))
     return found
+
+
+def rows(values: Sequence[bytes], first_seq: int) -> list[IndexRow]:
+    """Read the index's values of rows at seqs in a row."""
+    unpack = _ROW.unpack
+    return [(seq, *unpack(value)) for seq, value in enumerate(values, first_seq)]
+
+
+def entries(rows: Sequence[IndexRow], persistent: bool) -> list[tuple[Any, ...]]:
+    """Make entries of a queue of rows."""
+    return [
+        (seq, None, expiry_ms, persistent, msg_no, size, True, True)
+        for seq, msg_no, size, expiry_ms, _ in rows
+    ]
+
+
+def row_items(queue_no: int, rows: Sequence[IndexRow]) -> list[tuple[bytes, bytes]]:
+    """Make keys and values of rows."""
+    key, value = _ROW_KEY.pack, _ROW.pack
+    return [(key(queue_no, row[0]), value(*row[1:])) for row in rows]
+
+
+def location_items(places: Sequence[tuple[int, Location | None]]) -> list[tuple[bytes, bytes]]:
+    """Make keys and values of the messages that have a place."""
+    key, value = _LOCATION_KEY.pack, _LOCATION.pack
+    return [(key(msg_no), value(*at)) for msg_no, at in places if at is not None]
 
 
 def take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]:

@@ -20,6 +20,16 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
   bodies of the good ones.
 * ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
   20 bytes long.
+* ``rows(values: list[bytes], first_seq: int) -> list[IndexRow]``: the index's values of rows at seqs in a row;
+  ``struct.error`` if one is not 21 bytes long.
+* ``entries(rows: list[IndexRow], persistent: bool) -> list[Entry]``: entries of a queue whose rows and contents
+  are on disk, as ``queue_backing.status`` has them: ``(seq, None, expiry_ms, persistent, msg_no, body_size, True,
+  True)``.
+* ``row_items(queue_no: int, rows: list[IndexRow]) -> list[tuple[bytes, bytes]]``: keys and values of rows for the
+  index, in the order given.
+* ``location_items(places: list[tuple[int, Location | None]]) -> list[tuple[bytes, bytes]]``: those of messages,
+  without those that have no place, in the order given. Both: ``struct.error`` or ``OverflowError`` if a number
+  does not fit.
 * ``take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]``: takes messages out, up to the
   first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
 * ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
@@ -32,13 +42,25 @@ from typing import TYPE_CHECKING
 
 from leveret.core.compiled import choose_kernel
 
-__all__ = ["KERNEL_NAME", "decode_run", "locations", "runs", "size_of", "take"]
+__all__ = ["KERNEL_NAME", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
+    "runs", "size_of", "take"]  # fmt: skip
 
 if TYPE_CHECKING:
-    from leveret.msg_store._kernel_py import decode_run, locations, runs, size_of, take
+    from leveret.msg_store._kernel_py import (
+        decode_run,
+        entries,
+        location_items,
+        locations,
+        row_items,
+        rows,
+        runs,
+        size_of,
+        take,
+    )
 
     KERNEL_NAME: str
 else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.msg_store", Path(__file__).parent)
     decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
-    size_of, take = _kernel.size_of, _kernel.take
+    rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
+    location_items, size_of, take = _kernel.location_items, _kernel.size_of, _kernel.take

@@ -47,7 +47,9 @@ from leveret.msg_store.index_rows import (
     Location,
     QueueTerms,
 )
+from leveret.msg_store.kernel import location_items, row_items
 from leveret.msg_store.kernel import locations as locations_of
+from leveret.msg_store.kernel import rows as rows_of
 from leveret.msg_store.lmdb_errors import free_bytes, meant_by, sorted_errors
 from leveret.msg_store.lmdb_readers import Readers
 
@@ -281,16 +283,13 @@ class LmdbIndex:
                     _delete(cursor, first, last, partial(_QIDX_KEY.pack, queue_no))
             for queue_no, rows in sorted(batch.rows.items()):
                 for some in slices(rows.values()):
-                    cursor.putmulti(_row_items(queue_no, some))
+                    cursor.putmulti(row_items(queue_no, some))
         gone = [msg_no for msg_no, location in batch.locations if location is None]
         with transaction.cursor(db=self._loc) as cursor:
             for first, last in runs(gone):
                 _delete(cursor, first, last, _LOC_KEY.pack)
-            key, value = _LOC_KEY.pack, _LOC.pack
             for places in slices(batch.locations):
-                cursor.putmulti(
-                    sorted([(key(msg_no), value(*at)) for msg_no, at in places if at is not None])
-                )
+                cursor.putmulti(sorted(location_items(places)))
         self._put_small(transaction, batch)
 
     def _put_small(self, transaction: Any, batch: Batch) -> None:
@@ -414,14 +413,6 @@ def _size_of(path: Path) -> int:
         return 0
 
 
-def _row_items(queue_no: int, rows: Iterable[IndexRow]) -> list[tuple[bytes, bytes]]:
-    key, value = _QIDX_KEY.pack, _QIDX.pack
-    return [
-        (key(queue_no, seq), value(msg_no, size, expiry_ms, flags))
-        for seq, msg_no, size, expiry_ms, flags in rows
-    ]
-
-
 def _rows_in_a_row(cursor: Any, queue_no: int, high: int, limit: int) -> list[IndexRow] | None:
     """Return ``limit`` rows from the cursor's place on if no seq is missing between them, else None.
 
@@ -433,7 +424,7 @@ def _rows_in_a_row(cursor: Any, queue_no: int, high: int, limit: int) -> list[In
     values = list(islice(cursor.iternext(keys=False), limit))
     if cursor.key() != _QIDX_KEY.pack(queue_no, first + limit - 1):
         return None
-    return [(seq, *_QIDX.unpack(value)) for seq, value in enumerate(values, first)]
+    return rows_of(values, first)
 
 
 def _places_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | None:

@@ -14,7 +14,7 @@ quarantine say which messages of which queues went.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import merge
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.core.message import LOST
 from leveret.msg_store.arrived import transient_key
 from leveret.msg_store.index_rows import SEQ_END
+from leveret.msg_store.kernel import entries as entries_of
 from leveret.queue_backing.queue_index import Bounds, Terms
 from leveret.queue_backing.row_window import Answer, RowWindow
 from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of, size_of
@@ -179,13 +180,13 @@ class StoredIndex:
 
     def _ask_rows(self, low: int, limit: int, answer: Answer) -> None:
         self._client.rows(
-            low, limit, lambda rows, upto: answer(_entries(rows, persistent=True), upto)
+            low, limit, lambda rows, upto: answer(entries_of(rows, persistent=True), upto)
         )
 
     def _ask_transient_rows(self, low: int, limit: int, answer: Answer) -> None:
         def got(rows: list[Any]) -> None:
             upto = rows[-1][0] + 1 if len(rows) == limit else SEQ_END
-            answer(_entries(rows, persistent=False), upto)
+            answer(entries_of(rows, persistent=False), upto)
 
         self._transients.rows(self._queue_no, low, SEQ_END, limit, got)
 
@@ -352,10 +353,3 @@ class PassingIndex(StoredIndex):
     def terminate(self, terms: Terms) -> None:
         """End and keep nothing."""
         self.delete()
-
-
-def _entries(rows: Iterable[Any], persistent: bool) -> list[Entry]:
-    return [
-        (seq, None, expiry_ms, persistent, msg_no, size, True, True)
-        for seq, msg_no, size, expiry_ms, _ in rows
-    ]

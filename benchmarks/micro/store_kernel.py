@@ -45,6 +45,9 @@ def steps(kernel: Any) -> dict[str, Callable[[], object]]:
     data, length = b"".join(parts), lengths[0]
     places = [(3, at * length, length, 1024, 1) for at in msg_nos]
     values = [struct.pack("<IIIII", *place) for place in places]
+    rows = [(no, no, 1024, 0, 1) for no in msg_nos]
+    row_values = [value for _, value in kernel.row_items(1, rows)]
+    located = [*zip(msg_nos, places, strict=True)]
     messages = dict.fromkeys(msg_nos, MESSAGE)
     return {
         "decode_run": lambda: kernel.decode_run(
@@ -52,6 +55,10 @@ def steps(kernel: Any) -> dict[str, Callable[[], object]]:
         ),
         "locations": lambda: kernel.locations(values),
         "runs": lambda: kernel.runs(places, 16_384, 1 << 20),
+        "rows": lambda: kernel.rows(row_values, 0),
+        "entries": lambda: kernel.entries(rows, True),
+        "row_items": lambda: kernel.row_items(1, rows),
+        "location_items": lambda: kernel.location_items(located),
         "take": lambda: kernel.take(messages.copy(), msg_nos),
         "size_of": lambda: kernel.size_of(messages.values()),
     }
@@ -64,7 +71,7 @@ def main() -> None:
         steps(importlib.import_module(f"leveret.msg_store._kernel_{name}")) for name in ("py", "c")
     )
     for name, call in pure.items():
-        print(f"{name:12} {best_us(call, calls):6.3f} {best_us(compiled[name], calls):6.3f}")
+        print(f"{name:14} {best_us(call, calls):6.3f} {best_us(compiled[name], calls):6.3f}")
 
 
 if __name__ == "__main__":

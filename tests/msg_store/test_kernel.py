@@ -20,6 +20,7 @@ from leveret.msg_store import record
 from leveret.msg_store.checksum import CRC32, CRC32C, extender
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.kernel import KERNEL_NAME, decode_run
+from leveret.queue_backing.status import indexed
 
 SEED = 0xC0FFEE
 START = 4096
@@ -267,7 +268,12 @@ def test_reading_a_thousand_times_keeps_nothing() -> None:
         for _ in range(count):
             found, _, _ = stretch.decode(compiled)
             compiled.take(found, [10, 11, 9])
-            compiled.runs(compiled.locations(values), 5, 100)
+            places = compiled.locations(values)
+            compiled.runs(places, 5, 100)
+            compiled.location_items([(1, None), *enumerate(places)])
+            rows = compiled.rows([bytes(range(21))] * 3, 1 << 40)
+            compiled.row_items(7, rows)
+            compiled.entries(rows, True)
 
     rounds(10)
     tracemalloc.start()
@@ -365,6 +371,82 @@ def test_both_join_alike(places: list[Any], ascend: bool) -> None:
     assert pure == compiled
     if ascend:
         assert [at for first, end in pure for at in range(first, end)] == [*range(len(places))]
+
+
+# Rows, and what the index has.
+
+
+index_rows = st.lists(st.tuples(u64, u64, u32, u64, st.integers(0, 255)), max_size=5)
+index_places = st.lists(st.tuples(u64, st.none() | st.tuples(u32, u32, u32, u32, u32)), max_size=5)
+
+
+@each_kernel
+@given(rows=index_rows, queue_no=u32)
+def test_rows_are_written_as_the_index_has_them(name: str, rows: list[Any], queue_no: int) -> None:
+    assert kernel_of(name).row_items(queue_no, rows) == [
+        (struct.pack(">IQ", queue_no, row[0]), struct.pack("<QIQB", *row[1:])) for row in rows
+    ]
+
+
+@each_kernel
+@given(rows=index_rows, first_seq=st.integers(0, (1 << 64) - 5))
+def test_rows_are_read_as_they_were_written(name: str, rows: list[Any], first_seq: int) -> None:
+    kernel = kernel_of(name)
+    values = [value for _, value in kernel.row_items(1, rows)]
+
+    found = kernel.rows(values, first_seq)
+
+    assert found == [(seq, *row[1:]) for seq, row in enumerate(rows, first_seq)]
+
+
+@pytest.mark.parametrize("value", [b"", bytes(20), bytes(22)])
+def test_a_value_of_another_length_is_no_row(kernel: Any, value: bytes) -> None:
+    with pytest.raises(struct.error):
+        kernel.rows([bytes(21), value], 0)
+
+
+@each_kernel
+@given(rows=index_rows, persistent=st.booleans())
+def test_entries_are_those_of_messages_on_disk(
+    name: str, rows: list[Any], persistent: bool
+) -> None:
+    found = kernel_of(name).entries(rows, persistent)
+
+    assert found == indexed(
+        (seq, None, expiry_ms, persistent, msg_no, size, False, False)
+        for seq, msg_no, size, expiry_ms, _ in rows
+    )
+    assert all(entry[3] is persistent for entry in found)
+
+
+@each_kernel
+@given(places=index_places)
+def test_messages_with_a_place_are_written(name: str, places: list[Any]) -> None:
+    assert kernel_of(name).location_items(places) == [
+        (struct.pack(">Q", msg_no), struct.pack("<IIIII", *place))
+        for msg_no, place in places
+        if place is not None
+    ]
+
+
+@pytest.mark.parametrize(
+    "row", [(1 << 64, 1, 1, 1, 1), (1, -1, 1, 1, 1), (1, 1, 1 << 32, 1, 1), (1, 1, 1, 1, 256)]
+)
+def test_a_number_that_does_not_fit_is_an_error(kernel: Any, row: Any) -> None:
+    with pytest.raises((struct.error, OverflowError)):
+        kernel.row_items(1, [row])
+    with pytest.raises((struct.error, OverflowError)):
+        kernel.location_items([(1, (1, 1, 1, 1, 1 << 32))])
+
+
+@pytest.mark.parametrize("row", [None, (1, 1, 1, 1), [1, 1, 1, 1, 1], (1, 1, "x", 1, 1)])
+def test_what_is_no_row_is_refused(row: Any) -> None:
+    compiled = kernel_of("_kernel_c")
+
+    with pytest.raises(TypeError):
+        compiled.row_items(1, [row])
+    with pytest.raises(TypeError):
+        compiled.location_items([(1, row or ())])
 
 
 # Messages in RAM.
