@@ -70,6 +70,15 @@ def entries(list rows not None, bint persistent):
     return found
 
 
+def bytes_of(entries not None):
+    """Return the sizes of entries."""
+    cdef int64_t size_bytes = 0, size
+    for each in entries:
+        size = fields_of(each, 8)[5]
+        size_bytes += size
+    return size_bytes
+
+
 def row_items(uint32_t queue_no, list rows not None):
     """Make keys and values of rows."""
     cdef list items = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 
 from leveret.core.message import BODY, HEAD, Message
@@ -20,6 +21,8 @@ _LOCATION: Final = struct.Struct("<IIIII")
 _ROW_KEY: Final = struct.Struct(">IQ")
 _ROW: Final = struct.Struct("<QIQB")
 _CRC_BYTES: Final = 4
+
+_entry_size_of: Final[Callable[[tuple[Any, ...]], int]] = itemgetter(5)
 
 
 def runs(places: Sequence[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None:
@@ -109,6 +112,11 @@ def entries(rows: Sequence[IndexRow], persistent: bool) -> list[tuple[Any, ...]]
         (seq, None, expiry_ms, persistent, msg_no, size, True, True)
         for seq, msg_no, size, expiry_ms, _ in rows
     ]
+
+
+def bytes_of(entries: Iterable[tuple[Any, ...]]) -> int:
+    """Return the sizes of entries."""
+    return sum(map(_entry_size_of, entries))
 
 
 def row_items(queue_no: int, rows: Sequence[IndexRow]) -> list[tuple[bytes, bytes]]:

@@ -193,12 +193,12 @@ class ContentReader:
             waiter: called once for every batch that brings some of them, or their loss.
         """
         new = list(wanted)
-        numbers = dict(new).keys()
+        count, numbers = len(new), dict.fromkeys(map(_msg_no_of, new), waiter)
         waiting, lost = self._waiting, self._lost
         arrived = self._arrived.contents
-        if not arrived.keys().isdisjoint(numbers):
+        if not arrived.keys().isdisjoint(numbers.keys()):
             new = [want for want in new if want[0] not in arrived]
-        if not waiting.keys().isdisjoint(numbers):
+        if not waiting.keys().isdisjoint(numbers.keys()):
             self._wait_too(new, waiter)
             new = [want for want in new if want[0] not in waiting]
         if lost:
@@ -206,7 +206,9 @@ class ContentReader:
         if self._places.has_residents:
             resident = self._places.resident
             new = [want for want in new if resident(want[0]) is None]
-        waiting.update(dict.fromkeys(map(_msg_no_of, new), waiter))
+        if len(new) < count:
+            numbers = dict.fromkeys(map(_msg_no_of, new), waiter)
+        waiting.update(numbers)
         self._asked += new
         if self._asked:
             self._schedule()

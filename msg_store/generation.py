@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from leveret.msg_store.acked_seqs import AckedSeqs
@@ -104,7 +105,7 @@ class Generation:
         return Batch(
             self.rows,
             self.acked,
-            [*self.born.items(), *self.changed.items()],
+            _Items(self.born, self.changed),
             self.files,
             self.queues,
             self.checkpoint,
@@ -132,6 +133,27 @@ class Generation:
             if len(found) == limit:
                 break
         return found
+
+
+class _Items(Collection[tuple[int, Location | None]]):
+    """Messages of both kinds with their places; a list of so many pairs would hold all threads up."""
+
+    __slots__ = ("_born", "_changed")
+
+    def __init__(
+        self, born: Mapping[int, Location], changed: Mapping[int, Location | None]
+    ) -> None:
+        self._born = born
+        self._changed = changed
+
+    def __iter__(self) -> Iterator[tuple[int, Location | None]]:
+        return chain(self._born.items(), self._changed.items())
+
+    def __len__(self) -> int:
+        return len(self._born) + len(self._changed)
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == each for each in self)
 
 
 _SPARSE: Final = 8  # with more seqs to probe per row it is cheaper to go through the rows

@@ -25,6 +25,7 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
 * ``entries(rows: list[IndexRow], persistent: bool) -> list[Entry]``: entries of a queue whose rows and contents
   are on disk, as ``queue_backing.status`` has them: ``(seq, None, expiry_ms, persistent, msg_no, body_size, True,
   True)``.
+* ``bytes_of(entries: Iterable[Entry]) -> int``: the sizes of such entries.
 * ``row_items(queue_no: int, rows: list[IndexRow]) -> list[tuple[bytes, bytes]]``: keys and values of rows for the
   index, in the order given.
 * ``location_items(places: list[tuple[int, Location | None]]) -> list[tuple[bytes, bytes]]``: those of messages,
@@ -42,11 +43,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.compiled import choose_kernel
 
-__all__ = ["KERNEL_NAME", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
+__all__ = ["KERNEL_NAME", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
     "runs", "size_of", "take"]  # fmt: skip
 
 if TYPE_CHECKING:
     from leveret.msg_store._kernel_py import (
+        bytes_of,
         decode_run,
         entries,
         location_items,
@@ -63,4 +65,5 @@ else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.msg_store", Path(__file__).parent)
     decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
     rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
-    location_items, size_of, take = _kernel.location_items, _kernel.size_of, _kernel.take
+    bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
+    size_of, take = _kernel.size_of, _kernel.take

@@ -30,7 +30,8 @@ class ReadPlaces(dict[int, Location]):
             found: what the index had.
             owed: messages of which a change is durable that no generation has yet.
         """
-        above = [each for each in (*view.spoken_of(), owed) if not each.isdisjoint(found)]
+        numbers = found.keys()
+        above = [each for each in (*view.spoken_of(numbers), owed) if not each.isdisjoint(numbers)]
         if above:
             found = {no: at for no, at in found.items() if not any(no in each for each in above)}
         if len(self) + len(found) > COUNT_MAX:

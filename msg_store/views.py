@@ -8,9 +8,10 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
+from leveret.msg_store.ascending import span_of
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import IndexRow, Location
 
@@ -86,11 +87,15 @@ class View:
                 found[msg_no] = location
         return found
 
-    def spoken_of(self) -> Iterator[AbstractSet[int]]:
-        """Yield the messages that the generations say something about."""
+    def spoken_of(self, msg_nos: Collection[int]) -> Iterator[AbstractSet[int]]:
+        """Yield the messages of generations that may say something about any of these."""
+        if not msg_nos:
+            return
+        low, high = span_of(list(msg_nos))
         for generation in self.generations:
-            yield generation.born.keys()
-            yield generation.changed.keys()
+            if not generation.says_nothing_of(msg_nos, low, high):
+                yield generation.born.keys()
+                yield generation.changed.keys()
 
 
 def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) -> int:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from leveret.msg_store.kernel import bytes_of
 from leveret.queue_backing.delta import BLANK, expand, next_boundary
 from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING
 from leveret.queue_backing.status import (
@@ -33,7 +34,6 @@ from leveret.queue_backing.status import (
     SEQ,
     SIZE,
     seq_of,
-    size_of,
     trimmed,
 )
 
@@ -165,7 +165,7 @@ def limit_ram_acks(queue: QueueState, quota: int, target: float) -> tuple[int, b
         rest.reverse()
         rpa.update(zip(map(seq_of, rest), rest, strict=True))
         del batch[done:]
-    queue.ram_bytes -= sum(map(size_of, batch))
+    queue.ram_bytes -= bytes_of(batch)
     if queue.dpa is NOBODY:
         queue.dpa = {}
     queue.dpa.update(zip(map(seq_of, batch), trimmed(batch), strict=True))
@@ -244,7 +244,7 @@ def _push_absent(queue: QueueState) -> None:
 
 def _count_trimmed(queue: QueueState, batch: list[Entry]) -> None:
     queue.ram_count -= len(batch)
-    queue.ram_bytes -= sum(map(size_of, batch))
+    queue.ram_bytes -= bytes_of(batch)
 
 
 # Positions.

@@ -20,11 +20,12 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from leveret.msg_store.kernel import bytes_of
 from leveret.queue_backing.backing_queue import FOREVER_S
 from leveret.queue_backing.delta import BLANK, Delta
 from leveret.queue_backing.rates import Rates
 from leveret.queue_backing.release import Release
-from leveret.queue_backing.status import CONTENT_ON_DISK, PERSISTENT, SEQ, SIZE, seq_of, size_of
+from leveret.queue_backing.status import CONTENT_ON_DISK, PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
@@ -206,17 +207,12 @@ class QueueState:
         Returns:
             Those with content and those without, each in the order of ``seqs``.
         """
-        rpa = self.rpa
-        before = len(rpa)
-        found: list[Any] = list(map(rpa.pop, seqs, repeat(None)))
+        found = _taken(self.rpa, seqs) if self.rpa else []
         on_disk: list[Entry] = []
-        if before - len(rpa) < len(seqs):
-            found = [entry for entry in found if entry is not None]
-            if self.dpa:
-                others: list[Any] = list(map(self.dpa.pop, seqs, repeat(None)))
-                on_disk = [entry for entry in others if entry is not None]
-                self.unacked_bytes -= sum(map(size_of, on_disk))
-        ram_bytes = sum(map(size_of, found))
+        if self.dpa and len(found) < len(seqs):
+            on_disk = _taken(self.dpa, seqs)
+            self.unacked_bytes -= bytes_of(on_disk)
+        ram_bytes = bytes_of(found)
         self.ram_bytes -= ram_bytes
         self.unacked_bytes -= ram_bytes
         return found, on_disk
@@ -275,3 +271,12 @@ class QueueState:
             return len(seqs)
         self.next_deliver = seqs[-1] + 1
         return 0 if seqs[0] >= watermark else sum([seq < watermark for seq in seqs])
+
+
+def _taken(unacked: dict[int, Entry], seqs: list[int]) -> list[Entry]:
+    """Take out those of some seqs that are there."""
+    before = len(unacked)
+    found: list[Any] = list(map(unacked.pop, seqs, repeat(None)))
+    if before - len(unacked) == len(seqs):
+        return found
+    return [entry for entry in found if entry is not None]

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
+from leveret.msg_store.kernel import bytes_of
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.status import SEQ, seq_of, size_of
 
@@ -49,7 +50,7 @@ def _next(queue: QueueState) -> list[Entry]:
 
 def _within(ahead: list[Entry], limits: Limits) -> list[Entry]:
     """Leave out what is beyond the bytes; the first never is."""
-    if sum(map(size_of, ahead)) > limits.read_ahead_bytes:
+    if bytes_of(ahead) > limits.read_ahead_bytes:
         reached = accumulate(map(size_of, ahead))
         del ahead[max(1, bisect_right(list(reached), limits.read_ahead_bytes)) :]
     return ahead

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.core.message import LOST
 from leveret.msg_store.arrived import transient_key
 from leveret.msg_store.index_rows import SEQ_END
+from leveret.msg_store.kernel import bytes_of
 from leveret.msg_store.kernel import entries as entries_of
 from leveret.queue_backing.queue_index import Bounds, Terms
 from leveret.queue_backing.row_window import Answer, RowWindow
-from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of, size_of
+from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
@@ -103,7 +104,7 @@ class StoredIndex:
         first_seq = entries[0][SEQ]
         if self._rows is not None:
             self._rows.cut(first_seq)
-        self._client.publish(first_seq, list(map(_row_of, entries)), sum(map(size_of, entries)))
+        self._client.publish(first_seq, list(map(_row_of, entries)), bytes_of(entries))
 
     def discard(self, first_msg_no: int, count: int) -> None:
         """Give up references to contents that were never kept."""
@@ -129,7 +130,7 @@ class StoredIndex:
                 if len(transient) == len(entries):
                     return
                 entries = list(filter(_is_persistent, entries))
-        self._client.ack(list(map(_acked_of, entries)), sum(map(size_of, entries)))
+        self._client.ack(list(map(_acked_of, entries)), bytes_of(entries))
         if self._rows is not None:
             self._rows.forget(map(seq_of, entries))
 

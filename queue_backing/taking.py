@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import LOST
+from leveret.msg_store.kernel import bytes_of
 from leveret.queue_backing.backing_queue import Dropped, Fetched
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.loading import deltas_to_betas, q3_was_taken_from
@@ -147,7 +148,7 @@ def _cut(queue: QueueState, part: deque[Entry], limit: int, batch: _Batch) -> li
     guess = max(1, min(_CHUNK, bytes_left // mean_bytes + 1))
     take = part.popleft
     chunk = [take() for _ in range(min(guess, limit, len(part)))]
-    if sum(map(size_of, chunk)) > bytes_left:
+    if bytes_of(chunk) > bytes_left:
         keep = bisect_right(list(accumulate(map(size_of, chunk))), bytes_left)
         keep = max(keep, 0 if batch.seqs else 1)
         part.extendleft(reversed(chunk[keep:]))
@@ -182,7 +183,7 @@ def _without_lost(
     gone = [entry for entry, each in zip(chunk, messages, strict=True) if each is LOST]
     chunk[:] = [entry for entry, each in zip(chunk, messages, strict=True) if each is not LOST]
     queue.count -= len(gone)
-    queue.ready_bytes -= sum(map(size_of, gone))
+    queue.ready_bytes -= bytes_of(gone)
     if is_q4:
         queue.absent -= len(gone)
     queue.forget(gone)
@@ -212,7 +213,7 @@ def _read_back(queue: QueueState, entries: list[Entry]) -> list[Message | None]:
 
 def _hand_out(queue: QueueState, chunk: list[Entry], batch: _Batch, is_q4: bool) -> None:
     seqs = list(map(seq_of, chunk))
-    size_bytes = sum(map(size_of, chunk))
+    size_bytes = bytes_of(chunk)
     queue.count -= len(chunk)
     queue.ready_bytes -= size_bytes
     queue.outgoing += len(chunk)
@@ -232,7 +233,7 @@ def _hand_out(queue: QueueState, chunk: list[Entry], batch: _Batch, is_q4: bool)
         if on_disk:
             queue.await_acks_on_disk(on_disk)
     else:
-        queue.ram_bytes -= sum(map(size_of, in_ram))
+        queue.ram_bytes -= bytes_of(in_ram)
         queue.forget(chunk)
     if not is_q4:
         q3_was_taken_from(queue)

@@ -32,6 +32,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
+from leveret.msg_store.kernel import bytes_of
 from leveret.queue_backing import folding, lifecycle, requeue, taking
 from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.delta import BLANK
@@ -39,7 +40,7 @@ from leveret.queue_backing.housekeeping import Housekeeping
 from leveret.queue_backing.paging import page_out, reduce_memory_use, to_delta
 from leveret.queue_backing.queue_state import NOBODY, NOTHING
 from leveret.queue_backing.rates import UPDATE_AFTER
-from leveret.queue_backing.status import SIZE, message_of, seq_of, size_of, trimmed
+from leveret.queue_backing.status import SIZE, message_of, seq_of, trimmed
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
@@ -256,7 +257,7 @@ class VariableQueue(Housekeeping):
             if wanted == 1:
                 return self._fetch_one(ack_required)
             entries = list(q4)
-            size_bytes = sum(map(size_of, entries))
+            size_bytes = bytes_of(entries)
             if size_bytes > bytes_max:
                 return taking.fetch(self, limit, bytes_max, ack_required)
             q4.clear()
@@ -265,7 +266,7 @@ class VariableQueue(Housekeeping):
         else:
             take = q4.popleft
             entries = [take() for _ in range(wanted)]
-            size_bytes = sum(map(size_of, entries))
+            size_bytes = bytes_of(entries)
             if size_bytes > bytes_max:
                 q4.extendleft(reversed(entries))
                 return taking.fetch(self, limit, bytes_max, ack_required)

@@ -73,10 +73,10 @@ MUTANTS = {
         "            for change in owed[:1]:\n                location",
     ),
     "what was read while it changed counts as it was": Mutant(
-        "read_places.py", "(*view.spoken_of(), owed)", "(owed,)"
+        "read_places.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
     ),
     "what was read while a change is owed counts as it was": Mutant(
-        "read_places.py", "(*view.spoken_of(), owed)", "view.spoken_of()"
+        "read_places.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
     ),
     "a place that was read outlives the ack": Mutant(
         "log_counts.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"

@@ -47,6 +47,7 @@ def steps(kernel: Any) -> dict[str, Callable[[], object]]:
     values = [struct.pack("<IIIII", *place) for place in places]
     rows = [(no, no, 1024, 0, 1) for no in msg_nos]
     row_values = [value for _, value in kernel.row_items(1, rows)]
+    entries = kernel.entries(rows, True)
     located = [*zip(msg_nos, places, strict=True)]
     messages = dict.fromkeys(msg_nos, MESSAGE)
     return {
@@ -57,6 +58,7 @@ def steps(kernel: Any) -> dict[str, Callable[[], object]]:
         "runs": lambda: kernel.runs(places, 16_384, 1 << 20),
         "rows": lambda: kernel.rows(row_values, 0),
         "entries": lambda: kernel.entries(rows, True),
+        "bytes_of": lambda: kernel.bytes_of(entries),
         "row_items": lambda: kernel.row_items(1, rows),
         "location_items": lambda: kernel.location_items(located),
         "take": lambda: kernel.take(messages.copy(), msg_nos),

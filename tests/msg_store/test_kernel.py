@@ -273,7 +273,7 @@ def test_reading_a_thousand_times_keeps_nothing() -> None:
             compiled.location_items([(1, None), *enumerate(places)])
             rows = compiled.rows([bytes(range(21))] * 3, 1 << 40)
             compiled.row_items(7, rows)
-            compiled.entries(rows, True)
+            compiled.bytes_of(compiled.entries(rows, True))
 
     rounds(10)
     tracemalloc.start()
@@ -417,6 +417,7 @@ def test_entries_are_those_of_messages_on_disk(
         for seq, msg_no, size, expiry_ms, _ in rows
     )
     assert all(entry[3] is persistent for entry in found)
+    assert kernel_of(name).bytes_of(iter(found)) == sum(row[2] for row in rows)
 
 
 @each_kernel
@@ -445,6 +446,8 @@ def test_what_is_no_row_is_refused(row: Any) -> None:
 
     with pytest.raises(TypeError):
         compiled.row_items(1, [row])
+    with pytest.raises(TypeError):
+        compiled.bytes_of([row])
     with pytest.raises(TypeError):
         compiled.location_items([(1, row or ())])
 
