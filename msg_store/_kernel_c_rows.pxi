@@ -32,6 +32,36 @@ cdef inline uint8_t *octets_of(bytes value) noexcept:
     return <uint8_t *>PyBytes_AS_STRING(value)
 
 
+cdef inline tuple fields_of(object row, Py_ssize_t count):
+    if not isinstance(row, tuple) or len(row) != count:
+        raise TypeError(f"{count} numbers are wanted")
+    return row
+
+
+def total(list places not None):
+    """Return log counts, bodies, and by segment the bytes of records."""
+    cdef dict record_bytes = {}
+    cdef tuple place
+    cdef object file_no, last_no = None
+    cdef int64_t row_count = 0, size_bytes = 0, sum_bytes = 0, number
+    for each in places:
+        place = fields_of(each, 5)
+        file_no = place[0]
+        if file_no != last_no:
+            if last_no is not None:
+                record_bytes[last_no] = record_bytes.get(last_no, 0) + sum_bytes
+            last_no, sum_bytes = file_no, 0
+        number = place[2]
+        sum_bytes += number
+        number = place[3]
+        size_bytes += number
+        number = place[4]
+        row_count += number
+    if last_no is not None:
+        record_bytes[last_no] = record_bytes.get(last_no, 0) + sum_bytes
+    return row_count, size_bytes, record_bytes
+
+
 def rows(list values not None, uint64_t first_seq):
     """Read the index's values of rows at seqs in a row."""
     cdef const uint8_t *p
@@ -51,12 +81,6 @@ def rows(list values not None, uint64_t first_seq):
         found.append((seq, u64(p), size, u64(p + 12), p[20]))
         seq += 1
     return found
-
-
-cdef inline tuple fields_of(object row, Py_ssize_t count):
-    if not isinstance(row, tuple) or len(row) != count:
-        raise TypeError(f"{count} numbers are wanted")
-    return row
 
 
 def entries(list rows not None, bint persistent):

@@ -100,6 +100,17 @@ def locations(values: Sequence[bytes]) -> list[Location]:
     return found
 
 
+def total(places: Sequence[Location]) -> tuple[int, int, dict[int, int]]:
+    """Return log counts, bodies, and by segment the bytes of records."""
+    record_bytes: dict[int, int] = {}
+    row_count = size_bytes = 0
+    for file_no, _, length, size, count in places:
+        row_count += count
+        size_bytes += size
+        record_bytes[file_no] = record_bytes.get(file_no, 0) + length
+    return row_count, size_bytes, record_bytes
+
+
 def rows(values: Sequence[bytes], first_seq: int) -> list[IndexRow]:
     """Read the index's values of rows at seqs in a row."""
     unpack = _ROW.unpack

@@ -20,6 +20,8 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
   bodies of the good ones.
 * ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
   20 bytes long.
+* ``total(places: list[Location]) -> tuple[int, int, dict[int, int]]``: their log counts and their bodies, and by
+  segment the bytes of their records.
 * ``rows(values: list[bytes], first_seq: int) -> list[IndexRow]``: the index's values of rows at seqs in a row;
   ``struct.error`` if one is not 21 bytes long.
 * ``entries(rows: list[IndexRow], persistent: bool) -> list[Entry]``: entries of a queue whose rows and contents
@@ -44,7 +46,7 @@ from typing import TYPE_CHECKING
 from leveret.core.compiled import choose_kernel
 
 __all__ = ["KERNEL_NAME", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
-    "runs", "size_of", "take"]  # fmt: skip
+    "runs", "size_of", "take", "total"]  # fmt: skip
 
 if TYPE_CHECKING:
     from leveret.msg_store._kernel_py import (
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
         runs,
         size_of,
         take,
+        total,
     )
 
     KERNEL_NAME: str
@@ -66,4 +69,4 @@ else:
     decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
     rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
     bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
-    size_of, take = _kernel.size_of, _kernel.take
+    size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total

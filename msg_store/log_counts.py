@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from leveret.msg_store.ascending import span_of
 from leveret.msg_store.file_states import FileStates
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import FileRow, Location
+from leveret.msg_store.kernel import total
 from leveret.msg_store.queue_terms import Terms
 from leveret.msg_store.read_places import ReadPlaces
 from leveret.msg_store.views import View
@@ -31,9 +31,6 @@ from leveret.msg_store.views import View
 ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 
 Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
-
-
-_file_of, _length_of, _size_of, _count_of = map(itemgetter, (0, 2, 3, 4))  # of a ``Location``
 
 
 class Relocation(NamedTuple):
@@ -222,17 +219,12 @@ class LogCounts:
 
     def _subtract_read(self, msg_nos: list[int], places: list[Location], terms: Terms) -> None:
         """As ``_subtract``, for messages of one queue: mostly they are gone with that."""
-        if sum(map(_count_of, places)) > len(places) or not self._held.keys().isdisjoint(msg_nos):
+        row_count, size_bytes, freed = total(places)
+        if row_count > len(places) or not self._held.keys().isdisjoint(msg_nos):
             self._subtract(list(zip(msg_nos, places, repeat(terms), strict=False)))
             return
-        terms.size_bytes -= sum(map(_size_of, places))
+        terms.size_bytes -= size_bytes
         self.active.change(dict.fromkeys(msg_nos), *span_of(msg_nos))
-        freed = dict.fromkeys(map(_file_of, places), 0)
-        if len(freed) == 1:
-            self._free(places[0][0], sum(map(_length_of, places)))
-            return
-        for place in places:
-            freed[place[0]] += place[2]
         for file_no, record_bytes in freed.items():
             self._free(file_no, record_bytes)
 

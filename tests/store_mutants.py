@@ -114,7 +114,7 @@ MUTANTS = {
     ),
     "an ack in a run counts again": Mutant("acked_seqs.py", "if first <= end or", "if"),
     "messages that were just read are gone with their first ack": Mutant(
-        "log_counts.py", "if sum(map(_count_of, places)) > len(places) or not", "if not"
+        "log_counts.py", "if row_count > len(places) or not", "if not"
     ),
     "a held message that was just read is garbage": Mutant(
         "log_counts.py",

@@ -56,6 +56,7 @@ def steps(kernel: Any) -> dict[str, Callable[[], object]]:
         ),
         "locations": lambda: kernel.locations(values),
         "runs": lambda: kernel.runs(places, 16_384, 1 << 20),
+        "total": lambda: kernel.total(places),
         "rows": lambda: kernel.rows(row_values, 0),
         "entries": lambda: kernel.entries(rows, True),
         "bytes_of": lambda: kernel.bytes_of(entries),

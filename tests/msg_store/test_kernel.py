@@ -270,6 +270,7 @@ def test_reading_a_thousand_times_keeps_nothing() -> None:
             compiled.take(found, [10, 11, 9])
             places = compiled.locations(values)
             compiled.runs(places, 5, 100)
+            compiled.total(places)
             compiled.location_items([(1, None), *enumerate(places)])
             rows = compiled.rows([bytes(range(21))] * 3, 1 << 40)
             compiled.row_items(7, rows)
@@ -376,6 +377,18 @@ def test_both_join_alike(places: list[Any], ascend: bool) -> None:
 # Rows, and what the index has.
 
 
+@each_kernel
+@given(places=st.lists(st.tuples(st.integers(1, 3), u32, u32, u32, u32), max_size=8))
+def test_places_are_added_up(name: str, places: list[Any]) -> None:
+    row_count, size_bytes, record_bytes = kernel_of(name).total(places)
+
+    assert (row_count, size_bytes) == (sum(at[4] for at in places), sum(at[3] for at in places))
+    assert record_bytes == {
+        file_no: sum(at[2] for at in places if at[0] == file_no)
+        for file_no in {at[0] for at in places}
+    }
+
+
 index_rows = st.lists(st.tuples(u64, u64, u32, u64, st.integers(0, 255)), max_size=5)
 index_places = st.lists(st.tuples(u64, st.none() | st.tuples(u32, u32, u32, u32, u32)), max_size=5)
 
@@ -448,6 +461,8 @@ def test_what_is_no_row_is_refused(row: Any) -> None:
         compiled.row_items(1, [row])
     with pytest.raises(TypeError):
         compiled.bytes_of([row])
+    with pytest.raises(TypeError):
+        compiled.total([row])
     with pytest.raises(TypeError):
         compiled.location_items([(1, row or ())])
 
