@@ -1,4 +1,4 @@
-"""Turns that last longer than a drain: coroutine handlers, and handlers in other threads.
+"""Coroutine handlers: turns that last longer than a drain.
 
 For actors at the edges only (``async_handlers``), never on queue paths: each such mail costs a task, and
 the actor's other mail waits until it is done. Exit signals do not wait.
@@ -17,31 +17,14 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.ref import Ref
-
 
 class CoroutineTurns(Events):
     """Runs coroutines for actors, as tasks of the loop."""
 
     def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine handler; the actor's mail waits until it is done."""
-        self.hold_mail(cell)
-        self.new_task(cell, coroutine, self._handler_done)
-
-    def hold_mail(self, cell: Cell) -> None:
-        """Let an actor's mail wait until ``handled``: the handler goes on elsewhere."""
         cell.state |= BUSY
-
-    def handled(self, ref: Ref, error: BaseException | None = None) -> None:
-        """Go on with an actor's mail; or end the actor, for what its handler raised elsewhere."""
-        cell = ref.cell
-        if cell is DEAD_CELL:
-            return
-        cell.state &= ~BUSY
-        if error is not None:
-            self._failed(cell, error)
-        else:
-            self._leave(cell)
+        self.new_task(cell, coroutine, self._handler_done)
 
     def new_task(
         self,
@@ -85,8 +68,11 @@ class CoroutineTurns(Events):
         self.abandoned_tasks += 1
 
     def _handler_done(self, cell: Cell, task: asyncio.Task[Any]) -> None:
+        cell.state &= ~BUSY
+        error = None if task.cancelled() else task.exception()
         if task.cancelled():
-            cell.state &= ~BUSY
             self.end(cell, SHUTDOWN)
+        elif error is not None:
+            self._failed(cell, error)
         else:
-            self.handled(cell.ref, task.exception())
+            self._leave(cell)
