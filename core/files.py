@@ -317,6 +317,12 @@ class File:
         """The descriptor, -1 after ``close``."""
         return self._descriptor
 
+    @property
+    def system_descriptor(self) -> int | None:
+        """The descriptor, if the system's own ``pwrite`` and ``fdatasync`` do what is done here."""
+        is_plain = type(self._calls) is OsCalls and _FULLFSYNC is None
+        return self._descriptor if is_plain and self._descriptor >= 0 else None
+
     def close(self) -> None:
         """Give the descriptor back; a second time does nothing."""
         descriptor, self._descriptor = self._descriptor, -1

@@ -12,7 +12,12 @@ those, in the order of their names; ``setup.py`` puts it in.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_DelItem, PyDict_GetItem
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
+from cpython.pythread cimport (
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock,
+    PyThread_type_lock, WAIT_LOCK,
+)
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
@@ -30,6 +35,7 @@ cdef extern from *:
 
 SOURCE_HASH = KERNEL_SOURCE_HASH.decode("ascii")
 
+include "_kernel_c_calls.pxi"
 include "_kernel_c_checksum.pxi"
 include "_kernel_c_records.pxi"
 include "_kernel_c_places.pxi"

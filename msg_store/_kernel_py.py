@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
+from queue import SimpleQueue
 from typing import Any, Final
 
 from leveret.core.message import BODY, HEAD, Message
+from leveret.msg_store.append_log import Step
 from leveret.msg_store.checksum import extender
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.index_rows import IndexRow, Location
@@ -154,3 +159,60 @@ def take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], 
 def size_of(messages: Iterable[Message]) -> int:
     """Return the bytes of heads and bodies."""
     return sum([len(message[HEAD]) + len(message[BODY]) for message in messages])
+
+
+class Caller:
+    """Makes system calls on a thread."""
+
+    def __init__(self) -> None:
+        self._given: SimpleQueue[tuple[Sequence[Step], Any] | None] = SimpleQueue()
+        self._is_busy = self._is_closed = False
+
+    def give(self, steps: Sequence[Step], item: object) -> None:
+        """Have the thread make some calls."""
+        if self._is_busy or self._is_closed:
+            raise RuntimeError("calls were given before the last ones were done, or after the end")
+        self._is_busy = True
+        self._given.put((steps, item))
+
+    def close(self) -> None:
+        """Let ``run`` end."""
+        self._is_closed = True
+        self._given.put(None)
+
+    def run(self, done: Callable[[Any, int, int, int], None]) -> None:
+        """Make calls until ``close``."""
+        while (given := self._given.get()) is not None:
+            steps, item = given
+            outcome = _made(steps)
+            self._is_busy = False
+            done(item, *outcome)
+            del given, steps, item  # or the last ones would be kept while there are none
+
+
+def _made(steps: Sequence[Step]) -> tuple[int, int, int]:
+    sync_ns = 0
+    for count, (descriptor, data, offset) in enumerate(steps):
+        try:
+            if data is None:
+                began_ns = time.monotonic_ns()
+                os.fdatasync(descriptor)
+                sync_ns += time.monotonic_ns() - began_ns
+            else:
+                _write(descriptor, data, offset)
+        except OSError as error:
+            return count, error.errno or errno.EIO, sync_ns
+    return len(steps), 0, sync_ns
+
+
+def _write(descriptor: int, data: bytes, offset: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        if offset < 0:
+            written = os.write(descriptor, rest)
+        else:
+            written = os.pwrite(descriptor, rest, offset)
+            offset += written
+        if not written:
+            raise OSError(errno.EIO, "nothing was written")
+        rest = rest[written:]

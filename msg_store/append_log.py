@@ -11,6 +11,10 @@ end, unless the job is *carried*: then the journal has the same bytes, and the l
 which is made up for with the next job that syncs, or by the checkpoint (``checkpoint``). A file that
 was left is never opened for writing again.
 
+Most jobs need nothing but writing and syncing of the file in use. Those can be had as ``steps``, for a
+thread that does them without the interpreter's lock (``kernel``); ``run`` makes the same calls one by one,
+and the exceptions to all of it.
+
 A log may take room *ahead*: the file in use is longer than what is in it, the rest is zeros, and a
 sync has no new length and no new blocks to bring to the disk, which is half of its time. It is cut to
 its contents when it is left; a crash leaves the zeros, and readers pass over them.
@@ -28,11 +32,14 @@ import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from leveret.core.files import DISK_FULL, File, Files
 
+Step: TypeAlias = tuple[int, bytes | None, int]  # descriptor, what to write (None: sync), where
+
 NO_FILE: Final = 0
+AT_THE_END: Final = -1
 _AHEAD_STEPS: Final = 64
 _JOIN_BYTES_MAX: Final = 64 * 1024  # larger buffers are not copied once more
 
@@ -127,8 +134,48 @@ class AppendLog:
         """Return where a file lies."""
         return self._folder / (self._pattern % file_no)
 
-    def run(self, job: Job) -> Iterator[str]:
+    def steps(self, job: Job) -> list[Step] | None:
+        """Return the calls that are all of a job; ``stepped`` or ``run`` is to follow.
+
+        Returns:
+            None if there is more to do, or if calls of this log's files are not the system's own.
+        """
+        parts = job.parts
+        if not parts:
+            return []
+        descriptor = self._file.system_descriptor if self._file is not None else None
+        if descriptor is None or len(parts) > 1 or parts[0].header is not None:
+            return None
+        if self._is_tainted or job.start != self._place:
+            return None
+        steps: list[Step] = []
+        at = self._end
+        for buffer in parts[0].buffers:
+            steps.append((descriptor, buffer, at if self._ahead_bytes_max else AT_THE_END))
+            at += len(buffer)
+        if self._ahead_bytes_max and at > self._room_to:
+            return None
+        if not job.is_carried:
+            steps.append((descriptor, None, 0))
+        self._made.clear()  # the last job stands
+        return steps
+
+    def stepped(self, job: Job) -> None:
+        """Note that the ``steps`` of a job have been done."""
+        if self._ahead_bytes_max:
+            self._end += sum([len(buffer) for part in job.parts for buffer in part.buffers])
+        if job.parts:
+            self._done(job)
+
+    def run(
+        self, job: Job, failed: OSError | None = None, is_of_sync: bool = False
+    ) -> Iterator[str]:
         """Carry out a job; yields the name of each point that has been reached.
+
+        Args:
+            job: what to do.
+            failed: what one of its ``steps`` has met; they were the first attempt.
+            is_of_sync: that one was the sync.
 
         Raises:
             OSError: with an errno in ``DISK_FULL`` the job may be given again later; with any
@@ -137,7 +184,7 @@ class AppendLog:
         if not job.parts:
             return
         try:
-            yield from self._attempt(job)
+            yield from self._attempt(job) if failed is None else self._attempted(failed, is_of_sync)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
@@ -161,11 +208,24 @@ class AppendLog:
             yield "written"
         if not job.is_carried:
             self._sync()
+        self._done(job)
+        if not job.is_carried:
+            yield "synced"
+
+    def _attempted(self, failed: OSError, is_of_sync: bool) -> Iterator[str]:
+        """Be where a first attempt by steps has ended."""
+        self._is_tainted = True
+        yield "failed"
+        if is_of_sync:
+            self._raise_of_sync(failed)
+        raise failed
+
+    def _done(self, job: Job) -> None:
+        if not job.is_carried:
+            self._owed_from = None
         elif self._owed_from is None:
             self._owed_from = job.start.offset
         self._place, self._is_tainted = job.end, False
-        if not job.is_carried:
-            yield "synced"
 
     def _write(self, buffers: Sequence[bytes]) -> None:
         file = self._opened()
@@ -195,10 +255,13 @@ class AppendLog:
         try:
             self._opened().fdatasync()
         except OSError as error:
-            if self._owed_from is not None:
-                raise OSError(errno.EIO, f"carried records cannot be synced: {error}") from error
-            raise
+            self._raise_of_sync(error)
         self._owed_from = None
+
+    def _raise_of_sync(self, error: OSError) -> NoReturn:
+        if self._owed_from is None:
+            raise error
+        raise OSError(errno.EIO, f"carried records cannot be synced: {error}") from error
 
     def _opened(self) -> File:
         assert self._file is not None, "a job begins without a file"

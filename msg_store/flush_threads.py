@@ -3,6 +3,11 @@
 All of ``GroupCommit`` runs on the loop. A flush goes to both threads at once; each writes and syncs
 its file, with the interpreter's lock released, and whoever is last calls back to the loop, once. Where
 only the journal is to be synced, its thread does the work of both: waking another costs more.
+
+What needs nothing but writes and syncs is given to a thread as ``AppendLog.steps``, which the kernel's
+``Caller`` makes without a line of Python: so it begins while the loop still ends its turn. All else, and
+what such a step fails with, is for ``AppendLog.run``, on the same thread.
+
 ``turn`` is put on the loop when work arrives, not run at once: what else happens in that turn goes
 into the same flush, and an ack may still save its message from the disk.
 
@@ -11,17 +16,21 @@ The loop is a Protocol that ``asyncio`` loops fulfil; tests bring their own.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias
 
-from leveret.msg_store.append_log import AppendLog, Job
+from leveret.msg_store.append_log import AppendLog, Job, Step
 from leveret.msg_store.group_commit import GroupCommit
+from leveret.msg_store.kernel import Caller
 from leveret.msg_store.reports import FULL_RETRY_S, LINGER_S, Due, Report
+from leveret.msg_store.sync_times import SyncTimes
 
 Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
+Then: TypeAlias = Callable[[Exception | None], None]
+Given: TypeAlias = tuple[Work, Then, Sequence[int] | None]  # how many steps each job has
 Deliver = Callable[[Report], None]
 Reached = Callable[[str], None]
 
@@ -49,7 +58,7 @@ class Loop(Protocol):
 class Writer(Protocol):
     """Carries out jobs."""
 
-    def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
+    def do(self, work: Work, then: Then) -> None:
         """Carry jobs out up to the first error and call ``then``, on whatever thread."""
 
     def close(self) -> None:
@@ -57,40 +66,74 @@ class Writer(Protocol):
 
 
 class WriterThread:
-    """A writer that is a thread."""
+    """A writer that is a thread; it is given work when it has done what it was given before."""
 
-    def __init__(self, name: str, reached: Reached) -> None:
-        self._reached = reached
-        self._inbox: SimpleQueue[tuple[Work, Callable[[Exception | None], None]] | None]
-        self._inbox = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+    def __init__(self, name: str, syncs: SyncTimes) -> None:
+        self._syncs = syncs
+        self._caller = Caller()
+        run = partial(self._caller.run, self._done)
+        self._thread = threading.Thread(target=run, name=name, daemon=True)
         self._thread.start()
 
-    def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
+    def do(self, work: Work, then: Then) -> None:
         """Carry out some jobs and call ``then`` on this thread."""
-        self._inbox.put((work, then))
+        steps: list[Step] = []
+        sizes: list[int] = []
+        for log, job in work:
+            some = log.steps(job)
+            if some is None:
+                self._caller.give([], (work, then, None))
+                return
+            steps += some
+            sizes.append(len(some))
+        self._caller.give(steps, (work, then, sizes))
 
     def close(self) -> None:
-        """Finish what was given and end the thread."""
-        self._inbox.put(None)
-        self._thread.join()
+        """Finish what was given and end the thread; a second time does nothing."""
+        if self._thread.is_alive():
+            self._caller.close()
+            self._thread.join()
 
-    def _run(self) -> None:
-        while (given := self._inbox.get()) is not None:
-            work, then = given
-            then(self._outcome(work))
-
-    def _outcome(self, work: Work) -> Exception | None:
-        try:
+    def _done(self, given: Given, count: int, error_no: int, sync_ns: int) -> None:
+        work, then, sizes = given
+        if sizes is None:
+            then(self._outcome(self._run(work)))
+        elif error_no:
+            failed = OSError(error_no, os.strerror(error_no))
+            then(self._outcome(self._go_on(work, sizes, count, failed)))
+        else:
             for log, job in work:
-                for point in log.run(job):
-                    self._reached(point)
+                log.stepped(job)
+            self._syncs.took(sync_ns / 1e9)
+            then(None)
+
+    def _run(self, work: Work) -> Iterator[str]:
+        for log, job in work:
+            yield from log.run(job)
+
+    def _go_on(
+        self, work: Work, sizes: Sequence[int], count: int, failed: OSError
+    ) -> Iterator[str]:
+        """Do what is left when a step has failed after ``count`` others, its job once more perhaps."""
+        error: OSError | None = failed
+        for (log, job), size in zip(work, sizes, strict=True):
+            if error is not None and count >= size:
+                count -= size
+                log.stepped(job)
+                continue
+            yield from log.run(job, error, count == size - 1 and not job.is_carried)
+            error = None
+
+    def _outcome(self, points: Iterator[str]) -> Exception | None:
+        try:
+            for point in points:
+                self._syncs.reached(point)
         except Exception as error:  # noqa: BLE001  the top of a thread; the loop deals with it
             return error
         return None
 
 
-MakeWriter = Callable[[str, Reached], Writer]
+MakeWriter = Callable[[str, SyncTimes], Writer]
 
 
 class FlushThreads:
@@ -102,8 +145,7 @@ class FlushThreads:
         journal: carries out the journal's jobs.
         loop: where all methods are called.
         deliver: gets each report that says something.
-        reached: called on a writer thread for each point of a job; for figures, and for tests that
-            kill there.
+        syncs: is told of each sync on a writer thread.
         make_writer: makes the writers.
         progressed: called when a flush has ended.
     """
@@ -115,7 +157,7 @@ class FlushThreads:
         journal: AppendLog,
         loop: Loop,
         deliver: Deliver,
-        reached: Reached = lambda _: None,
+        syncs: SyncTimes,
         make_writer: MakeWriter = WriterThread,
         progressed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -124,8 +166,8 @@ class FlushThreads:
         self._deliver = deliver
         self._progressed = progressed
         self._logs = rdq, journal
-        self._rdq_writer = make_writer("leveret-rdq", reached)
-        self._journal_writer = make_writer("leveret-journal", reached)
+        self._rdq_writer = make_writer("leveret-rdq", syncs)
+        self._journal_writer = make_writer("leveret-journal", syncs)
         self._is_scheduled = False
         self._timer: Timer | None = None
         self._on_stopped: Callable[[], None] | None = None

@@ -36,6 +36,18 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
 * ``take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]``: takes messages out, up to the
   first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
 * ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
+
+Then there is what writes: ``Caller()`` makes system calls on a thread of its caller's, one batch at a time. The
+compiled one does not need the interpreter's lock between being given some and having made them, so it
+neither waits for the loop nor holds it up.
+
+* ``run(done)``: the thread's work; returns after ``close``.
+* ``give(steps: list[tuple[int, bytes | None, int]], item: object)``: has the thread make calls, each with a descriptor:
+  write all of these bytes at this offset, behind the end of a file opened for appending if it is negative; or,
+  without bytes, ``fdatasync``. Then ``done(item, count, error_no, sync_ns)`` is called on the thread: how many were
+  made, what the one after them failed with (0: there was none), and how long the syncs took. None at all may
+  be given. ``RuntimeError`` if ``done`` has not been called yet for those given before.
+* ``close()``: from any thread, once: ``run`` ends when what was given is done.
 """
 
 from __future__ import annotations
@@ -45,11 +57,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.compiled import choose_kernel
 
-__all__ = ["KERNEL_NAME", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
+__all__ = ["KERNEL_NAME", "Caller", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
     "runs", "size_of", "take", "total"]  # fmt: skip
 
 if TYPE_CHECKING:
     from leveret.msg_store._kernel_py import (
+        Caller,
         bytes_of,
         decode_run,
         entries,
@@ -70,3 +83,4 @@ else:
     rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
     bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
     size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total
+    Caller = _kernel.Caller

@@ -96,7 +96,7 @@ class StoreParts:
             opened.journal_log,
             loop,
             listeners.deliver,
-            self._syncs.reached,
+            self._syncs,
             drivers.make_writer,
             listeners.progressed,
         )

@@ -11,7 +11,7 @@ _AFTER: Final = "synced"
 
 
 class SyncTimes:
-    """Listens to the points that writer threads reach.
+    """Listens to the points that writer threads reach, or is told.
 
     Args:
         monotonic_s: the clock.
@@ -38,9 +38,10 @@ class SyncTimes:
         elif point == _AFTER:
             began_s = self._began_s.pop(threading.get_ident(), None)
             if began_s is not None:
-                self._add(self._monotonic_s() - began_s)
+                self.took(self._monotonic_s() - began_s)
 
-    def _add(self, seconds: float) -> None:
+    def took(self, seconds: float) -> None:
+        """Count a sync, from any thread."""
         with self._lock:
             self.count += 1
             self.total_s += seconds

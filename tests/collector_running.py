@@ -25,6 +25,7 @@ from leveret.msg_store.pins import Pins
 from leveret.msg_store.read_thread import ReadThread
 from leveret.msg_store.reports import Report
 from leveret.msg_store.segment_reader import SegmentReader
+from leveret.msg_store.sync_times import SyncTimes
 from leveret.msg_store.views import View
 from leveret.msg_store.worker import ThreadWorker
 
@@ -59,7 +60,12 @@ class Running:
         self.error: Exception | None = None
         self.turned = asyncio.Event()
         self.flusher = FlushThreads(
-            self.core, self.opened.rdq_log, self.opened.journal_log, self.loop, self._deliver
+            self.core,
+            self.opened.rdq_log,
+            self.opened.journal_log,
+            self.loop,
+            self._deliver,
+            SyncTimes(self.loop.time),
         )
         self.checkpointer = Checkpointer(self.core, self.opened.home, checkpoint)
         folder = self.opened.folder

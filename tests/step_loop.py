@@ -12,7 +12,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from leveret.msg_store.drivers import Drivers
-from leveret.msg_store.flush_threads import Reached, Work
+from leveret.msg_store.flush_threads import Work
+from leveret.msg_store.sync_times import SyncTimes
 from leveret.msg_store.worker import Steps, Then
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 
@@ -173,16 +174,16 @@ class StepLane:
 class StepWriter:
     """``flush_threads.Writer`` on a line."""
 
-    def __init__(self, loop: StepLoop, name: str, reached: Reached) -> None:
+    def __init__(self, loop: StepLoop, name: str, syncs: SyncTimes) -> None:
         self._line = loop.line(name)
-        self._reached = reached
+        self._syncs = syncs
 
     def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
         def piece() -> Generator[str, None, None]:
             try:
                 for log, job in work:
                     for point in log.run(job):
-                        self._reached(point)
+                        self._syncs.reached(point)
                         yield point
             except OSError as error:
                 then(error)
@@ -198,7 +199,7 @@ class StepWriter:
 def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
     """Return what drives a store on a loop, step by step."""
     return Drivers(
-        lambda name, reached: StepWriter(loop, name, reached),
+        lambda name, syncs: StepWriter(loop, name, syncs),
         StepWorker,
         lambda name: StepLane(loop),  # type: ignore[arg-type,return-value]
         lambda work: work(),

@@ -44,7 +44,7 @@ MUTANTS = {
         "rdq_writer.py", "            self._owed.add(parts[0].file_no)\n", "            pass\n"
     ),
     "carried messages are forgotten when a later sync fails": Mutant(
-        "append_log.py", "            if self._owed_from is not None:\n                raise OSError", "            if False:\n                raise OSError"
+        "append_log.py", "        if self._owed_from is None:\n            raise error", "        if True:\n            raise error"
     ),
     "a segment begins without a sync": Mutant(
         "rdq_writer.py", "            and parts[0].header is None\n", ""

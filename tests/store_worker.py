@@ -28,6 +28,7 @@ from leveret.msg_store.index_threads import IndexThreads
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.replay import pages
 from leveret.msg_store.reports import Report
+from leveret.msg_store.sync_times import SyncTimes
 
 QUEUES = (1, 2, 3)
 BATCH = 20
@@ -61,6 +62,7 @@ class Worker:
             recovery.journal_log,
             asyncio.get_running_loop(),
             self.deliver,
+            SyncTimes(time.monotonic),
         )
         self.next_seq = dict.fromkeys(QUEUES, recovered.next_no)
         self.held = [

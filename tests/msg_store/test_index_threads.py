@@ -20,6 +20,7 @@ from leveret.msg_store.index_rows import SEQ_END, IndexDamaged
 from leveret.msg_store.index_threads import IndexThreads, Lane
 from leveret.msg_store.recovery import Recovery
 from leveret.msg_store.reports import Report
+from leveret.msg_store.sync_times import SyncTimes
 from store_rig import StoreRig, message
 
 SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)
@@ -39,7 +40,7 @@ class Running:
         self.changed = asyncio.Event()
         loop = asyncio.get_running_loop()
         logs = recovery.rdq_log, recovery.journal_log
-        self.flushes = FlushThreads(self.core, *logs, loop, self.deliver)
+        self.flushes = FlushThreads(self.core, *logs, loop, self.deliver, SyncTimes(loop.time))
         self.checkpointer = Checkpointer(self.core, recovery.home, limits)
         self.threads = IndexThreads(
             self.core,

@@ -21,10 +21,10 @@ from leveret.msg_store.checksum import CRC32, CRC32C, extender
 from leveret.msg_store.errors import Corrupt
 from leveret.msg_store.kernel import KERNEL_NAME, decode_run
 from leveret.queue_backing.status import indexed
+from store_kernels import NAMES, kernel_of
 
 SEED = 0xC0FFEE
 START = 4096
-NAMES = ["_kernel_py", "_kernel_c"]
 MESSAGE = (origin_of(b"x", b"key"), b"head", b"body")
 kinds = st.sampled_from([CRC32, CRC32C])
 u32, u64 = st.integers(0, (1 << 32) - 1), st.integers(0, (1 << 64) - 1)
@@ -35,12 +35,6 @@ items = st.lists(
     unique_by=lambda item: item[0],
 )  # fmt: skip
 each_kernel = pytest.mark.parametrize("name", NAMES)
-
-
-def kernel_of(name: str) -> Any:
-    if name == "_kernel_c":
-        return pytest.importorskip("leveret.msg_store._kernel_c")
-    return importlib.import_module(f"leveret.msg_store.{name}")
 
 
 @pytest.fixture(params=NAMES)

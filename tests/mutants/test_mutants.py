@@ -8,6 +8,7 @@ import pytest
 
 import collector_mutants
 import snapshot_mutants
+import step_mutants
 import store_mutants
 import stored_mutants
 import tool_mutants
@@ -42,6 +43,12 @@ PARTS = {
         suite("msg_store", "tables", "checkpoint", "group_commit", "carried", "index_machine",
             "recovery"),
         Mutant("tables.py", "BEHIND", "BEHIND"),
+    ),
+    "steps": Faults(
+        "msg_store",
+        step_mutants.MUTANTS,
+        suite("msg_store", "append_steps", "flush_threads"),
+        Mutant("append_log.py", "AT_THE_END", "AT_THE_END"),
     ),
     "collector": Faults(
         "msg_store",

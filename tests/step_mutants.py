@@ -1,0 +1,42 @@
+"""Faults to plant in what is written by steps."""
+
+from __future__ import annotations
+
+from planted import Mutant
+
+_LOG, _THREADS = "append_log.py", "flush_threads.py"
+
+MUTANTS = {
+    "steps without a sync": Mutant(
+        _LOG, "            steps.append((descriptor, None, 0))\n", "            pass\n"
+    ),
+    "steps that sync what is carried": Mutant(
+        _LOG, "        if not job.is_carried:\n            steps", "        if True:\n            steps"
+    ),
+    "steps write over each other": Mutant(_LOG, "            at += len(buffer)\n", "            pass\n"),
+    "steps go on where the last ones began": Mutant(
+        _LOG, "        if self._ahead_bytes_max:\n            self._end +=", "        if False:\n            self._end +="
+    ),
+    "steps of a log that must go back": Mutant(
+        _LOG, "if self._is_tainted or job.start != self._place:", "if False:"
+    ),
+    "steps of a log that may have failed": Mutant(
+        _LOG, "if self._is_tainted or job.start != self._place:", "if job.start != self._place:"
+    ),
+    "steps behind the room": Mutant(
+        _LOG, "if self._ahead_bytes_max and at > self._room_to:", "if False:"
+    ),
+    "files that the last steps stand in are removed": Mutant(
+        _LOG, "        self._made.clear()  # the last job stands\n        return steps", "        return steps"
+    ),
+    "steps that failed count as done": Mutant(_THREADS, "        elif error_no:", "        elif False:"),
+    "a sync that failed in a step owes nothing": Mutant(
+        _THREADS, "count == size - 1 and not job.is_carried", "False"
+    ),
+    "a write that failed in a step was a sync": Mutant(
+        _THREADS, "count == size - 1 and not job.is_carried", "True"
+    ),
+    "what came behind a failed step is not done": Mutant(
+        _THREADS, "            error = None\n", "            return\n"
+    ),
+}  # fmt: skip
