@@ -95,6 +95,8 @@ class Scheduler(ABC):
         self._after: list[Callable[[], None]] = []
         self._is_awake = False  # a drain is running or on its way
         self._is_draining = False
+        self._turns = 0  # given to who waited in the run queue
+        self._rounds: deque[tuple[int, Callable[[], None]]] = deque()  # only as long as some wait
         self._coming: asyncio.Handle | None = None
         # asyncio's own loops: what is left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
@@ -283,6 +285,17 @@ class Scheduler(ABC):
         if not self._is_awake:
             self._wake()
 
+    def after_round(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, after the drain by which all have had a turn that wait now.
+
+        For what brings work: if that comes from one round of the run queue to the next, it piles up no
+        higher than in one round, and who has mail waits no longer than that.
+        """
+        if self._ready:
+            self._rounds.append((self._turns + len(self._ready), callback))
+        else:
+            self.after_drain(callback)
+
     def drain(self) -> None:
         """Run what is in the run queues, within the budgets. The loop calls this."""
         if self._is_draining:
@@ -294,14 +307,18 @@ class Scheduler(ABC):
         self.drains += 1
         ready, bulk = self._ready, self._bulk
         try:
-            mails = 0
+            mails = turns = 0
             while ready and mails < _FEW_MAILS:
                 mails += self._turn(ready.popleft())
+                turns += 1
             self.mails += mails
             if ready:
-                self._serve(ready, _FEW_MAILS)
+                turns += self._serve(ready, _FEW_MAILS)
+            self._turns += turns
             if bulk:
                 self._serve(bulk, 0)
+            if self._rounds:
+                self._end_rounds()
             if self._after:
                 self._run_after()
         finally:
@@ -309,13 +326,14 @@ class Scheduler(ABC):
             if ready or bulk or self._after:
                 self._wake()
 
-    def _serve(self, queue: deque[Cell], mails_per_look: int) -> None:
-        """Give turns until the queue is empty or one of its budgets is used up."""
-        left = DRAIN_MAILS
+    def _serve(self, queue: deque[Cell], mails_per_look: int) -> int:
+        """Give turns until the queue is empty or one of its budgets is used up; return how many."""
+        left, turns = DRAIN_MAILS, 0
         look_at = left - mails_per_look
         until_s = None
         while queue and left > 0:
             left -= self._turn(queue.popleft())
+            turns += 1
             if left < look_at:
                 look_at = left - mails_per_look
                 now_s = self.clock.monotonic_s()
@@ -324,6 +342,12 @@ class Scheduler(ABC):
                 elif now_s >= until_s:
                     break
         self.mails += DRAIN_MAILS - left
+        return turns
+
+    def _end_rounds(self) -> None:
+        rounds, turns = self._rounds, self._turns
+        while rounds and rounds[0][0] <= turns:
+            self._after.append(rounds.popleft()[1])
 
     def run_until_idle(self) -> None:
         """Drain by hand until nothing is left to do at this moment."""

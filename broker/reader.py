@@ -132,8 +132,8 @@ class Reader(GenServer):
             if self.throttle.alarms.raised:
                 runs = self.throttle.until_publish(runs)
             self._dispatch(runs)
-            if len(data) == self.inlet.read_bytes:
-                self.inlet.widen(self.scanner.buffered)
+            if len(data) >= self.inlet.read_bytes:
+                self.inlet.was_full(len(runs), self.scanner.buffered)
         elif state == "header":
             self._protocol_header(data)
         elif state == "handshake":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.kernel import ACK, Run
 from leveret.broker.ack_lulls import AckLulls
-from leveret.core.limits import READS_PER_DRAIN
+from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
@@ -23,38 +23,41 @@ if TYPE_CHECKING:
 FIRST_READ_BYTES: Final = 64 * 1024  # beyond some 128 KiB a read costs the process fresh pages
 READ_BYTES: Final = 256 * 1024
 WIDE_READ_BYTES: Final = 1024 * 1024
+_MANY_RUNS: Final = 64  # in a read: each is work of its own
 _LARGE_BYTES: Final = 8 * 1024  # so much of a body cut by a full read: bodies are large
 
 
 class ReadingTurns:
     """The inlets of a node that may be read again, in the order in which they were let go.
 
-    A read costs milliseconds where a client floods, and asyncio reads all sockets that have something
-    before anything else runs. So those that were held up (all that flood are, by credit) come back a few
-    after each drain.
+    A read costs milliseconds where a client floods, what it brings costs the queues more, and asyncio
+    reads all sockets that have something before anything else runs. So those that were held up, by
+    credit or because a read was full (all that flood are), come back a few after each round of the run
+    queue: what one round has brought is handled before the next brings more. Otherwise mail would pile
+    up as far as credit allows, and whoever wants something of a queue would wait behind all of it.
     """
 
-    __slots__ = ("_after_drain", "_waiting", "clock")
+    __slots__ = ("_after_round", "_waiting", "clock")
 
     def __init__(self, runtime: Runtime) -> None:
         self.clock = runtime.clock
-        self._after_drain = runtime.after_drain
+        self._after_round = runtime.after_round
         self._waiting: deque[Inlet] = deque()
 
     def wait(self, inlet: Inlet) -> None:
         """Read an inlet again when it is its turn."""
         if not self._waiting:
-            self._after_drain(self._resume)
+            self._after_round(self._resume)
         self._waiting.append(inlet)
 
     def _resume(self) -> None:
         waiting = self._waiting
         try:
-            for _ in range(min(len(waiting), READS_PER_DRAIN)):
+            for _ in range(min(len(waiting), READS_PER_ROUND)):
                 waiting.popleft().resume()
         finally:  # one that fails does not keep the others from their turn
             if waiting:
-                self._after_drain(self._resume)
+                self._after_round(self._resume)
 
 
 class Inlet:
@@ -64,7 +67,7 @@ class Inlet:
 
     Attributes:
         lulls: when acks may wait, which blocks it for a moment.
-        read_bytes: how much is read at a time; 0 when that is the loop's to say.
+        read_bytes: what a full read holds; how much is read at a time, where that is ours to say.
     """
 
     __slots__ = (
@@ -86,7 +89,7 @@ class Inlet:
         self._is_waiting = False
         self._lull: TimerHandle | None = None
         self.lulls = AckLulls()
-        self.read_bytes = 0
+        self.read_bytes = FIRST_READ_BYTES
         self._read_at_most(FIRST_READ_BYTES)
 
     @property
@@ -146,20 +149,27 @@ class Inlet:
         if self._transport is not None:
             self._transport.resume_reading()
 
-    def widen(self, cut_bytes: int) -> None:
-        """Read more at a time from now on: a read was full.
+    def was_full(self, runs: int, cut_bytes: int) -> None:
+        """Note a read that was full: its connection floods, so the next one waits for its turn.
+
+        That one is larger, unless what was read is work enough.
 
         Args:
+            runs: how many it held.
             cut_bytes: what it held of a frame that it did not hold whole. Such bodies are copied
                 once more, which counts when they are large.
         """
-        if self.read_bytes == FIRST_READ_BYTES:
+        if runs > _MANY_RUNS:
+            self._read_at_most(FIRST_READ_BYTES)
+        elif self.read_bytes == FIRST_READ_BYTES:
             self._read_at_most(READ_BYTES)
         elif cut_bytes >= _LARGE_BYTES:
             self._read_at_most(WIDE_READ_BYTES)
+        self.block()
+        self.unblock()
 
     def _read_at_most(self, read_bytes: int) -> None:
-        """Tell the transport; ``max_size`` is asyncio's, other loops have no such thing."""
+        """Tell the transport; ``max_size`` is asyncio's, other loops and TLS have no such thing."""
         transport: Any = self._transport
         if hasattr(transport, "max_size"):
             transport.max_size = self.read_bytes = read_bytes

@@ -43,7 +43,7 @@ MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
 DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)
 
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
-READS_PER_DRAIN: Final = 4  # connections that were held up and are read again after one drain
+READS_PER_ROUND: Final = 4  # connections held up or flooding that are read again after one round
 
 # Caches keyed by bytes that a peer chooses.
 ROUTES_PER_CONNECTION: Final = 4_096

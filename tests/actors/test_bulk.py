@@ -199,3 +199,40 @@ def test_one_that_ends_with_more_to_do_leaves_nothing(runtime: Runtime, notes: l
     runtime.run_until_idle()
 
     assert (notes, ref.is_alive, runtime.dead_letters) == ([("ends", 5)], False, 1)
+
+
+def test_a_round_is_over_when_all_have_had_a_turn_that_waited(
+    runtime: Runtime, clock: TickingClock, notes: list[Any]
+) -> None:
+    """However many drains that takes, and whoever comes behind them meanwhile."""
+    clock.tick_s = DRAIN_S  # a drain is a few turns
+    refs = [runtime.spawn(Notes, notes, number) for number in range(50)]
+    for ref in refs:
+        runtime.send(ref, "first")
+    runtime.after_round(lambda: notes.append("round"))
+    while "round" not in notes:
+        runtime.send(refs[0], "again")
+        runtime.drain()
+
+    at = notes.index("round")
+    assert {name for name, _ in notes[:at]} == set(range(50))
+    assert notes[:at].count((0, "again")) > 1
+    assert notes[:at].count((1, "first")) == 1
+
+
+def test_where_nobody_waits_a_round_is_over_with_the_drain(
+    runtime: Runtime, notes: list[Any]
+) -> None:
+    runtime.after_round(lambda: notes.append("round"))
+    runtime.run_until_idle()
+
+    assert notes == ["round"]
+
+
+def test_rounds_end_in_the_order_in_which_they_began(runtime: Runtime, notes: list[Any]) -> None:
+    for number in range(3):
+        runtime.send(runtime.spawn(Notes, notes, number), "mail")
+        runtime.after_round(lambda number=number: notes.append(number))
+    runtime.run_until_idle()
+
+    assert notes[3:] == [0, 1, 2]

@@ -20,7 +20,7 @@ def of_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def publishing(rig: Rig, body: bytes, *reads: int) -> Client:
     """Return a client whose messages came in reads of these sizes, and a queue for them."""
-    client = rig.session()
+    client = rig.session(channels=2)
     client.ask(1, m.QueueDeclare("q"))
     data = client.contents(1, ("", "q", body, {})) * (sum(reads) // len(body) + 1)
     for read in reads:
@@ -49,6 +49,32 @@ def test_full_reads_make_the_next_ones_larger(
     client = publishing(rig, body, *reads)
 
     assert client.wire.max_size == read_bytes  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("of_asyncio")
+def test_a_full_read_of_many_runs_is_work_enough(rig: Rig) -> None:
+    client = publishing(rig, SMALL, FIRST_READ_BYTES)
+    client.ask(2, m.QueueDeclare("r"))
+    runs = client.contents(1, ("", "q", b"x" * 400, {}), ("", "r", b"x" * 400, {})) * 500
+    client.feed(runs[:READ_BYTES])
+
+    assert client.wire.max_size == FIRST_READ_BYTES  # type: ignore[attr-defined]
+
+
+def test_after_a_full_read_all_that_waits_is_handled_first(rig: Rig) -> None:
+    client = publishing(rig, SMALL)
+    ready = client.ask(2, m.QueueDeclare("q", passive=True)).message_count
+    data = client.contents(1, ("", "q", SMALL, {})) * 64
+    client.protocol.data_received(data[: FIRST_READ_BYTES - 1])
+    assert client.wire.is_reading
+    client.protocol.data_received(data[FIRST_READ_BYTES - 1 :])
+    assert client.wire.is_reading  # it was a small one
+    client.protocol.data_received(data[:FIRST_READ_BYTES])
+    assert not client.wire.is_reading
+    client.rig.settle()
+
+    client.feed(data[FIRST_READ_BYTES:])
+    assert client.ask(2, m.QueueDeclare("q", passive=True)).message_count == ready + 128
 
 
 def test_transports_of_other_loops_are_left_alone(rig: Rig) -> None:

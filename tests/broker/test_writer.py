@@ -10,7 +10,7 @@ from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.broker.session import Inlet, ReadingTurns
 from leveret.broker.writer import FLUSH_BYTES, Writer
-from leveret.core.limits import READS_PER_DRAIN
+from leveret.core.limits import READS_PER_ROUND
 from leveret.testing.virtual_clock import VirtualClock
 
 
@@ -121,7 +121,7 @@ def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> No
 
 
 def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
-    turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_DRAIN + 1)]
+    turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
     inlets = [Inlet(wire, turns) for wire in wires]
     for inlet in inlets:
         inlet.block()
