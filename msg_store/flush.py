@@ -29,6 +29,7 @@ from leveret.msg_store.record import Unwritten
 from leveret.msg_store.tables import Tables
 
 SLICE_OPS: Final = 2_000
+SLICE_ACKS: Final = 20_000  # some 10 ms of work
 SLICE_BYTES: Final = 1024 * 1024
 
 
@@ -52,16 +53,18 @@ class Taken:
     def take(self, dirty: dict[int, PendingQueue], references: References) -> int:
         """Take as much pending work as is good for one flush; return how many operations that is.
 
-        A queue of which something is left goes behind the others.
+        A queue of which something is left goes behind the others. Its acks do not wait with it: they are
+        little work, and however much is published to other queues, what was acked is written with the
+        flush after the one that is under way.
         """
         ops, size_bytes = sum(len(moves.copies) for moves in self.moves), 0
-        while dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES:
+        acked = 0
+        while dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS:
             queue_no = next(iter(dirty))
             pending = dirty.pop(queue_no)
             if pending.acks:
-                acks = pending.take_acks(SLICE_OPS - ops)
-                self.acks.append((queue_no, acks))
-                ops += len(acks)
+                count = self._take_acks(queue_no, pending, SLICE_ACKS - acked)
+                ops, acked = ops + count, acked + count
             if pending.rows and ops < SLICE_OPS:
                 room = SLICE_OPS - ops, SLICE_BYTES - size_bytes
                 rows, body_bytes = pending.take_rows(*room, references, self.items)
@@ -70,7 +73,27 @@ class Taken:
                 size_bytes += body_bytes
             if pending:
                 dirty[queue_no] = pending
-        return ops
+        return ops + self._take_acks_of_others(dirty, SLICE_ACKS - acked) if dirty else ops
+
+    def _take_acks(self, queue_no: int, pending: PendingQueue, count_max: int) -> int:
+        acks = pending.take_acks(count_max)
+        self.acks.append((queue_no, acks))
+        return len(acks)
+
+    def _take_acks_of_others(self, dirty: dict[int, PendingQueue], count_max: int) -> int:
+        """Take the acks of queues that it was not the turn of."""
+        seen = {queue_no for queue_no, _ in self.acks}
+        count, emptied = 0, list[int]()
+        for queue_no, pending in dirty.items():
+            if count == count_max:
+                break
+            if pending.acks and queue_no not in seen:
+                count += self._take_acks(queue_no, pending, count_max - count)
+                if not pending:
+                    emptied.append(queue_no)
+        for queue_no in emptied:
+            del dirty[queue_no]
+        return count
 
     def runs(self) -> list[SeqRun]:
         """Name the rows, for whoever waits for them."""

@@ -8,6 +8,7 @@ import random
 import pytest
 
 from leveret.core.errors import StoreError
+from leveret.msg_store import flush
 from leveret.msg_store.errors import StoreFailed
 from leveret.msg_store.flush import SLICE_BYTES, SLICE_OPS
 from leveret.msg_store.reports import Due
@@ -165,6 +166,41 @@ def test_a_slice_ends_with_the_body_that_fills_it(rig: StoreRig) -> None:
         counts.append(sum(run[2] for run in rig.finish_flush().safe))
 
     assert counts == [2, 2, 1]
+    rig.crash(lambda disk: disk.power_cut())
+
+
+def test_acks_do_not_wait_behind_what_is_published(rig: StoreRig) -> None:
+    """However slow the disk and however much of it there is: what a consumer has done is done."""
+    rig.publish((8,), 3, size=1)
+    rig.publish((9,), SLICE_OPS + 5, size=1)
+    rig.run()
+    acked = rig.held
+    for queue_no in range(1, 5):
+        rig.publish((queue_no,), SLICE_OPS, size=1)
+    rig.ack(*acked)
+
+    first = rig.run_flush()
+
+    assert first.safe == [(1, rig.next_seq[1] - SLICE_OPS, SLICE_OPS)]
+    assert rig.gone >= set(acked)
+    rig.crash(lambda disk: disk.power_cut())
+
+
+def test_more_acks_than_a_flush_should_have_are_left_to_the_next(
+    rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, "SLICE_ACKS", 10)
+    for queue_no in range(1, 7):
+        rig.publish((queue_no,), 4, size=1)
+    rig.run()
+    rig.ack(*rig.held)
+
+    taken = []
+    while rig.start():
+        taken.append(sum(len(acks) for _, acks in rig.flush.taken.acks))
+        rig.finish_flush()
+
+    assert taken == [10, 10, 4]
     rig.crash(lambda disk: disk.power_cut())
 
 
