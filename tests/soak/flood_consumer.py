@@ -1,16 +1,21 @@
 """A consumer of a flood: one of a group, for all queues, which holds each delivery against what is known.
 
-AMQP does not answer acks. So the consumer asks for something (channel.flow) from time to time: when that is
-answered, the broker has read the acks before. They are written with what is published after them, or
-within 0.2 s, as long as the disk keeps up. So an ack counts as on the disk ``ON_DISK_S`` after messages have been
-confirmed to all queues that were published when it had been read, provided that the broker was alive then.
+AMQP does not answer acks. So the consumer asks for something on the same channel from time to time
+(channel.flow): when that is answered, the broker has read the acks before, and its queues have them in their
+mail. Then it asks the queues, one after the other (a passive declare): what is answered was handled behind
+those acks, so the store has them. They are written with the flush after the one that is under way then, or within
+0.2 s if nothing else is written. So an ack counts as on the disk when messages have been confirmed to all queues that were
+published after its queue's answer, and ``ON_DISK_S`` later, provided that the broker was alive then. (The time is for
+messages that are confirmed without having been written, because they were acked at once.)
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from operator import ge
+from typing import ClassVar
 
 from conformance import wire
 from conformance.raw import Channel
@@ -32,7 +37,7 @@ from soak.flood_client import Client
 
 PREFETCH = 200
 SYNC_S = 0.5  # between two questions whether the broker has read the acks
-ON_DISK_S = 3.0
+ON_DISK_S = 1.0
 _ROUND = len(queues_of(0))  # messages of one publisher, so that each of its queues has one
 
 
@@ -54,11 +59,16 @@ class Consumer(Client):
                 nowait=True,
             )
             channel.connection.send_bytes(wire.frame(wire.METHOD, channel.number, payload))
+        channel.connection.send_bytes(records.OPEN)
         self._last = [-1] * QUEUES
-        self._acked: list[int] = []  # since the last question
+        self._acked = _by_queue()  # since the last question
         self._asked_s = 0.0  # when last
-        self._asked: deque[tuple[float, list[int]]] = deque()
-        self._read_acks: deque[tuple[list[int], list[int]]] = deque()
+        self._asked: deque[tuple[float, list[list[int]]]] = deque()
+        self._read_acks = _by_queue()
+        self._is_asking = True  # a queue, or not open yet
+        self._asked_queue = 0
+        self._with_queue: list[int] = []  # acks that its answer will be about
+        self._with_store: deque[tuple[list[int], list[int]]] = deque()
         self._overtaken: deque[tuple[float, list[int]]] = deque()
 
     def turn(self) -> bool:
@@ -77,8 +87,7 @@ class Consumer(Client):
             if found is None:
                 break
             ids, _, at = found
-            assert ids == records.FLOW_OK, ids
-            self._has_answered()
+            self._answers[ids](self)
         del buffer[:at]
         if last_tag:
             self._send(records.ack(last_tag))
@@ -111,7 +120,7 @@ class Consumer(Client):
             if not known:
                 seen[at] = SEEN
                 fresh += 1
-            acked.append(at)
+            acked[queue_no].append(at)
             tag = record_tag
             taken += 1
         data.release()
@@ -126,21 +135,55 @@ class Consumer(Client):
             self._asked_s = now_s
             self._send(records.SYNC)
             self._asked.append((now_s, self._acked))
-            self._acked = []
+            self._acked = _by_queue()
+        if not self._is_asking:
+            self._ask_next_queue()
 
-    def _has_answered(self) -> None:
+    def _ask_next_queue(self) -> None:
+        """Ask the next queue that has acks of ours in its mail, or has had them."""
+        for step in range(1, QUEUES + 1):
+            queue_no = (self._asked_queue + step) % QUEUES
+            if self._read_acks[queue_no]:
+                self._is_asking, self._asked_queue = True, queue_no
+                self._with_queue, self._read_acks[queue_no] = self._read_acks[queue_no], []
+                self._send(records.QUESTIONS[queue_no])
+                return
+
+    def _has_opened(self) -> None:
+        self._is_asking = False
+
+    def _has_read(self) -> None:
         """The broker has read the acks before a question, and was alive when this was asked."""
         self.own[IS_READY] = 1  # what it had asked for before is done
-        board, publishers = self.board, [self.board.of(each) for each in PUBLISHER_NOS]
         asked_s, acked = self._asked.popleft()
-        self._read_acks.append(([each[SENT] + _ROUND for each in publishers], acked))
-        settled = [each[SETTLED] for each in publishers]
-        while self._read_acks and all(map(ge, settled, self._read_acks[0][0])):
-            self._overtaken.append((time.monotonic(), self._read_acks.popleft()[1]))
+        for waiting, some in zip(self._read_acks, acked, strict=True):
+            waiting.extend(some)
+        settled = [each[SETTLED] for each in self._publishers()]
+        while self._with_store and all(map(ge, settled, self._with_store[0][0])):
+            self._overtaken.append((time.monotonic(), self._with_store.popleft()[1]))
         while self._overtaken and self._overtaken[0][0] + ON_DISK_S <= asked_s:
             for each in self._overtaken.popleft()[1]:
-                board.seen[each] = ACKED
+                self.board.seen[each] = ACKED
+
+    def _has_taken(self) -> None:
+        """A queue has given its acks to the store."""
+        sent = [each[SENT] + _ROUND for each in self._publishers()]
+        self._with_store.append((sent, self._with_queue))
+        self._is_asking, self._with_queue = False, []
+
+    def _publishers(self) -> list[memoryview]:
+        return [self.board.of(each) for each in PUBLISHER_NOS]
+
+    _answers: ClassVar[dict[tuple[int, int], Callable[[Consumer], None]]] = {
+        records.OPEN_OK: _has_opened,
+        records.FLOW_OK: _has_read,
+        records.DECLARE_OK: _has_taken,
+    }
 
     def _send(self, data: bytes) -> None:
         # A full socket buffer cannot be: the broker reads acks at once.
         assert self.socket.send(data) == len(data)
+
+
+def _by_queue() -> list[list[int]]:
+    return [[] for _ in range(QUEUES)]

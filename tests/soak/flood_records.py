@@ -13,7 +13,9 @@ from soak.board import QUEUES
 
 BODY_BYTES = 256
 CHANNEL = 1
+ASKING_CHANNEL = 2  # of a consumer: what waits for an answer there holds nothing up
 ACK, NACK, DELIVER, FLOW_OK = (60, 80), (60, 120), (60, 60), (20, 21)
+OPEN_OK, DECLARE_OK = (20, 11), (50, 11)
 
 FRAME = struct.Struct(">BHI")
 IDS = struct.Struct(">HH")
@@ -87,6 +89,15 @@ ACK_START, _, _ = ANSWER.unpack(ack(0))
 ACK_END = b"\0" + wire.FRAME_END
 
 SYNC = wire.frame(wire.METHOD, CHANNEL, wire.method("channel.flow", active=True))
+OPEN = wire.frame(wire.METHOD, ASKING_CHANNEL, wire.method("channel.open"))
+QUESTIONS = [
+    wire.frame(
+        wire.METHOD,
+        ASKING_CHANNEL,
+        wire.method("queue.declare", queue=queue_name(each), passive=True),
+    )
+    for each in range(QUEUES)
+]
 
 
 def frame_at(data: bytearray, at: int) -> tuple[tuple[int, int], int, int] | None:

@@ -26,6 +26,8 @@ from soak.flood_publisher import Publisher
 
 CAPACITY = 1_000
 FLOW_OK = b"\1\0\1\0\0\0\5" + bytes([0, 20, 0, 21, 1]) + b"\xce"
+OPEN_OK = b"\1\0\2\0\0\0\x08" + bytes([0, 20, 0, 11, 0, 0, 0, 0]) + b"\xce"
+DECLARE_OK = b"\1\0\2\0\0\0\x10" + bytes([0, 50, 0, 11, 3]) + b"q00" + bytes(8) + b"\xce"
 
 
 class FakeSocket:
@@ -178,7 +180,9 @@ def test_an_ack_that_is_on_the_disk_is_not_taken_back(
     now_s = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
     hear(consumer, delivery(0))
-    hear(consumer, FLOW_OK)  # it has been read
+    hear(consumer, OPEN_OK, FLOW_OK)  # it has been read
+    assert consumer.socket.sent.endswith(records.QUESTIONS[0])
+    hear(consumer, DECLARE_OK)  # and its queue has it
     for each in range(PUBLISHERS):
         board.of(each)[SETTLED] = len(queues_of(each))
     for _ in range(2):  # messages have overtaken it; and some time later the broker is alive
@@ -191,6 +195,23 @@ def test_an_ack_that_is_on_the_disk_is_not_taken_back(
     assert board.seen[0] == ACKED
     with pytest.raises(AssertionError, match="back after its ack"):
         hear(consumer, delivery(0, redelivered=True))
+
+
+def test_an_ack_that_its_queue_may_not_have_is_not_on_the_disk(
+    consumer: Consumer, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    hear(consumer, delivery(0))
+    hear(consumer, OPEN_OK, FLOW_OK)
+    for each in range(PUBLISHERS):
+        board.of(each)[SETTLED] = len(queues_of(each))
+    for _ in range(5):
+        now_s += ON_DISK_S
+        consumer.turn()
+        hear(consumer, FLOW_OK)
+
+    assert board.seen[0] == SEEN
 
 
 def test_the_publishers_share_the_queues() -> None:
