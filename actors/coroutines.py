@@ -1,4 +1,4 @@
-"""Coroutine handlers: turns that last longer than a drain.
+"""Turns that last longer than a drain: coroutine handlers, and handlers in other threads.
 
 For actors at the edges only (``async_handlers``), never on queue paths: each such mail costs a task, and
 the actor's other mail waits until it is done. Exit signals do not wait.
@@ -17,14 +17,31 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
+    from leveret.actors.ref import Ref
+
 
 class CoroutineTurns(Events):
     """Runs coroutines for actors, as tasks of the loop."""
 
     def run_task(self, cell: Cell, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine handler; the actor's mail waits until it is done."""
-        cell.state |= BUSY
+        self.hold_mail(cell)
         self.new_task(cell, coroutine, self._handler_done)
+
+    def hold_mail(self, cell: Cell) -> None:
+        """Let an actor's mail wait until ``handled``: the handler goes on elsewhere."""
+        cell.state |= BUSY
+
+    def handled(self, ref: Ref, error: BaseException | None = None) -> None:
+        """Go on with an actor's mail; or end the actor, for what its handler raised elsewhere."""
+        cell = ref.cell
+        if cell is DEAD_CELL:
+            return
+        cell.state &= ~BUSY
+        if error is not None:
+            self._failed(cell, error)
+        else:
+            self._leave(cell)
 
     def new_task(
         self,
@@ -68,11 +85,8 @@ class CoroutineTurns(Events):
         self.abandoned_tasks += 1
 
     def _handler_done(self, cell: Cell, task: asyncio.Task[Any]) -> None:
-        cell.state &= ~BUSY
-        error = None if task.cancelled() else task.exception()
         if task.cancelled():
+            cell.state &= ~BUSY
             self.end(cell, SHUTDOWN)
-        elif error is not None:
-            self._failed(cell, error)
         else:
-            self._leave(cell)
+            self.handled(cell.ref, task.exception())

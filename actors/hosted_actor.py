@@ -1,143 +1,87 @@
 """A plain Thespian actor on the runtime, with Thespian's rules: what ``AsyncioBase`` creates.
 
-A message whose handling fails is handled once more; if that fails as well, its sender gets it back
-in a ``PoisonMessage`` and the actor lives on. ``ActorExitRequest`` is handed to the
-actor, then ends it, and, unless it is not recursive, its children. A parent gets
-``ChildActorExited``. (``leveret.actors.thespian_host`` has the same actors with OTP's rules.)
+``ActorExitRequest`` is handed to the actor, then ends it, and, unless it is not recursive, its
+children. A parent gets ``ChildActorExited``. (``leveret.actors.thespian_host`` has the same actors
+with OTP's rules.)
+
+The constructor and the handlers run in the thread that the system has for the actor, one mail at a
+time, and may block (``leveret.actors.thespian_handling``). All else, here, runs on the loop's thread.
+What a handler asks for enters the loop in the order asked; the handler waits for it only where there
+is a result, as of ``createActor``, and the loop never waits for a handler. Meanwhile mail waits in the
+actor's inbox; a kill does not wait. Where the system has no threads, handlers run on the loop as the
+code of other actors does.
 """
 
 from __future__ import annotations
 
-import logging
-import traceback
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from thespian.actors import (
     Actor,
-    ActorAddress,
     ActorExitRequest,
     ChildActorExited,
-    PoisonMessage,
     Thespian_ActorStatus,
     Thespian_StatusReq,
-    ThespianWatch,
     WakeupMessage,
 )
 from thespian.system.timing import ExpirationTimer, timePeriodSeconds
 from thespian.system.utilis import checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
 from leveret.actors.signals import NORMAL, SHUTDOWN, Exit
-from leveret.core.errors import ActorError
+from leveret.actors.thespian_handling import Handling, Port
 
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from collections.abc import Callable
 
-log = logging.getLogger(__name__)
-
-OF_THE_SYSTEM: Final = frozenset(
-    {
-        "actorSystemShutdown",
-        "handleDeadLetters",
-        "loadActorSource",
-        "notifyOnSourceAvailability",
-        "notifyOnSystemRegistrationChanges",
-        "registerSourceAuthority",
-        "unloadActorSource",
-        "updateCapability",
-    }
-)
-
-
-class System(Protocol):
-    """What an actor needs of the system base it is on; all of it runs on the loop's thread."""
-
-    def make(self, actor_class: Any, requirements: Any, source_hash: Any) -> Actor:
-        """Make a Thespian actor's instance."""
-
-    def create_child(
-        self, parent: Ref, actor_class: Any, requirements: Any, global_name: Any, source_hash: Any
-    ) -> Ref:
-        """Start an actor as somebody's child."""
-
-    def deliver(self, to: ActorAddress, message: Any, sender: Ref) -> None:
-        """Send, or make it a dead letter."""
-
-    def dead_letter(self, to: ActorAddress, message: Any) -> None:
-        """Give a message that cannot be delivered to the handler of those."""
-
-
-class Port:
-    """What a Thespian actor calls through ``_myRef``: its own affairs; the rest is the system's."""
-
-    __slots__ = ("_host", "_system")
-
-    def __init__(self, host: HostedActor, system: System) -> None:
-        self._host = host
-        self._system = system
-
-    @property
-    def address(self) -> Ref:
-        """The actor's address."""
-        return self._host.ref
-
-    @property
-    def globalName(self) -> str | None:  # noqa: N802
-        """The name it was created under."""
-        return self._host.global_name
-
-    def actor_send(self, target: ActorAddress, message: Any) -> None:
-        """Send with the actor as sender."""
-        self._system.deliver(target, message, self._host.ref)
-
-    def createActor(
-        self,
-        actor_class: Any,
-        requirements: Any = None,
-        global_name: str | None = None,
-        source_hash: Any = None,
-    ) -> Ref:
-        """Start a child, or find the actor of that global name."""
-        source_hash = source_hash or self._host.source_hash
-        return self._system.create_child(
-            self._host.ref, actor_class, requirements, global_name, source_hash
-        )
-
-    def wakeupAfter(self, period: timedelta, payload: Any = None) -> None:
-        """Send the actor a WakeupMessage later."""
-        self._host.wakeupAfter(period, payload)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name not in OF_THE_SYSTEM:
-            raise ActorError(f"{name} is not supported")
-        return getattr(self._system, name)
+    from leveret.actors.actor_threads import ActorThread
+    from leveret.actors.ref import Ref
+    from leveret.actors.thespian_handling import Order, System
 
 
 class HostedActor(OtpActor):
-    """Runs one Thespian actor."""
+    """Runs one Thespian actor.
+
+    A Thespian class with a method ``runs_on_loop(message)`` is made on the loop, and handles there the
+    messages of which that method says so.
+    """
 
     trap_exits = True
 
-    def init(
-        self,
-        system: System,
-        actor_class: Any,
-        requirements: Any,
-        global_name: str | None,
-        source_hash: Any,
-    ) -> None:
-        """Make the Thespian actor."""
-        self.global_name = global_name
-        self.source_hash = source_hash
-        self._requirements = requirements
+    def init(self, system: System, order: Order) -> None:
+        """Have the Thespian actor made; mail waits until that is done."""
+        self.global_name = order.global_name
+        self.source_hash = order.source_hash
+        self._requirements = order.requirements
         self._system = system
+        self._thread: ActorThread | None = None
         self._children: list[Ref] = []
         self._wakeups: list[tuple[WakeupMessage, ExpirationTimer]] = []
-        self.inner = system.make(actor_class, requirements, source_hash)
-        self.inner._myRef = Port(self, system)  # noqa: SLF001  # Thespian's systems set it as well
+        self._class: type[Actor] = system.find_class(order)
+        if order.source_hash:
+            self.runtime.watch(self.ref, system.use_source(order.source_hash))
+        self._chooses = hasattr(self._class, "runs_on_loop")
+        self._handling = Handling(self.ref, system)
+        make = partial(self._handling.make, self._class, order, Port(self, system))
+        thread = None if self._chooses else self._own_thread()
+        if thread is None:
+            make()
+        else:
+            self._hand_over(thread, make)
+
+    def _hand_over(self, thread: ActorThread, work: Callable[[], None]) -> None:
+        """Let the actor's thread do something; what it raises ends the actor."""
+        self.runtime.hold_mail(self.ref.cell)
+        done = partial(self._system.enter, self.runtime.handled, self.ref)
+        thread.do(partial(_attempt, work, done))
+
+    def _own_thread(self) -> ActorThread | None:
+        if self._thread is None:
+            thread = self._thread = self._system.new_thread()
+            if thread is not None:
+                self.runtime.watch(self.ref, lambda _: thread.leave())
+        return self._thread
 
     def add_child(self, ref: Ref) -> None:
         """Note a child, for who asks for the actor's status."""
@@ -146,13 +90,14 @@ class HostedActor(OtpActor):
 
     def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None:  # noqa: N803
         """Send oneself a WakeupMessage later, and note it for who asks for the status."""
-        message = WakeupMessage(timePeriod, payload)
-        self._wakeups.append((message, ExpirationTimer(timePeriod)))
-        self.start_timer(timePeriodSeconds(timePeriod), message)
+        if self.ref.is_alive:
+            message = WakeupMessage(timePeriod, payload)
+            self._wakeups.append((message, ExpirationTimer(timePeriod)))
+            self.start_timer(timePeriodSeconds(timePeriod), message)
 
     def suits(self, capabilities: dict[str, Any]) -> bool:
         """Tell whether the system still has what the actor requires."""
-        return bool(checkActorCapabilities(type(self.inner), capabilities, self._requirements))
+        return bool(checkActorCapabilities(self._class, capabilities, self._requirements))
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Give a mail to the Thespian actor."""
@@ -168,45 +113,32 @@ class HostedActor(OtpActor):
             self._wakeups = [waiting for waiting in self._wakeups if waiting[0] is not message]
         if isinstance(message, Thespian_StatusReq):
             self._tell_status(sender)
-            return None
-        self._let_handle(message, sender)
-        if isinstance(message, ActorExitRequest):
-            self.stop(SHUTDOWN if message.isRecursive else NORMAL)
+        elif isinstance(message, ActorExitRequest):
+            self._let_handle(message, sender, SHUTDOWN if message.isRecursive else NORMAL)
+        else:
+            self._let_handle(message, sender)
         return None
 
     def _parent_ended(self, reason: object) -> None:
         if reason != NORMAL:  # else it was told not to take its children along
-            self._let_handle(ActorExitRequest(), self.ref)
-            self.stop(reason)
+            self._let_handle(ActorExitRequest(), self.ref, reason)
 
-    def _let_handle(self, message: Any, sender: Ref) -> None:
-        try:
-            self._handle(message, sender)
-        except Exception:
-            log.warning("actor failed, to be tried again actor=%s", self.ref, exc_info=True)
+    def _let_handle(self, message: Any, sender: Ref, reason: object = None) -> None:
+        """Let the Thespian actor handle a message, and end it then if there is a ``reason``."""
+        is_on_loop = self._chooses and self._handling.inner.runs_on_loop(message)
+        thread = None if is_on_loop else self._own_thread()
+        if thread is None:
+            self._handling.handle(message, sender, reason)
         else:
-            return
-        if isinstance(message, ActorExitRequest):
-            return
-        try:
-            self._handle(message, sender)
-        except Exception:
-            log.exception("actor failed twice actor=%s", self.ref)
-            if not isinstance(message, PoisonMessage):
-                poison = PoisonMessage(message, traceback.format_exc())
-                self._system.deliver(sender, poison, self.ref)
-
-    def _handle(self, message: Any, sender: Ref) -> None:
-        if isinstance(self.inner.receiveMessage(message, sender), ThespianWatch):
-            log.error("actor returned a ThespianWatch, which is not supported actor=%s", self.ref)
+            self._hand_over(thread, partial(self._handling.handle, message, sender, reason))
 
     def _tell_status(self, sender: Ref) -> None:
-        name = type(self.inner).__name__
+        name = self._class.__name__
         status = Thespian_ActorStatus(self.ref, name, None, self.parent, self.source_hash)
         for child in self._children:
             status.addChild(child)
         status.addWakeups([(self.ref, timer) for _, timer in self._wakeups])
-        self._system.deliver(sender, status, self.ref)
+        self._system.post(sender, status, self.ref)
 
     def terminate(self, reason: object) -> None:
         """Part from the Thespian actor; what waits for it becomes dead letters."""
@@ -215,4 +147,18 @@ class HostedActor(OtpActor):
             message, _ = inbox.popleft()
             if type(message) is not Exit:
                 self._system.dead_letter(self.ref, message)
-        self.inner._myRef = None  # noqa: SLF001  # as in init
+        if self._handling.inner is not None:
+            self._handling.inner._myRef = None  # noqa: SLF001  # as it was set
+
+
+def _attempt(work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+    """Work, and tell of what it raised, whatever it is; in the actor's thread."""
+    failure: BaseException | None = None
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the actor
+        failure = error
+    try:
+        done(failure)
+    finally:
+        del failure  # it holds this frame

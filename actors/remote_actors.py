@@ -38,6 +38,9 @@ class Outside(Protocol):
     def process_of(self, child: ActorAddress) -> int:
         """Return the number of a child's own process; 0 if it has none."""
 
+    def kill(self, child: ActorAddress) -> bool:
+        """Kill a child that has no process of its own, if the system can."""
+
     def send(self, targetAddr: ActorAddress, msg: Any) -> None:  # noqa: N803  # Thespian's names
         """Send to anybody."""
 
@@ -45,7 +48,7 @@ class Outside(Protocol):
 class RemoteActor(OtpActor):
     """Stands for a Thespian actor that was started from here."""
 
-    __slots__ = ("_begun_at", "_created_at", "_outside", "_reason", "pid", "token")
+    __slots__ = ("_begun_at", "_created_at", "_is_plain", "_outside", "_reason", "pid", "token")
 
     trap_exits = True
     runtime: PortRuntime  # type: ignore[mutable-override]  # no other starts one
@@ -57,6 +60,7 @@ class RemoteActor(OtpActor):
         self.token = runtime.add(self)
         self._reason: Any = None
         self._begun_at: ActorAddress | None = None
+        self._is_plain = not issubclass(actor_class, OtpActor)
         self._created_at = self._outside.create_supervised()
         self.pid = self._outside.process_of(self._created_at)
         parent = None if self.parent is None else self.parent.cell.actor
@@ -114,13 +118,15 @@ class RemoteActor(OtpActor):
         self._begun_at = address
 
     def signal(self, reason: object) -> None:
-        """Pass an exit signal on. A kill of another process is the system's own."""
+        """Pass an exit signal on. A kill of what may block, or is a process, is the system's own."""
         if reason == KILL and self.pid:
             try:
                 os.kill(self.pid, signal.SIGKILL)
             except ProcessLookupError:
                 return  # it is dead, and Thespian is about to say so
             self._reason = self._reason or (KILLED,)  # unless it has a last word under way
+        elif reason == KILL and self._is_plain and self._outside.kill(self._created_at):
+            self._reason = self._reason or (KILLED,)
         else:
             self._outside.send(self.address, Signal(reason))
 

@@ -5,6 +5,11 @@
 or that of the ``Runtime`` it is given. The program outside may use the system from any thread; on
 the loop's own thread it may create and ``tell`` but not wait (``ask``, ``listen``).
 
+Plain actors may block, as on Thespian's other bases, where each has a process: their code runs in
+threads (``leveret.actors.actor_threads``), up to as many as the capability ``Actor Threads`` says;
+0: none, and it runs on the loop. That saves the way to a thread and back for each message, and
+then an actor that blocks blocks all. ``OtpActor`` classes run on the loop in any case.
+
 Thespian tells a system base that is given as an object nothing of the system, hence capabilities
 are an argument of ``AsyncioBase``.
 
@@ -13,12 +18,9 @@ Not there: other hosts (conventions), and waiting for files (``ThespianWatch``).
 
 from __future__ import annotations
 
-import asyncio
 import logging.config
 import sys
 import time
-from concurrent.futures import Future
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from thespian.actors import (
@@ -34,18 +36,29 @@ from thespian.actors import (
     ThespianGeneration,
     ValidatedSource,
 )
-from thespian.system.utilis import actualActorClass, checkActorCapabilities, withPossibleInitArgs
+from thespian.system.utilis import actualActorClass, checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
+from leveret.actors.actor_threads import ACTOR_THREADS, ActorThread, ActorThreads
 from leveret.actors.hosted_actor import HostedActor
+from leveret.actors.loop_door import LoopDoor
 from leveret.actors.loop_thread import LoopThread
 from leveret.actors.ref import Ref
-from leveret.actors.signals import SHUTDOWN, Started, StartError, StartResult
+from leveret.actors.signals import (
+    SHUTDOWN,
+    Ignored,
+    Started,
+    StartError,
+    StartFailed,
+    StartResult,
+)
 from leveret.actors.thespian_external import Administrator, Endpoint, External
+from leveret.actors.thespian_handling import Order
 from leveret.actors.thespian_sources import Sources
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
+    import asyncio
     import queue
     from collections.abc import Callable
 
@@ -61,7 +74,7 @@ class AsyncioBase:
     Args:
         system: the system, when it makes the base itself by its name (``register``).
         logDefs: as ``ActorSystem``'s; logging is left alone by default.
-        capabilities: what actors can require.
+        capabilities: what actors can require; and ``Actor Threads``, see above.
         runtime: where to run; the default is one of its own, in a thread.
     """
 
@@ -81,17 +94,19 @@ class AsyncioBase:
         self._add_capabilities()
         if runtime is not None and runtime.loop is None:
             raise ActorError("AsyncioBase needs a runtime with an event loop")
-        self._thread = LoopThread() if runtime is None else None
+        self._threads = ActorThreads(self.capabilities["Actor Threads"])
+        self._thread = LoopThread(self._loop_ended) if runtime is None else None
         self.runtime: Runtime = self._thread.runtime if self._thread is not None else runtime  # type: ignore[assignment]
-        self._loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
+        loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
+        self._door = LoopDoor(loop)
         self._is_over = False
-        self._failure: Exception | None = None
         self._dead_letter_handler: Ref | None = None
         self._sources = Sources(self._send)
         self._admin: Ref = self.run(self.runtime.spawn, Administrator, self._handle)
         self._external = External(self)
 
     def _add_capabilities(self) -> None:
+        self.capabilities.setdefault("Actor Threads", ACTOR_THREADS)
         self.capabilities.update(
             {
                 "Python Version": tuple(sys.version_info),
@@ -107,34 +122,13 @@ class AsyncioBase:
 
     # Threads.
 
-    def _is_on_loop(self) -> bool:
-        try:
-            return asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            return False
-
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call on the loop's thread, wait for the result and return it, or raise what it raises."""
-        if self._is_on_loop():
-            return function(*args)
-        future: Future[Any] = Future()
+        return self._door.run(function, *args)
 
-        def call() -> None:
-            try:
-                future.set_result(function(*args))
-            except Exception as error:  # noqa: BLE001  # whoever called gets it
-                future.set_exception(error)
-
-        self._loop.call_soon_threadsafe(call)
-        return future.result()
-
-    def _enter(self, function: Callable[..., Any], *args: Any) -> None:
+    def enter(self, function: Callable[..., Any], *args: Any) -> None:
         """Call on the loop's thread, now or soon; not at all once the system is over."""
-        if self._is_on_loop():
-            function(*args)
-        elif not self._loop.is_closed():
-            with suppress(RuntimeError):  # it was closed just now
-                self._loop.call_soon_threadsafe(function, *args)
+        self._door.enter(function, *args)
 
     def refuse_waiting(self, what: str) -> None:
         """Raise if this is the loop's thread.
@@ -142,7 +136,7 @@ class AsyncioBase:
         Raises:
             ActorError: it is.
         """
-        if self._is_on_loop():
+        if self._door.is_inside():
             raise ActorError(f"{what} would wait on the event loop that has to answer it")
 
     # What ActorSystem calls.
@@ -150,11 +144,28 @@ class AsyncioBase:
     def newPrimaryActor(  # noqa: N802  # Thespian's name
         self, actor_class: Any, requirements: Any, global_name: str | None, source_hash: Any
     ) -> Ref:
-        """Create a top-level actor, or find the one of that global name."""
-        ref: Ref = self.run(
-            self._create_primary, actor_class, requirements, global_name, source_hash
-        )
+        """Create a top-level actor, or find the one of that global name.
+
+        Whoever calls waits until it has been made, but for the loop's own thread and actors.
+        """
+        order = Order(actor_class, requirements, global_name, source_hash)
+        ref: Ref
+        ref, result = self.run(self._start, None, order)
+        failure = order.made.exception() if self._is_awaited(order, result) else None
+        if isinstance(failure, Exception):
+            raise failure
+        if failure is not None:
+            raise StartError(repr(failure))
+        if isinstance(result, StartFailed | Ignored):
+            raise StartError(getattr(result, "reason", "ignore"))
         return ref
+
+    def _is_awaited(self, order: Order, result: StartResult | None) -> bool:
+        if order.made.done():
+            return True
+        if self._door.is_inside() or self._threads.has_current():
+            return False  # the thread that is to make it may be this one
+        return isinstance(result, Started) and is_plain(order)
 
     def tell(self, target: ActorAddress, message: Any) -> None:
         """Send a message."""
@@ -177,9 +188,15 @@ class AsyncioBase:
         self._is_over = True
         self._sources.unload_all()
         if self._thread is not None:
-            self._thread.stop()
+            self._thread.stop(waits=not self._threads.has_current())
         else:
-            self._enter(self._end_all)
+            self.enter(self._end_all)
+            self._threads.close()
+
+    def _loop_ended(self) -> None:
+        """Let go who waits for an answer of the loop, and the threads."""
+        self._door.close()
+        self._threads.close()
 
     def _end_all(self) -> None:
         for cell in self.runtime.cells():
@@ -190,11 +207,11 @@ class AsyncioBase:
 
     def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
         """Send from any thread."""
-        self._enter(self.deliver, to, message, sender)
+        self.enter(self.deliver, to, message, sender)
 
     def end(self, ref: Ref, reason: object) -> None:
         """Send an exit signal from any thread."""
-        self._enter(self.runtime.exit, ref, reason)
+        self.enter(self.runtime.exit, ref, reason)
 
     def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref:
         """Start the actor that stands for a program; on the loop's thread."""
@@ -202,68 +219,55 @@ class AsyncioBase:
 
     # Creating actors, on the loop's thread.
 
-    def _create_primary(
-        self, actor_class: Any, requirements: Any, global_name: str | None, source_hash: Any
-    ) -> Ref:
-        ref, result = self._start(None, actor_class, requirements, global_name, source_hash)
-        failure, self._failure = self._failure, None
-        if isinstance(result, Started) or result is None:
-            return ref
-        raise failure or StartError(getattr(result, "reason", "ignore"))
-
-    def create_child(
-        self,
-        parent: Ref,
-        actor_class: Any,
-        requirements: Any,
-        global_name: str | None,
-        source_hash: Any,
-    ) -> Ref:
+    def create_child(self, parent: Ref, order: Order) -> Ref:
         """Start an actor as a child of a hosted one, which is told if it fails."""
-        ref, result = self._start(parent, actor_class, requirements, global_name, source_hash)
-        self._failure = None
+        if not parent.is_alive:
+            raise ActorError(f"{parent} is dead and cannot create an actor")
+        ref, result = self._start(parent, order)
         if result is None or isinstance(result, Started):
             parent.cell.actor.add_child(ref)
         else:
             self.runtime.send(parent, ChildActorExited(ref), self._admin)
         return ref
 
-    def _start(
-        self,
-        parent: Ref | None,
-        actor_class: Any,
-        requirements: Any,
-        global_name: str | None,
-        source_hash: Any,
-    ) -> tuple[Ref, StartResult | None]:
-        """Start an actor; without a result it is there already, or will answer later."""
-        found = self.runtime.whereis(global_name) if global_name else None
+    def _start(self, parent: Ref | None, order: Order) -> tuple[Ref, StartResult | None]:
+        """Start an actor; without a result it is there already, or will answer later.
+
+        A plain actor counts as started when it has an address; if then it cannot be made it ends.
+        """
+        found = self.runtime.whereis(order.global_name) if order.global_name else None
         if found is not None:
             return found, None
-        args: tuple[Any, ...] = (self, actor_class, requirements, global_name, source_hash)
+        actor_class = order.actor_class
         label = getattr(actor_class, "__name__", str(actor_class))
-        if isinstance(actor_class, type) and issubclass(actor_class, OtpActor):
-            args = ()
-        else:
-            actor_class = HostedActor
+        args: tuple[Any, ...] = ()
+        if is_plain(order):
+            actor_class, args = HostedActor, (self, order)
         results: list[StartResult] = []
         ref = self.runtime.start_link(
-            parent, actor_class, args, results.append, label, global_name or ""
+            parent, actor_class, args, results.append, label, order.global_name or ""
         )
         return ref, results[0] if results else None
 
-    def make(self, actor_class: Any, requirements: Any, source_hash: Any) -> Actor:
-        """Make a Thespian actor's instance."""
+    def find_class(self, order: Order) -> type[Actor]:
+        """Return the class of an actor to be, if this system suits it."""
         try:
-            finder = self._sources.find(source_hash) if source_hash else None
-            found = actualActorClass(actor_class, finder)
-            if not checkActorCapabilities(found, self.capabilities, requirements):
+            finder = self._sources.find(order.source_hash) if order.source_hash else None
+            found: type[Actor] = actualActorClass(order.actor_class, finder)
+            if not checkActorCapabilities(found, self.capabilities, order.requirements):
                 raise NoCompatibleSystemForActor(found, "No compatible ActorSystem could be found")
-            maker = withPossibleInitArgs(capabilities=self.capabilities, requirements=requirements)
-            return maker.create(found)
         except Exception as error:
-            self._failure = error
+            order.made.set_exception(error)
             raise
+        return found
+
+    def use_source(self, source_hash: str) -> Callable[[object], None]:
+        """Count one more actor of a loaded source; return what is to be called at its end."""
+        return self._sources.use(source_hash)
+
+    def new_thread(self) -> ActorThread | None:
+        """Return the thread of one more actor; None: it runs on the loop."""
+        return self._threads.enter()
 
     # Mail, on the loop's thread.
 
@@ -280,7 +284,7 @@ class AsyncioBase:
             there.loop.call_soon_threadsafe(there.send, to, message, sender)
 
     def _send(self, to: Ref, message: Any) -> None:
-        self._enter(self.deliver, to, message, self._admin)
+        self.enter(self.deliver, to, message, self._admin)
 
     def _handle(self, message: Any, sender: Ref) -> None:
         """Handle what the system itself is told."""
@@ -317,7 +321,7 @@ class AsyncioBase:
             self._dead_letter_handler = None
 
     def _handleDeadLetters(self, address: Ref, enable: bool) -> None:  # noqa: N802
-        self._enter(self.handleDeadLetters, address, enable)
+        self.enter(self.handleDeadLetters, address, enable)
 
     def updateCapability(self, name: str, value: Any = None) -> None:  # noqa: N802
         """Set a capability, or remove it; actors that miss it from then on are told to exit."""
@@ -358,6 +362,12 @@ class AsyncioBase:
     def actorSystemShutdown(self) -> None:  # noqa: N802
         """End the system from inside."""
         self.shutdown()
+
+
+def is_plain(order: Order) -> bool:
+    """Whether the actor is one of Thespian's own kind, and not of ours."""
+    wanted = order.actor_class
+    return not (isinstance(wanted, type) and issubclass(wanted, OtpActor))
 
 
 def register() -> None:

@@ -82,6 +82,11 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         self._body: _Body | None = None
         self._askers: list[ActorAddress] = []
 
+    def runs_on_loop(self, message: Any) -> bool:
+        """Tell ``AsyncioBase`` where this runs: an OtpActor on its loop, a plain one in a thread."""
+        begin = self._begin or message
+        return type(begin) is Begin and issubclass(begin.actor_class, OtpActor)
+
     def receiveMessage(self, message: Any, sender: ActorAddress) -> Any:
         """Handle one message; never raises what the actor inside raises."""
         if type(message) is Begin and self._begin is None:
@@ -127,6 +132,13 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
             if found.childAddr == child:
                 return int(found.childProc.pid)
         return 0
+
+    def kill(self, child: ActorAddress) -> bool:
+        """Kill a child, if the system can: ``AsyncioBase``. Return whether it does."""
+        kill = getattr(self._myRef, "kill_child", None)
+        if kill is not None:
+            kill(child)
+        return kill is not None
 
     # What the body says.
 

@@ -2,6 +2,9 @@
 
 As everywhere in Thespian a source is of use once the *source authority*, an actor, has validated
 it; without one nothing is.
+
+As where each actor has a process, an unloaded source is gone for new actors, while those that were made
+of it go on, and may import the rest of it: its modules are forgotten when the last of them has ended.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +39,7 @@ class Sources:
         self._zips: dict[str, bytes] = {}
         self._authority: Ref | None = None
         self._listeners: list[Ref] = []
+        self._users: Counter[str] = Counter()
 
     def set_authority(self, ref: Ref) -> None:
         """Let this actor validate what is loaded from now on."""
@@ -69,10 +74,27 @@ class Sources:
             self._send(ref, LoadedSource(source_hash, ""))
 
     def unload(self, source_hash: str) -> None:
-        """Forget a source and its modules; actors made of them live on."""
+        """Let no more actors be made of a source."""
         if self._zips.pop(source_hash, None) is not None:
             for ref in self._listeners:
                 self._send(ref, UnloadedSource(source_hash, ""))
+        self._forget_modules(source_hash)
+
+    def use(self, source_hash: str) -> Callable[[object], None]:
+        """Count one more actor that is made of a source; return what is to be called at its end."""
+        self._users[source_hash] += 1
+
+        def ended(_: object) -> None:
+            self._users[source_hash] -= 1
+            self._forget_modules(source_hash)
+
+        return ended
+
+    def _forget_modules(self, source_hash: str) -> None:
+        """Forget the modules of an unloaded source that nobody needs any more."""
+        if source_hash in self._zips or self._users[source_hash]:
+            return
+        del self._users[source_hash]
         finders: list[Any] = list(sys.meta_path)
         for finder in [f for f in finders if getattr(f, "srcHash", None) == source_hash]:
             root = finder.hashRoot()

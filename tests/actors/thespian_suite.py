@@ -51,14 +51,8 @@ WAITS = {"test_deadLettering", "test_wakeup"}
 MODULES = sorted({path.stem for path in SUITE.glob("test_*.py")} - OTHER_HOSTS - SHELL)
 
 WATCH = "needs ThespianWatch, as on all bases but TCP"
-HUNDRED = "a hundred actors that block: one after the other they take longer than the test waits"
 KNOWN_FAILURES = {
     "testCommandAbort[asyncioBase]": WATCH,
-    "test_multiple_threads_private_context[asyncioBase-100]": HUNDRED,
-    "test_multiple_threads_private_context_ask[asyncioBase-100]": HUNDRED,
-    "test05_verifyUnloadOfHashedSourceDoesNotKillActiveActors[asyncioBase]": (
-        "does as simpleSystemBase, which is in the same process too; the test asks for its name"
-    ),
 }
 
 CAPABILITIES = {"Foo Allowed": True, "Cows Allowed": True, "Dogs Allowed": True, "dog": "food"}
@@ -86,11 +80,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def run(modules: set[str], folder: Path, timeout_s: float) -> dict[str, str]:
-    """Run modules of the suite and return test name -> ``passed``, ``skipped`` or ``failed``."""
+    """Run modules of the suite.
+
+    Returns:
+        ``passed``, ``skipped`` or ``failed`` by ``module.class::test``.
+    """
     (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(folder / "pytest.ini")]
     command += [f"--rootdir={folder}", "-p", "actors.thespian_suite", "-p", "no:cacheprovider"]
+    command += ["-o", "junit_family=xunit1"]  # it names files
     command += [
         f"--junitxml={report}",
         "--pyargs",
@@ -105,7 +104,13 @@ def run(modules: set[str], folder: Path, timeout_s: float) -> dict[str, str]:
         check=False,
         capture_output=True,
     )
-    return {f"{case.get('name')}": _outcome(case) for case in ET.parse(report).iter("testcase")}
+    cases = ET.parse(report).iter("testcase")
+    return {_test_id(case): _outcome(case) for case in cases}
+
+
+def _test_id(case: ET.Element) -> str:
+    module = Path(case.get("file") or "").stem
+    return f"{module}{case.get('classname')}::{case.get('name')}"
 
 
 def _outcome(case: ET.Element) -> str:

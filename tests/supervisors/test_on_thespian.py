@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
-from thespian.actors import ActorSystem, ChildActorExited
+from thespian.actors import Actor, ActorSystem, ChildActorExited
 
 from leveret.actors.signals import Crash, StartError
 from leveret.actors.thespian_mail import Call
@@ -17,6 +18,7 @@ from leveret.supervisors.on_thespian import ThespianSupervisor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from supervisors.thespian_people import (
+    ASYNCIO,
     BASES,
     LEAVES_SOCKETS,
     Server,
@@ -165,6 +167,40 @@ def test_brutal_kill_does_not_ask_the_child(system: ActorSystem, path: Path) -> 
     assert supervisor.stop() == "shutdown"
 
     assert noted(path) == ["+a", "+b"]
+
+
+class Stuck(Actor):
+    """Blocks in a handler until it is let go."""
+
+    begun: ClassVar = threading.Event()
+    let_go: ClassVar = threading.Event()
+    has_returned: ClassVar = threading.Event()
+
+    def receiveMessage(self, message: Any, sender: Any) -> None:
+        if message == "block":
+            self.begun.set()
+            self.let_go.wait(10)
+            self.has_returned.set()
+
+
+@pytest.mark.parametrize("shutdown", [0.02, "brutal_kill"])
+def test_a_child_that_is_stuck_is_killed_where_actors_have_threads(shutdown: Any) -> None:
+    for event in (Stuck.begun, Stuck.let_go, Stuck.has_returned):
+        event.clear()
+    with actor_system(ASYNCIO) as system:
+        child = ChildSpec("a", Stuck, shutdown=shutdown)
+        supervisor = ThespianSupervisor.start(system, SupervisorSpec(children=(child,)))
+        stuck = supervisor.address_of("a")
+        system.tell(stuck, "block")
+        assert Stuck.begun.wait(10)
+
+        assert supervisor.terminate_child("a") == "ok"
+        assert supervisor.restart_child("a") != stuck
+        assert supervisor.stop() == "shutdown"
+
+        assert not Stuck.has_returned.is_set()
+        Stuck.let_go.set()
+        assert Stuck.has_returned.wait(10)
 
 
 def test_otp_actors_are_children_as_well_with_timers_calls_and_terminate(

@@ -1,0 +1,94 @@
+"""The way onto an event loop for calls from other threads.
+
+Calls are made in the order in which they came. A call of ``call_soon_threadsafe`` writes to a socket,
+so those that come before the loop has run share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class LoopDoor:
+    """Calls functions on the thread of a loop; from there, at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._is_called = False
+        self._waiting: set[Future[Any]] = set()
+
+    def is_inside(self) -> bool:
+        """Tell whether this is the loop's thread."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call, wait for the result and return it, or raise what it raises.
+
+        Raises:
+            ActorError: the loop has ended.
+        """
+        if self.is_inside():
+            return function(*args)
+        future: Future[Any] = Future()
+        self._waiting.add(future)
+        try:
+            if not self._add(_settle, (future, function, args)):
+                raise ActorError("the system is shut down")
+            return future.result()
+        finally:
+            self._waiting.discard(future)
+
+    def enter(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call now or soon; not at all once the loop has ended."""
+        if self.is_inside():
+            function(*args)
+        else:
+            self._add(function, args)
+
+    def close(self) -> None:
+        """Let go whoever waits; for when the loop has ended."""
+        self._calls.clear()
+        for future in [future for future in list(self._waiting) if not future.done()]:
+            future.set_exception(ActorError("the system is shut down"))
+
+    def _add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+        """Return whether there is a loop to call it."""
+        self._calls.append((function, args))
+        if not self._is_called:
+            self._is_called = True
+            with suppress(RuntimeError):  # it is closed
+                self._loop.call_soon_threadsafe(self._make_calls)
+        return not self._loop.is_closed()
+
+    def _make_calls(self) -> None:
+        self._is_called = False  # what is added from here on may find no end of these calls
+        calls = self._calls
+        try:
+            for _ in range(len(calls)):
+                function, args = calls.popleft()
+                function(*args)
+        finally:
+            if calls:
+                self._loop.call_soon(self._make_calls)
+
+
+def _settle(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        result = function(*args)
+    except Exception as error:  # noqa: BLE001  # whoever called gets it
+        future.set_exception(error)
+    else:
+        future.set_result(result)

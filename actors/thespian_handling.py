@@ -1,0 +1,212 @@
+"""A plain Thespian actor as its own thread sees it: how it is made, handles messages and calls.
+
+``Handling`` has Thespian's rules: a message whose handling fails is handled once more; if that fails
+as well, its sender gets it back in a ``PoisonMessage``. ``Port`` is what the actor calls. Both survive
+the ``HostedActor`` that they belong to: an actor may be killed while its handler runs, and what the
+handler does from then on is ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from thespian.actors import Actor, ActorAddress, ActorExitRequest, PoisonMessage, ThespianWatch
+from thespian.system.utilis import withPossibleInitArgs
+
+from leveret.actors.signals import KILL, StopActor
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from leveret.actors.actor_threads import ActorThread
+    from leveret.actors.ref import Ref
+
+log = logging.getLogger(__name__)
+
+OF_THE_SYSTEM: Final = frozenset(
+    {
+        "actorSystemShutdown",
+        "handleDeadLetters",
+        "loadActorSource",
+        "notifyOnSourceAvailability",
+        "notifyOnSystemRegistrationChanges",
+        "registerSourceAuthority",
+        "unloadActorSource",
+        "updateCapability",
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class Order:
+    """What somebody wants an actor to be.
+
+    Attributes:
+        actor_class: a class, or the name of one in a loaded source.
+        made: done when there is an instance, or with what kept it from being made.
+    """
+
+    actor_class: Any
+    requirements: Any
+    global_name: str | None
+    source_hash: Any
+    made: Future[None] = field(default_factory=Future)
+
+
+class System(Protocol):
+    """What an actor needs of the system base it is on."""
+
+    capabilities: dict[str, Any]
+
+    def find_class(self, order: Order) -> type[Actor]:
+        """Return the class of an actor to be, if the system suits it; on the loop's thread."""
+
+    def use_source(self, source_hash: str) -> Callable[[object], None]:
+        """Count one more actor of a source; return what is to be called at its end."""
+
+    def new_thread(self) -> ActorThread | None:
+        """Return the thread of one more actor; None: it runs on the loop."""
+
+    def create_child(self, parent: Ref, order: Order) -> Ref:
+        """Start an actor as somebody's child; on the loop's thread."""
+
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call on the loop's thread, and wait for the result."""
+
+    def enter(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call on the loop's thread, now or soon."""
+
+    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
+        """Send from any thread, or make it a dead letter."""
+
+    def end(self, ref: Ref, reason: object) -> None:
+        """Send an exit signal from any thread."""
+
+    def dead_letter(self, to: ActorAddress, message: Any) -> None:
+        """Give a message that cannot be delivered to the handler of those; on the loop's thread."""
+
+
+class Host(Protocol):
+    """What the thread needs of the actor's other half, on the loop."""
+
+    ref: Ref
+    global_name: str | None
+    source_hash: Any
+
+    def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None:  # noqa: N803
+        """Send the actor a WakeupMessage later; on the loop's thread."""
+
+
+class Port:
+    """What a Thespian actor calls through ``_myRef``: its own affairs; the rest is the system's."""
+
+    __slots__ = ("_host", "_ref", "_system", "globalName", "source_hash")
+
+    def __init__(self, host: Host, system: System) -> None:
+        self._host = host
+        self._ref = host.ref
+        self._system = system
+        self.globalName = host.global_name  # Thespian's name
+        self.source_hash = host.source_hash
+
+    @property
+    def address(self) -> Ref:
+        """The actor's address."""
+        return self._ref
+
+    def actor_send(self, target: ActorAddress, message: Any) -> None:
+        """Send with the actor as sender."""
+        if self._ref.is_alive:
+            self._system.post(target, message, self._ref)
+
+    def createActor(
+        self,
+        actor_class: Any,
+        requirements: Any = None,
+        global_name: str | None = None,
+        source_hash: Any = None,
+    ) -> Ref:
+        """Start a child, or find the actor of that global name."""
+        order = Order(actor_class, requirements, global_name, source_hash or self.source_hash)
+        ref: Ref = self._system.run(self._system.create_child, self._ref, order)
+        return ref
+
+    def kill_child(self, child: Ref) -> None:
+        """End a child at once, also one whose handler is under way; Thespian has nothing like it."""
+        self._system.end(child, KILL)
+
+    def wakeupAfter(self, period: timedelta, payload: Any = None) -> None:
+        """Send the actor a WakeupMessage later."""
+        self._system.enter(self._host.wakeupAfter, period, payload)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in OF_THE_SYSTEM:
+            raise ActorError(f"{name} is not supported")
+        return partial(self._system.run, getattr(self._system, name))
+
+
+class Handling:
+    """One Thespian actor's instance, and what handles its messages.
+
+    Attributes:
+        inner: the instance; None until it is made.
+    """
+
+    __slots__ = ("_ref", "_system", "inner")
+
+    def __init__(self, ref: Ref, system: System) -> None:
+        self._ref = ref
+        self._system = system
+        self.inner: Any = None
+
+    def make(self, actor_class: type[Actor], order: Order, port: Port) -> None:
+        """Make the instance; what its constructor raises ends the actor."""
+        maker = withPossibleInitArgs(
+            capabilities=self._system.capabilities, requirements=order.requirements
+        )
+        try:
+            inner = maker.create(actor_class)
+        except BaseException as error:
+            order.made.set_exception(error)
+            raise
+        inner._myRef = port  # noqa: SLF001  # Thespian's systems set it as well
+        self.inner = inner
+        order.made.set_result(None)
+
+    def handle(self, message: Any, sender: Ref, reason: object) -> None:
+        """Let the actor handle a message, and end it then if there is a ``reason``."""
+        if not self._ref.is_alive:
+            return  # it was killed while this waited for the thread
+        self._let_handle(message, sender)
+        if reason is not None:
+            raise StopActor(reason)
+
+    def _let_handle(self, message: Any, sender: Ref) -> None:
+        try:
+            self._receive(message, sender)
+        except Exception:
+            log.warning("actor failed, to be tried again actor=%s", self._ref, exc_info=True)
+        else:
+            return
+        if isinstance(message, ActorExitRequest) or not self._ref.is_alive:
+            return
+        try:
+            self._receive(message, sender)
+        except Exception:
+            log.exception("actor failed twice actor=%s", self._ref)
+            if self._ref.is_alive and not isinstance(message, PoisonMessage):
+                poison = PoisonMessage(message, traceback.format_exc())
+                self._system.post(sender, poison, self._ref)
+
+    def _receive(self, message: Any, sender: Ref) -> None:
+        if isinstance(self.inner.receiveMessage(message, sender), ThespianWatch):
+            log.error("actor returned a ThespianWatch, which is not supported actor=%s", self._ref)
