@@ -24,12 +24,19 @@ ACTOR_THREADS: Final = 128
 
 
 class ActorThread:
-    """One thread, for one actor or several; jobs are done in the order given, and must not raise."""
+    """One thread, for one actor or several; jobs are done in the order given, and must not raise.
+
+    Attributes:
+        actor_count: how many have it.
+        turn_count: how many turns it was given and has not ended, as far as the loop knows, which
+            counts them.
+    """
 
     def __init__(self, pool: ActorThreads) -> None:
         self._pool = pool
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.actor_count = 0
+        self.turn_count = 0
         self._thread = threading.Thread(target=self._run, name="leveret-actor", daemon=True)
         self._thread.start()
 

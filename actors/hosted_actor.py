@@ -5,7 +5,8 @@ children. A parent gets ``ChildActorExited``. (``leveret.actors.thespian_host`` 
 with OTP's rules.)
 
 The constructor and the handlers run in the thread that the system has for the actor, one mail at a
-time, and may block (``leveret.actors.thespian_handling``). All else, here, runs on the loop's thread.
+time, and may block (``leveret.actors.thespian_handling``); which thread goes first is the affair of
+``leveret.actors.turn_order``. All else, here, runs on the loop's thread.
 What a handler asks for enters the loop in the order asked; the handler waits for it only where there
 is a result, as of ``createActor``, and the loop never waits for a handler. Meanwhile mail waits in the
 actor's inbox; a kill does not wait. Where the system has no threads, handlers run on the loop as the
@@ -21,6 +22,7 @@ from thespian.actors import (
     Actor,
     ActorExitRequest,
     ChildActorExited,
+    DeadEnvelope,
     Thespian_ActorStatus,
     Thespian_StatusReq,
     WakeupMessage,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from leveret.actors.actor_threads import ActorThread
     from leveret.actors.ref import Ref
     from leveret.actors.thespian_handling import Order, System
+    from leveret.actors.turn_order import Turn, TurnOrder
 
 
 class HostedActor(OtpActor):
@@ -63,7 +66,8 @@ class HostedActor(OtpActor):
             self.runtime.watch(self.ref, system.use_source(order.source_hash))
         self._chooses = hasattr(self._class, "runs_on_loop")
         self._handling = Handling(self.ref, system)
-        make = partial(self._handling.make, self._class, order, Port(self, system))
+        self._port = Port(self, system)
+        make = partial(self._handling.make, self._class, order, self._port)
         thread = None if self._chooses else self._own_thread()
         if thread is None:
             make()
@@ -73,14 +77,27 @@ class HostedActor(OtpActor):
     def _hand_over(self, thread: ActorThread, work: Callable[[], None]) -> None:
         """Let the actor's thread do something; what it raises ends the actor."""
         self.runtime.hold_mail(self.ref.cell)
-        done = partial(self._system.enter, self.runtime.handled, self.ref)
-        thread.do(partial(_attempt, work, done))
+        turns = self._system.turns
+        turn = turns.new_turn(self._class)
+        self._port.turn = turn.number
+        done = partial(self._system.enter, self._handled, thread)
+        start = partial(thread.do, partial(_take_turn, turns, turn, work, done))
+        if thread.turn_count:
+            start()
+        else:
+            turns.queue(turn, start)
+        thread.turn_count += 1
+
+    def _handled(self, thread: ActorThread, error: BaseException | None) -> None:
+        thread.turn_count -= 1
+        self.runtime.handled(self.ref, error)
 
     def _own_thread(self) -> ActorThread | None:
         if self._thread is None:
             thread = self._thread = self._system.new_thread()
             if thread is not None:
-                self.runtime.watch(self.ref, lambda _: thread.leave())
+                leave = partial(_leave, self._system.turns, self._class, thread)
+                self.runtime.watch(self.ref, lambda _: leave())
         return self._thread
 
     def add_child(self, ref: Ref) -> None:
@@ -109,6 +126,8 @@ class HostedActor(OtpActor):
                 self._children.remove(sender)
             message = ChildActorExited(sender)
         sender = self.ref if sender is None else sender
+        if type(message) is DeadEnvelope and self._system.takes_back(message, sender, self.ref):
+            return None
         if self._wakeups and isinstance(message, WakeupMessage):
             self._wakeups = [waiting for waiting in self._wakeups if waiting[0] is not message]
         if isinstance(message, Thespian_StatusReq):
@@ -151,9 +170,26 @@ class HostedActor(OtpActor):
             self._handling.inner._myRef = None  # noqa: SLF001  # as it was set
 
 
-def _attempt(work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
+def _leave(turns: TurnOrder, actor_class: type, thread: ActorThread) -> None:
+    """Leave the thread of a dead actor, whose last turn may still wait in the line."""
+    turn = turns.new_turn(actor_class)
+
+    def start() -> None:
+        thread.leave()
+        turns.end(turn)
+
+    turns.queue(turn, start)
+
+
+def _take_turn(
+    turns: TurnOrder,
+    turn: Turn,
+    work: Callable[[], None],
+    done: Callable[[BaseException | None], None],
+) -> None:
     """Work, and tell of what it raised, whatever it is; in the actor's thread."""
     failure: BaseException | None = None
+    turns.begin(turn)
     try:
         work()
     except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the actor
@@ -162,3 +198,4 @@ def _attempt(work: Callable[[], None], done: Callable[[BaseException | None], No
         done(failure)
     finally:
         del failure  # it holds this frame
+        turns.end(turn)

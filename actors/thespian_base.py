@@ -40,6 +40,7 @@ from thespian.system.utilis import actualActorClass, checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.actor_threads import ACTOR_THREADS, ActorThread, ActorThreads
+from leveret.actors.dead_letters import DeadLetters
 from leveret.actors.hosted_actor import HostedActor
 from leveret.actors.loop_door import LoopDoor
 from leveret.actors.loop_thread import LoopThread
@@ -55,6 +56,7 @@ from leveret.actors.signals import (
 from leveret.actors.thespian_external import Administrator, Endpoint, External
 from leveret.actors.thespian_handling import Order
 from leveret.actors.thespian_sources import Sources
+from leveret.actors.turn_order import TurnOrder
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -76,6 +78,9 @@ class AsyncioBase:
         logDefs: as ``ActorSystem``'s; logging is left alone by default.
         capabilities: what actors can require; and ``Actor Threads``, see above.
         runtime: where to run; the default is one of its own, in a thread.
+
+    Attributes:
+        turns: the order of what the handlers of actors set.
     """
 
     def __init__(
@@ -100,7 +105,8 @@ class AsyncioBase:
         loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
         self._door = LoopDoor(loop)
         self._is_over = False
-        self._dead_letter_handler: Ref | None = None
+        self.turns = TurnOrder(loop)
+        self._dead_letters = DeadLetters(self.turns, self._send)
         self._sources = Sources(self._send)
         self._admin: Ref = self.run(self.runtime.spawn, Administrator, self._handle)
         self._external = External(self)
@@ -295,7 +301,7 @@ class AsyncioBase:
 
     def _status(self) -> Thespian_SystemStatus:
         status = Thespian_SystemStatus(SYSTEM_ADDRESS, None, self.capabilities, self._is_over)
-        status.setDeadLetterHandler(self._dead_letter_handler)
+        status.setDeadLetterHandler(self._dead_letters.handler)
         for cell in self.runtime.cells():
             if cell.parent is None and isinstance(cell.actor, HostedActor):
                 status.addChild(cell.ref)
@@ -305,29 +311,35 @@ class AsyncioBase:
 
     def dead_letter(self, to: ActorAddress, message: Any) -> None:
         """Give a message that cannot be delivered to the handler of those, if there is one."""
-        handler = self._dead_letter_handler
-        if handler is None or isinstance(message, DeadEnvelope | ChildActorExited):
-            return
-        if handler.is_alive:
-            self.runtime.send(handler, DeadEnvelope(to, message), self._admin)
+        self._dead_letters.add(to, message)
 
-    # What actors and the program ask of the system.
+    def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool:
+        """Take a dead letter of the system from an actor that no longer handles those."""
+        if sender is not self._admin or holder is self._dead_letters.handler:
+            return False
+        self.dead_letter(letter.deadAddress, letter.deadMessage)
+        return True
 
-    def handleDeadLetters(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
+    # What actors and the program ask of the system; ``turn`` is of which turn that is part.
+
+    def handleDeadLetters(  # noqa: N802
+        self, address: Ref, enable: bool = True, turn: int | None = None
+    ) -> None:
         """Let an actor get the dead letters; the latest that asked does."""
-        if enable:
-            self._dead_letter_handler = address
-        elif self._dead_letter_handler is address:
-            self._dead_letter_handler = None
+        self._dead_letters.set_handler(address, enable, turn)
 
     def _handleDeadLetters(self, address: Ref, enable: bool) -> None:  # noqa: N802
         self.enter(self.handleDeadLetters, address, enable)
 
-    def updateCapability(self, name: str, value: Any = None) -> None:  # noqa: N802
+    def updateCapability(  # noqa: N802
+        self, name: str, value: Any = None, turn: int | None = None
+    ) -> None:
         """Set a capability, or remove it; actors that miss it from then on are told to exit."""
-        self.run(self._update_capability, name, value)
+        self.run(self._update_capability, name, value, turn)
 
-    def _update_capability(self, name: str, value: Any) -> None:
+    def _update_capability(self, name: str, value: Any, turn: int | None) -> None:
+        if not self.turns.is_latest(("capability", name), turn):
+            return
         if value is None:
             self.capabilities.pop(name, None)
         else:
@@ -337,9 +349,10 @@ class AsyncioBase:
             if isinstance(actor, HostedActor) and not actor.suits(self.capabilities):
                 self.runtime.send(cell.ref, ActorExitRequest(), self._admin)
 
-    def registerSourceAuthority(self, address: Ref) -> None:  # noqa: N802
-        """Let an actor validate loaded sources."""
-        self._sources.set_authority(address)
+    def registerSourceAuthority(self, address: Ref, turn: int | None = None) -> None:  # noqa: N802
+        """Let an actor validate loaded sources; the latest that asked does."""
+        if self.turns.is_latest(Sources, turn):
+            self._sources.set_authority(address)
 
     def notifyOnSourceAvailability(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
         """Tell an actor of sources that come and go."""

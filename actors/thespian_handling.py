@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from thespian.actors import Actor, ActorAddress, ActorExitRequest, PoisonMessage, ThespianWatch
+from thespian.actors import (
+    Actor,
+    ActorAddress,
+    ActorExitRequest,
+    DeadEnvelope,
+    PoisonMessage,
+    ThespianWatch,
+)
 from thespian.system.utilis import withPossibleInitArgs
 
 from leveret.actors.signals import KILL, StopActor
@@ -27,19 +34,17 @@ if TYPE_CHECKING:
 
     from leveret.actors.actor_threads import ActorThread
     from leveret.actors.ref import Ref
+    from leveret.actors.turn_order import TurnOrder
 
 log = logging.getLogger(__name__)
 
 OF_THE_SYSTEM: Final = frozenset(
     {
         "actorSystemShutdown",
-        "handleDeadLetters",
         "loadActorSource",
         "notifyOnSourceAvailability",
         "notifyOnSystemRegistrationChanges",
-        "registerSourceAuthority",
         "unloadActorSource",
-        "updateCapability",
     }
 )
 
@@ -64,6 +69,7 @@ class System(Protocol):
     """What an actor needs of the system base it is on."""
 
     capabilities: dict[str, Any]
+    turns: TurnOrder
 
     def find_class(self, order: Order) -> type[Actor]:
         """Return the class of an actor to be, if the system suits it; on the loop's thread."""
@@ -92,6 +98,9 @@ class System(Protocol):
     def dead_letter(self, to: ActorAddress, message: Any) -> None:
         """Give a message that cannot be delivered to the handler of those; on the loop's thread."""
 
+    def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool:
+        """Take a dead letter from an actor that no longer handles those; on the loop's thread."""
+
 
 class Host(Protocol):
     """What the thread needs of the actor's other half, on the loop."""
@@ -105,9 +114,13 @@ class Host(Protocol):
 
 
 class Port:
-    """What a Thespian actor calls through ``_myRef``: its own affairs; the rest is the system's."""
+    """What a Thespian actor calls through ``_myRef``: its own affairs; the rest is the system's.
 
-    __slots__ = ("_host", "_ref", "_system", "globalName", "source_hash")
+    Attributes:
+        turn: the number of the turn that its thread has, or had last; None: it runs on the loop.
+    """
+
+    __slots__ = ("_host", "_ref", "_system", "globalName", "source_hash", "turn")
 
     def __init__(self, host: Host, system: System) -> None:
         self._host = host
@@ -115,6 +128,7 @@ class Port:
         self._system = system
         self.globalName = host.global_name  # Thespian's name
         self.source_hash = host.source_hash
+        self.turn: int | None = None
 
     @property
     def address(self) -> Ref:
@@ -146,12 +160,32 @@ class Port:
         """Send the actor a WakeupMessage later."""
         self._system.enter(self._host.wakeupAfter, period, payload)
 
+    def handleDeadLetters(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
+        """Want the dead letters, or not any more."""
+        self._ask("handleDeadLetters", address, enable, self.turn)
+
+    def registerSourceAuthority(self, address: Ref) -> None:  # noqa: N802
+        """Want to validate loaded sources."""
+        self._ask("registerSourceAuthority", address, self.turn)
+
+    def updateCapability(self, name: str, value: Any = None) -> None:  # noqa: N802
+        """Set or remove a capability of the system."""
+        self._ask("updateCapability", name, value, self.turn)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in OF_THE_SYSTEM:
             raise ActorError(f"{name} is not supported")
-        return partial(self._system.run, getattr(self._system, name))
+        return partial(self._ask, name)
+
+    def _ask(self, what: str, *args: Any) -> Any:
+        return self._system.run(self._call_system, what, args)
+
+    def _call_system(self, what: str, args: tuple[Any, ...]) -> Any:
+        if not self._ref.is_alive:
+            raise ActorError(f"{self._ref} is dead and cannot call {what}")
+        return getattr(self._system, what)(*args)
 
 
 class Handling:

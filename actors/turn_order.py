@@ -1,0 +1,144 @@
+"""The order of turns: what handlers do in threads is as predictable as on the loop.
+
+A *turn* is one message, or the constructor, in an actor's thread (``leveret.actors.actor_threads``).
+On the loop one handler runs at a time, so what different actors do comes in the order in which they
+were given their messages. Threads are late, each by another time. Two rules bring the order back.
+
+*The line.* A turn is given to its thread when the one before it has ended. That is for handlers that
+are quick: a turn that does not end within ``PATIENCE`` is left behind, and nobody waits any more for
+the turns of a class of which ``SLOW_TURNS`` have lasted longer than ``QUICK_S``, except for their
+begin. So actors that block do it beside each other. Patience runs from the turn's begin and is counted
+in steps of the loop, not by the clock: a busy machine is busy for both. Outside the line is a turn
+whose thread has something else to do first; that happens where actors share one.
+
+*The numbers.* A wait with an end proves nothing. There are things that several actors may set and
+only one can have: the handler of dead letters, the source authority, each capability. Each turn has a
+number, and what it sets counts only if no later turn has set the same thing. Since an actor has one
+turn at a time it follows that, once the handlers have returned, these things are as if the handlers
+had run in the order of their turns, however late any thread was.
+
+What slow actors send to the same receiver comes in any order, as everywhere in Thespian.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+QUICK_S: Final = 0.002
+SLOW_TURNS: Final = 3
+STEP_S: Final = 0.005
+PATIENCE: Final = 10  # steps
+
+
+class Turn:
+    """A turn of an actor.
+
+    Attributes:
+        actor_class: whose it is.
+        began_s: when; None: not yet.
+        number: its place among all turns.
+        patience: how many steps the next one still waits for it.
+    """
+
+    __slots__ = ("actor_class", "began_s", "number", "patience")
+
+    def __init__(self, number: int, actor_class: type) -> None:
+        self.number = number
+        self.actor_class = actor_class
+        self.began_s: float | None = None
+        self.patience = PATIENCE
+
+
+class TurnOrder:
+    """The turns of one system; on the loop's thread, but for ``begin`` and ``end``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._numbers = itertools.count(1)
+        self._set_in: dict[object, int] = {}
+        self._slow_turns: WeakKeyDictionary[type, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        self._first: Turn | None = None  # of the line; it was given to its thread
+        self._others: deque[tuple[Turn, Callable[[], None]]] = deque()
+        self._is_watched = False
+
+    def new_turn(self, actor_class: type) -> Turn:
+        """Return the turn that comes after all others so far."""
+        return Turn(next(self._numbers), actor_class)
+
+    def is_latest(self, thing: object, number: int | None) -> bool:
+        """Note that a turn sets something, unless a later one has; return whether it may.
+
+        Args:
+            thing: what it sets.
+            number: of the turn; None: it is done now, by the program or on the loop.
+        """
+        if number is None:
+            number = next(self._numbers)
+        if number < self._set_in.get(thing, 0):
+            return False
+        self._set_in[thing] = number
+        return True
+
+    # The line.
+
+    def queue(self, turn: Turn, start: Callable[[], None]) -> None:
+        """Call ``start``, in some thread, when the turns before have ended, or are slow."""
+        with self._lock:
+            is_first = self._first is None
+            if is_first:
+                self._first = turn
+            else:
+                self._others.append((turn, start))
+        if is_first:
+            start()
+        elif not self._is_watched:
+            self._is_watched = True
+            self._loop.call_later(STEP_S, self._watch)
+
+    def begin(self, turn: Turn) -> None:
+        """Note that a turn begins; in the actor's thread."""
+        turn.began_s = time.perf_counter()
+        if self._slow_turns.get(turn.actor_class, 0) >= SLOW_TURNS:
+            self._let_pass(turn)
+
+    def end(self, turn: Turn) -> None:
+        """Note that a turn has ended, and what it did is on its way; in the actor's thread."""
+        if turn.began_s is not None and time.perf_counter() - turn.began_s > QUICK_S:
+            self._count_slow(turn)
+        self._let_pass(turn)
+
+    def _let_pass(self, turn: Turn) -> None:
+        """Let the next one start, if this is the first in the line."""
+        with self._lock:
+            if turn is not self._first:
+                return
+            self._first, start = self._others.popleft() if self._others else (None, None)
+        if start is not None:
+            start()
+
+    def _watch(self) -> None:
+        """Leave the first one behind when patience with it is at an end."""
+        turn = self._first
+        if turn is None or not self._others:
+            self._is_watched = False
+            return
+        if turn.began_s is not None:
+            turn.patience -= 1
+        if not turn.patience:
+            self._count_slow(turn)  # now: it may not end for long
+            self._let_pass(turn)
+        self._loop.call_later(STEP_S, self._watch)
+
+    def _count_slow(self, turn: Turn) -> None:
+        with self._lock:
+            self._slow_turns[turn.actor_class] = self._slow_turns.get(turn.actor_class, 0) + 1
