@@ -36,6 +36,7 @@ from leveret.actors.thespian_handling import Handling, Port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from leveret.actors.actor_threads import ActorThread
     from leveret.actors.ref import Ref
@@ -71,17 +72,26 @@ class HostedActor(OtpActor):
         thread = None if self._chooses else self._own_thread()
         if thread is None:
             make()
+            order.made.set_result(None)
         else:
-            self._hand_over(thread, make)
+            self._hand_over(thread, make, partial(_settle, order.made))
 
-    def _hand_over(self, thread: ActorThread, work: Callable[[], None]) -> None:
-        """Let the actor's thread do something; what it raises ends the actor."""
+    def _hand_over(
+        self, thread: ActorThread, work: Callable[[], None], over: Callable[[], object] = bool
+    ) -> None:
+        """Let the actor's thread do something; what it raises ends the actor.
+
+        Args:
+            thread: the actor's.
+            work: what to do.
+            over: called behind all that.
+        """
         self.runtime.hold_mail(self.ref.cell)
         turns = self._system.turns
         turn = turns.new_turn(self._class)
         self._port.turn = turn.number
         done = partial(self._system.enter, self._handled, thread)
-        start = partial(thread.do, partial(_take_turn, turns, turn, work, done))
+        start = partial(thread.do, partial(_take_turn, turns, turn, work, done, over))
         if thread.turn_count:
             start()
         else:
@@ -186,6 +196,7 @@ def _take_turn(
     turn: Turn,
     work: Callable[[], None],
     done: Callable[[BaseException | None], None],
+    over: Callable[[], object],
 ) -> None:
     """Work, and tell of what it raised, whatever it is; in the actor's thread."""
     failure: BaseException | None = None
@@ -199,3 +210,10 @@ def _take_turn(
     finally:
         del failure  # it holds this frame
         turns.end(turn)
+        over()
+
+
+def _settle(made: Future[None]) -> None:
+    """Let go who waits for an actor to be made, unless that has failed."""
+    if not made.done():
+        made.set_result(None)

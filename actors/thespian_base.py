@@ -221,7 +221,7 @@ class AsyncioBase:
 
     def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref:
         """Start the actor that stands for a program; on the loop's thread."""
-        return self.runtime.spawn(Endpoint, answers)
+        return self.runtime.spawn(Endpoint, answers, self.turns)
 
     # Creating actors, on the loop's thread.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from thespian.system import isInternalActorSystemMessage
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from thespian.actors import ActorAddress
 
     from leveret.actors.ref import Ref
+    from leveret.actors.turn_order import TurnOrder
 
 
 class Base(Protocol):
@@ -46,16 +48,17 @@ class Endpoint(OtpActor):
 
     trap_exits = True
 
-    def init(self, answers: queue.SimpleQueue[Any]) -> None:
-        """Take the queue that ``listen`` reads."""
+    def init(self, answers: queue.SimpleQueue[Any], turns: TurnOrder) -> None:
+        """Take the queue that ``listen`` reads, and what says when the program may read."""
         self._answers = answers
+        self._turns = turns
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
         """Keep a message, unless it is only of interest among actors."""
         if type(message) is Exit:
             self.stop(message.reason)
         if not isInternalActorSystemMessage(message):
-            self._answers.put(message)
+            self._turns.answer(partial(self._answers.put, message))
 
 
 class Administrator(OtpActor):

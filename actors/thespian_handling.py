@@ -214,7 +214,6 @@ class Handling:
             raise
         inner._myRef = port  # noqa: SLF001  # Thespian's systems set it as well
         self.inner = inner
-        order.made.set_result(None)
 
     def handle(self, message: Any, sender: Ref, reason: object) -> None:
         """Let the actor handle a message, and end it then if there is a ``reason``."""

@@ -2,14 +2,19 @@
 
 A *turn* is one message, or the constructor, in an actor's thread (``leveret.actors.actor_threads``).
 On the loop one handler runs at a time, so what different actors do comes in the order in which they
-were given their messages. Threads are late, each by another time. Two rules bring the order back.
+were given their messages. Threads are late, each by another time. Three rules bring the order back.
 
 *The line.* A turn is given to its thread when the one before it has ended. That is for handlers that
-are quick: a turn that does not end within ``PATIENCE`` is left behind, and nobody waits any more for
-the turns of a class of which ``SLOW_TURNS`` have lasted longer than ``QUICK_S``, except for their
-begin. So actors that block do it beside each other. Patience runs from the turn's begin and is counted
-in steps of the loop, not by the clock: a busy machine is busy for both. Outside the line is a turn
-whose thread has something else to do first; that happens where actors share one.
+are quick: a turn that does not end within ``PATIENCE`` is left behind, and nobody waits for the turns of
+a slow class, except for their begin. So actors that block do it beside each other. A class is slow
+when ``SLOW_TURNS`` more of its turns have lasted longer than ``QUICK_S`` than have not. On a busy
+machine quick ones do that as well, hence more than a few are needed, and patience, which runs from the
+turn's begin, is counted in steps of the loop, which is then as busy, and not by the clock. Outside the
+line is a turn whose thread has something else to do first; that happens where actors share one.
+
+*The answers.* What a turn tells the program outside is kept until the turn has ended, or is left
+behind. Else the program could tell the actor something more while it still counts as busy, which then
+would wait, and so come after what the program tells another later.
 
 *The numbers.* A wait with an end proves nothing. There are things that several actors may set and
 only one can have: the handler of dead letters, the source authority, each capability. Each turn has a
@@ -34,7 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 QUICK_S: Final = 0.002
-SLOW_TURNS: Final = 3
+SLOW_TURNS: Final = 8
+_SLOWNESS_MAX: Final = 2 * SLOW_TURNS
 STEP_S: Final = 0.005
 PATIENCE: Final = 10  # steps
 
@@ -65,10 +71,11 @@ class TurnOrder:
         self._loop = loop
         self._numbers = itertools.count(1)
         self._set_in: dict[object, int] = {}
-        self._slow_turns: WeakKeyDictionary[type, int] = WeakKeyDictionary()
+        self._slowness: WeakKeyDictionary[type, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
         self._first: Turn | None = None  # of the line; it was given to its thread
         self._others: deque[tuple[Turn, Callable[[], None]]] = deque()
+        self._answers: list[Callable[[], None]] = []
         self._is_watched = False
 
     def new_turn(self, actor_class: type) -> Turn:
@@ -101,20 +108,31 @@ class TurnOrder:
                 self._others.append((turn, start))
         if is_first:
             start()
-        elif not self._is_watched:
-            self._is_watched = True
-            self._loop.call_later(STEP_S, self._watch)
+        else:
+            self._watch_soon()
+
+    def answer(self, give: Callable[[], None]) -> None:
+        """Call ``give``, in some thread, when the turn that is under way has ended, or is slow.
+
+        It must be short.
+        """
+        with self._lock:
+            if self._first is None:
+                give()
+                return
+            self._answers.append(give)
+        self._watch_soon()
 
     def begin(self, turn: Turn) -> None:
         """Note that a turn begins; in the actor's thread."""
         turn.began_s = time.perf_counter()
-        if self._slow_turns.get(turn.actor_class, 0) >= SLOW_TURNS:
+        if self._slowness.get(turn.actor_class, 0) >= SLOW_TURNS:
             self._let_pass(turn)
 
     def end(self, turn: Turn) -> None:
         """Note that a turn has ended, and what it did is on its way; in the actor's thread."""
-        if turn.began_s is not None and time.perf_counter() - turn.began_s > QUICK_S:
-            self._count_slow(turn)
+        if turn.began_s is not None:
+            self._judge(turn, is_slow=time.perf_counter() - turn.began_s > QUICK_S)
         self._let_pass(turn)
 
     def _let_pass(self, turn: Turn) -> None:
@@ -122,23 +140,33 @@ class TurnOrder:
         with self._lock:
             if turn is not self._first:
                 return
+            for give in self._answers:
+                give()
+            self._answers.clear()
             self._first, start = self._others.popleft() if self._others else (None, None)
         if start is not None:
             start()
 
+    def _watch_soon(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._loop.call_later(STEP_S, self._watch)
+
     def _watch(self) -> None:
         """Leave the first one behind when patience with it is at an end."""
         turn = self._first
-        if turn is None or not self._others:
+        if turn is None or not (self._others or self._answers):
             self._is_watched = False
             return
         if turn.began_s is not None:
             turn.patience -= 1
         if not turn.patience:
-            self._count_slow(turn)  # now: it may not end for long
+            self._judge(turn, is_slow=True)  # now: it may not end for long
             self._let_pass(turn)
         self._loop.call_later(STEP_S, self._watch)
 
-    def _count_slow(self, turn: Turn) -> None:
+    def _judge(self, turn: Turn, is_slow: bool) -> None:
+        """Count a turn for or against its class."""
         with self._lock:
-            self._slow_turns[turn.actor_class] = self._slow_turns.get(turn.actor_class, 0) + 1
+            slowness = self._slowness.get(turn.actor_class, 0) + (1 if is_slow else -1)
+            self._slowness[turn.actor_class] = min(max(slowness, 0), _SLOWNESS_MAX)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.thespian_suite import FAILURES, KNOWN_FAILURES, MODULES, QUICK, WAITS, run
+from actors.thespian_suite import FAILURES, KNOWN_FAILURES, MODULES, ORDER, QUICK, WAITS, run
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,14 @@ def test_the_shorter_parts_of_thespians_suite_pass(
 
     assert [name for name, outcome in outcomes.items() if outcome == "failed"] == []
     assert len(outcomes) >= count
+
+
+@pytest.mark.slow
+def test_what_depends_on_order_passes_with_late_threads(tmp_path: Path) -> None:
+    outcomes = run(ORDER, tmp_path, timeout_s=300, has_late_threads=True)
+
+    assert [name for name, outcome in outcomes.items() if outcome == "failed"] == []
+    assert "passed" in outcomes.values()
 
 
 @pytest.mark.slow

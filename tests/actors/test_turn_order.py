@@ -23,6 +23,7 @@ from thespian.actors import (
     ValidateSource,
 )
 
+from leveret.actors import turn_order
 from leveret.actors.actor_threads import ActorThread
 from leveret.actors.runtime import Runtime
 from leveret.actors.signals import KILL
@@ -311,6 +312,34 @@ class Line:
         return self.began.get(timeout=SOON_S)
 
 
+async def test_the_program_gets_the_answers_of_a_turn_when_it_has_ended() -> None:
+    line, gate = Line(asyncio.get_running_loop()), threading.Event()
+    got: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    line.order.answer(partial(got.put, 1))
+    assert got.get_nowait() == 1
+    line.add("first", First, lambda: gate.wait(SOON_S))
+    line.next_begun()
+    line.order.answer(partial(got.put, 2))
+    line.order.answer(partial(got.put, 3))
+    assert got.empty()  # the loop does not run meanwhile
+    gate.set()
+
+    assert [got.get(timeout=SOON_S), got.get(timeout=SOON_S)] == [2, 3]
+
+
+async def test_the_program_gets_the_answers_of_a_turn_that_is_left_behind() -> None:
+    line, gate = Line(asyncio.get_running_loop()), threading.Event()
+    got: queue.SimpleQueue[int] = queue.SimpleQueue()
+    line.add("first", First, lambda: gate.wait(SOON_S))
+    line.next_begun()
+
+    line.order.answer(partial(got.put, 1))
+    await eventually(lambda: not got.empty())
+
+    gate.set()
+
+
 class First(Actor):
     pass
 
@@ -343,7 +372,8 @@ async def test_a_turn_that_does_not_end_is_left_behind() -> None:
     assert [line.next_begun(), line.next_begun()] == ["first", "second"]
 
 
-async def test_nobody_waits_for_a_class_that_has_been_slow_some_times() -> None:
+async def test_nobody_waits_for_a_class_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn_order, "PATIENCE", 1)
     line, gate = Line(asyncio.get_running_loop()), threading.Event()
     for _ in range(SLOW_TURNS):
         line.add("slow", First, lambda: gate.wait(SOON_S))
@@ -357,6 +387,28 @@ async def test_nobody_waits_for_a_class_that_has_been_slow_some_times() -> None:
     begun = [line.next_begun() for _ in range(SLOW_TURNS + 3)]
     assert begun[SLOW_TURNS:] == ["other", "slow again", "at once"]
     gate.set()
+
+
+async def test_a_class_that_is_quick_again_is_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line, gate = Line(asyncio.get_running_loop()), threading.Event()
+    monkeypatch.setattr(turn_order, "QUICK_S", -1.0)  # all are slow
+    for _ in range(2 * SLOW_TURNS):
+        line.add("slow", First)
+    monkeypatch.setattr(turn_order, "QUICK_S", SOON_S)
+    for _ in range(2 * SLOW_TURNS):
+        line.add("quick", First)
+    await eventually(lambda: line.began.qsize() == 4 * SLOW_TURNS)
+
+    line.add("first", First, lambda: gate.wait(SOON_S))
+    line.add("second", Second)
+    begun = [line.next_begun() for _ in range(4 * SLOW_TURNS + 1)]
+
+    assert begun[-1] == "first"
+    assert line.began.empty()
+    gate.set()
+    assert line.next_begun() == "second"
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ the place of the fixture ``asys``, through which all of Thespian's tests get the
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ import pytest
 import thespian.test
 from thespian.actors import ActorSystem
 
+from leveret.actors.actor_threads import ActorThread
 from leveret.actors.thespian_base import register
+from leveret.actors.thespian_handling import Port
 
 BASE = "asyncioBase"
 SUITE = Path(thespian.test.__file__).parent
@@ -45,6 +49,7 @@ QUICK = {
     "test_stats",
     "test_systemMessages",
 }
+ORDER = {"test_actorFailures", "test_actors", "test_deadLettering", "test_stats"}  # it matters
 FAILURES = {"test_actorFailures"}  # waits much, as do the next
 WAITS = {"test_deadLettering", "test_wakeup"}
 
@@ -54,6 +59,10 @@ WATCH = "needs ThespianWatch, as on all bases but TCP"
 KNOWN_FAILURES = {
     "testCommandAbort[asyncioBase]": WATCH,
 }
+
+LATE_S = 0.02  # Thespian's own tests wait 0.05 s for what they take to be done
+SLOW_SEND_S = 0.0015
+LATE_SEED = 5
 
 CAPABILITIES = {"Foo Allowed": True, "Cows Allowed": True, "Dogs Allowed": True, "dog": "food"}
 
@@ -67,9 +76,38 @@ def asys(request: pytest.FixtureRequest) -> Iterator[Any]:
     system.shutdown()
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--late-threads", action="store_true", help="threads of actors are late")
+
+
+def pytest_configure(config: pytest.Config) -> None:
     register()
     thespian.test.asys = asys
+    if config.getoption("--late-threads"):
+        make_threads_late()
+
+
+def make_threads_late() -> None:
+    """Let some turns begin late, go on late after an answer, and threads be late at their end."""
+    lateness = random.Random(LATE_SEED)
+    do, actor_send = ActorThread.do, Port.actor_send
+
+    def late_do(thread: ActorThread, job: Callable[[], None]) -> None:
+        before_s, after_s = (lateness.choice((0.0, lateness.random() * LATE_S)) for _ in "ab")
+
+        def late_job() -> None:
+            time.sleep(before_s)
+            job()
+            time.sleep(after_s)
+
+        do(thread, late_job)
+
+    def slow_send(port: Port, target: Any, message: Any) -> None:
+        actor_send(port, target, message)
+        time.sleep(lateness.choice((0.0, SLOW_SEND_S)))
+
+    ActorThread.do = late_do  # type: ignore[method-assign]
+    Port.actor_send = slow_send  # type: ignore[method-assign]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -79,7 +117,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in out]
 
 
-def run(modules: set[str], folder: Path, timeout_s: float) -> dict[str, str]:
+def run(
+    modules: set[str], folder: Path, timeout_s: float, has_late_threads: bool = False
+) -> dict[str, str]:
     """Run modules of the suite.
 
     Returns:
@@ -95,6 +135,7 @@ def run(modules: set[str], folder: Path, timeout_s: float) -> dict[str, str]:
         "--pyargs",
         *[f"thespian.test.{m}" for m in sorted(modules)],
     ]
+    command += ["--late-threads"] if has_late_threads else []
     paths = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONSAFEPATH": "1"}
     subprocess.run(
         command,
