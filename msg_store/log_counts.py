@@ -182,22 +182,18 @@ class LogCounts:
     def _subtract(self, acked: list[tuple[int, Location, Terms]]) -> None:
         """Take a row off each message; as ``_subtractor``, but for many that only the index knows."""
         changed, held = dict[int, Location | None](), self._held
-        file_no = freed = 0
+        gone: list[Location] = []
         for msg_no, location, terms in acked:
-            in_file, _, length, size_bytes, count = location
-            terms.size_bytes -= size_bytes
-            if count > 1:
-                changed[msg_no] = (*location[:4], count - 1)
+            terms.size_bytes -= location[3]
+            if location[4] > 1:
+                changed[msg_no] = (*location[:4], location[4] - 1)
                 continue
             changed[msg_no] = None
             if msg_no in held:
                 self._orphans.add(msg_no)
-                continue
-            if in_file != file_no:
-                self._free(file_no, freed)
-                file_no, freed = in_file, 0
-            freed += length
-        self._free(file_no, freed)
+            else:
+                gone.append(location)
+        self._free_all(total(gone)[2])
         if changed:
             self.active.change(changed, *span_of(list(changed)))
 
@@ -225,8 +221,7 @@ class LogCounts:
             return
         terms.size_bytes -= size_bytes
         self.active.change(dict.fromkeys(msg_nos), *span_of(msg_nos))
-        for file_no, record_bytes in freed.items():
-            self._free(file_no, record_bytes)
+        self._free_all(freed)
 
     def _is_below(self, msg_nos: list[int]) -> bool:
         """Tell whether of all of these messages only the index knows."""
@@ -244,6 +239,11 @@ class LogCounts:
         if record_bytes:
             self.files.free(file_no, record_bytes, self.active.number)
             self.active.dirty_files.add(file_no)
+
+    def _free_all(self, freed: Mapping[int, int]) -> None:
+        """Free bytes of several segments."""
+        for file_no, record_bytes in freed.items():
+            self._free(file_no, record_bytes)
 
     def _change(self, msg_no: int, change: Change) -> None:
         """Change a message's count or place, now if they are known."""

@@ -32,6 +32,7 @@ from leveret.msg_store.acked_seqs import AckedSeqs
 from leveret.msg_store.ascending import is_run
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.index_rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.kernel import total
 from leveret.msg_store.log_counts import LogCounts
 from leveret.msg_store.queue_terms import Terms
 from leveret.msg_store.views import View
@@ -101,7 +102,8 @@ class Tables(LogCounts):
             self._ack_below(queue_no, acked, terms)
             return
         born, take_row = active.born, rows.pop
-        file_no = freed = size_bytes = vanished = 0
+        size_bytes = vanished = 0
+        gone: list[Location] = []
         below: list[tuple[int, int]] = []
         for seq, msg_no in acked:
             row = take_row(seq, None)
@@ -114,19 +116,15 @@ class Tables(LogCounts):
             if location is None:
                 self._change(msg_no, self._subtractor(msg_no))
                 continue
-            in_file, offset, length, size, count = location
-            if count > 1:
-                born[msg_no] = (in_file, offset, length, size, count - 1)
+            if location[4] > 1:
+                born[msg_no] = (*location[:4], location[4] - 1)
                 continue
             del born[msg_no]
             if msg_no in held:
                 self._orphans.add(msg_no)
-                continue
-            if in_file != file_no:
-                self._free(file_no, freed)
-                file_no, freed = in_file, 0
-            freed += length
-        self._free(file_no, freed)
+            else:
+                gone.append(location)
+        self._free_all(total(gone)[2])
         active.row_count -= vanished
         terms.messages -= vanished
         terms.size_bytes -= size_bytes

@@ -88,7 +88,7 @@ MUTANTS = {
         "log_counts.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
     ),
     "a message that only the index knows is gone with its first ack": Mutant(
-        "log_counts.py", "            if count > 1:\n                changed", "            if False:\n                changed"
+        "log_counts.py", "            if location[4] > 1:\n                changed", "            if False:\n                changed"
     ),
     "a held message that only the index knows is garbage": Mutant(
         "log_counts.py",
