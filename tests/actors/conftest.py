@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
+from waiting import wait_until
 
 
 class Log(OtpActor):
@@ -28,6 +30,18 @@ class Log(OtpActor):
 
 class Mortal(Log):
     trap_exits = False
+
+
+def _actor_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == "leveret-actor"}
+
+
+@pytest.fixture(autouse=True)
+def no_actor_thread_is_left() -> Iterator[None]:
+    """A system that was shut down has no threads, as soon as no handler is under way any more."""
+    before = _actor_threads()
+    yield
+    wait_until(lambda: _actor_threads() <= before, "a thread of an actor is left")
 
 
 @pytest.fixture

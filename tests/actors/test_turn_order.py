@@ -439,6 +439,13 @@ async def test_a_late_thread_keeps_the_next_actor_from_being_early(
     threads_are_late.pop()()
     system.shutdown()
 
+    def are_gone() -> bool:
+        while threads_are_late:
+            threads_are_late.pop(0)()
+        return not runtime.actor_count
+
+    await eventually(are_gone)
+
 
 async def test_a_killed_actor_in_the_line_holds_up_nobody_at_the_end_of_the_system() -> None:
     runtime = Runtime()
