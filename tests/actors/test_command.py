@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,15 @@ def test_lines_that_are_too_long_are_cut() -> None:
     assert lines == ["a" * LINE_BYTES_MAX]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """What is started is not deaf to SIGINT, even if the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_told_to_stop_it_gets_its_signal_and_ends_with_the_reason(
     runtime: Runtime, program: Program, tmp_path: Path, number: int
