@@ -202,7 +202,7 @@ def test_a_process_that_is_gone_when_another_child_exits_is_noticed(
     children = tuple(child for pair in zip(killed, asked, strict=True) for child in pair)
     supervisor = ThespianSupervisor.start(system, SupervisorSpec(children=children))
 
-    assert supervisor.stop(timeout_s=10.0) == "shutdown"
+    assert supervisor.stop() == "shutdown"
 
     assert noted(path)[8:] == ["-g", "-e", "-c", "-a"]
 
