@@ -109,17 +109,18 @@ def ask_late(system: ActorSystem, late: Wish, by: ActorAddress, *others: Any) ->
     got(system, by)
 
 
+def want_late(system: ActorSystem, by: ActorAddress, *others: tuple[ActorAddress, bool]) -> None:
+    """Let an actor want dead letters, and others want them or give them up meanwhile."""
+    wishes = [(actor, Wish.at_once("handleDeadLetters", wants)) for actor, wants in others]
+    ask_late(system, Wish("handleDeadLetters"), by, *wishes)
+
+
 def test_the_handler_of_dead_letters_is_who_was_told_last(
     system: ActorSystem, dead: ActorAddress
 ) -> None:
     first, second = system.createActor(Asker), system.createActor(Asker)
 
-    ask_late(
-        system,
-        Wish("handleDeadLetters"),
-        first,
-        (second, Wish.at_once("handleDeadLetters")),
-    )
+    want_late(system, first, (second, True))
     system.tell(dead, 1)
     assert (got(system, first), got(system, second)) == ([], [1])
 
@@ -139,13 +140,7 @@ def test_who_gave_dead_letters_up_does_not_make_way_for_who_was_told_before(
 ) -> None:
     first, second = system.createActor(Asker), system.createActor(Asker)
 
-    ask_late(
-        system,
-        Wish("handleDeadLetters"),
-        first,
-        (second, Wish.at_once("handleDeadLetters")),
-        (second, Wish.at_once("handleDeadLetters", False)),
-    )
+    want_late(system, first, (second, True), (second, False))
     system.tell(dead, 1)
 
     assert got(system, first) == got(system, second) == []
@@ -158,13 +153,7 @@ def test_who_gives_dead_letters_up_without_having_them_changes_nothing(
     system.tell(third, Wish.at_once("handleDeadLetters"))
     got(system, third)
 
-    ask_late(
-        system,
-        Wish("handleDeadLetters"),
-        first,
-        (second, Wish.at_once("handleDeadLetters", False)),
-        (third, Wish.at_once("handleDeadLetters", False)),
-    )
+    want_late(system, first, (second, False), (third, False))
     system.tell(dead, 1)
 
     assert [got(system, actor) for actor in (first, second, third)] == [[1], [], []]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -174,23 +175,39 @@ def test_a_damaged_body_is_noticed(consumer: Consumer) -> None:
         hear(consumer, delivery(0)[:-2] + b"y\xce")
 
 
-def test_an_ack_that_is_on_the_disk_is_not_taken_back(
-    consumer: Consumer, board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def pass_time(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let acks that messages have overtaken come to the disk, and the broker be alive then."""
     now_s = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
-    hear(consumer, delivery(0))
-    hear(consumer, OPEN_OK, FLOW_OK)  # it has been read
-    assert consumer.socket.sent.endswith(records.QUESTIONS[0])
-    hear(consumer, DECLARE_OK)  # and its queue has it
-    for each in range(PUBLISHERS):
-        board.of(each)[SETTLED] = len(queues_of(each))
-    for _ in range(2):  # messages have overtaken it; and some time later the broker is alive
-        hear(consumer, delivery(0, redelivered=True))
-        assert board.seen[0] == SEEN
+
+    def passes() -> None:
+        nonlocal now_s
         now_s += ON_DISK_S
         consumer.turn()
         hear(consumer, FLOW_OK)
+
+    return passes
+
+
+def settle_all(board: Board) -> None:
+    """Have messages to all queues confirmed."""
+    for each in range(PUBLISHERS):
+        board.of(each)[SETTLED] = len(queues_of(each))
+
+
+def test_an_ack_that_is_on_the_disk_is_not_taken_back(
+    consumer: Consumer, board: Board, pass_time: Callable[[], None]
+) -> None:
+    hear(consumer, delivery(0))
+    hear(consumer, OPEN_OK, FLOW_OK)  # its ack has been read
+    assert consumer.socket.sent.endswith(records.QUESTIONS[0])
+    hear(consumer, DECLARE_OK)  # and its queue has it
+    settle_all(board)
+    for _ in range(2):  # messages have overtaken it; and some time later the broker is alive
+        hear(consumer, delivery(0, redelivered=True))
+        assert board.seen[0] == SEEN
+        pass_time()
 
     assert board.seen[0] == ACKED
     with pytest.raises(AssertionError, match="back after its ack"):
@@ -198,18 +215,13 @@ def test_an_ack_that_is_on_the_disk_is_not_taken_back(
 
 
 def test_an_ack_that_its_queue_may_not_have_is_not_on_the_disk(
-    consumer: Consumer, board: Board, monkeypatch: pytest.MonkeyPatch
+    consumer: Consumer, board: Board, pass_time: Callable[[], None]
 ) -> None:
-    now_s = 100.0
-    monkeypatch.setattr("time.monotonic", lambda: now_s)
     hear(consumer, delivery(0))
     hear(consumer, OPEN_OK, FLOW_OK)
-    for each in range(PUBLISHERS):
-        board.of(each)[SETTLED] = len(queues_of(each))
+    settle_all(board)
     for _ in range(5):
-        now_s += ON_DISK_S
-        consumer.turn()
-        hear(consumer, FLOW_OK)
+        pass_time()
 
     assert board.seen[0] == SEEN
 
