@@ -49,12 +49,13 @@ class StoreLoop:
     A turn of the loop's own costs a poll of the selector, here one before a flush and one behind it.
     """
 
-    __slots__ = ("_loop", "_runtime", "call_later")
+    __slots__ = ("_loop", "_runtime", "call_later", "remove_reader")
 
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime
         self._loop = loop
         self.call_later = loop.call_later
+        self.remove_reader = loop.remove_reader
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call when the drain ends, so that all that happens in it goes into the same flush."""
@@ -63,6 +64,10 @@ class StoreLoop:
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call from another thread, and have the actors do at once what follows from it."""
         self._loop.call_soon_threadsafe(self._runtime.run_callback, callback, *args)
+
+    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Call when there is something to read, and have the actors do what follows from it."""
+        self._loop.add_reader(descriptor, self._runtime.run_callback, callback, *args)
 
 
 class StoreServer(GenServer):

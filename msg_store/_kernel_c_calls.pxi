@@ -61,6 +61,16 @@ cdef extern from *:
         }
         return 0;
     }
+
+    static int load(const int *flag) { return __atomic_load_n(flag, __ATOMIC_SEQ_CST); }
+    static void store(int *flag, int value) { __atomic_store_n(flag, value, __ATOMIC_SEQ_CST); }
+
+    static void count_down(int *left, int descriptor) {
+        const uint64_t one = 1;
+        if (!__atomic_sub_fetch(left, 1, __ATOMIC_SEQ_CST))
+            while (write(descriptor, &one, sizeof one) < 0 && errno == EINTR)
+                ;
+    }
     """
     ctypedef struct one_call:
         int descriptor
@@ -68,23 +78,48 @@ cdef extern from *:
         size_t size
         int64_t offset
     int make_calls(const one_call *calls, int64_t count, int64_t *made, int64_t *sync_ns) nogil
+    int load(const int *flag) nogil
+    void store(int *flag, int value) nogil
+    void count_down(int *left, int descriptor) nogil
+
+
+cdef class Bell:
+    """Tells a loop, by a descriptor that it polls, that all that was expected is done."""
+
+    cdef int descriptor
+    cdef int left  # atomic
+
+    def __cinit__(self, int descriptor):
+        self.descriptor = descriptor
+
+    def expect(self, int count):
+        """Ring when so many are done."""
+        store(&self.left, count)
+
+    def done(self):
+        """Count one."""
+        count_down(&self.left, self.descriptor)
 
 
 cdef class Caller:
     """Makes system calls on a thread.
 
-    ``given`` is locked but for the moment between ``give`` or ``close`` and the thread's taking notice. All
-    else is changed under the interpreter's lock, and belongs to the thread as long as ``is_busy``.
+    ``given`` is locked but for the moment between ``give`` or ``close`` and the thread's taking notice. What
+    a batch is made of belongs to the thread as long as ``is_busy``, and nobody changes it before ``taken``.
     """
 
     cdef PyThread_type_lock given
     cdef one_call *calls
-    cdef int64_t room, count
+    cdef int64_t room, count, made, sync_ns
+    cdef int error_no
+    cdef int is_busy, is_closed  # atomic
+    cdef bint is_awaited
     cdef list steps  # whose bytes the calls point to
-    cdef object item
-    cdef bint is_busy, is_closed
+    cdef object work, result
+    cdef Bell bell
 
-    def __cinit__(self):
+    def __cinit__(self, Bell bell not None):
+        self.bell = bell
         self.given = PyThread_allocate_lock()
         if self.given is NULL:
             raise MemoryError()
@@ -95,14 +130,13 @@ cdef class Caller:
             PyThread_free_lock(self.given)
         PyMem_Free(self.calls)
 
-    def give(self, list steps not None, object item):
+    def give(self, list steps not None):
         """Have the thread make some calls."""
         cdef Py_ssize_t i
         cdef object data
         cdef int descriptor
         cdef int64_t offset
-        if self.is_busy or self.is_closed:
-            raise RuntimeError("calls were given before the last ones were done, or after the end")
+        self.check()
         self.make_room(len(steps))
         for i in range(len(steps)):
             descriptor, data, offset = steps[i]
@@ -113,8 +147,19 @@ cdef class Caller:
             else:
                 self.calls[i].data = PyBytes_AS_STRING(<bytes?>data)
                 self.calls[i].size = PyBytes_GET_SIZE(data)
-        self.count, self.steps, self.item, self.is_busy = len(steps), steps, item, True
-        PyThread_release_lock(self.given)
+        self.count, self.steps = len(steps), steps
+        self.begin()
+
+    def give_work(self, work not None):
+        """Have the thread call a function."""
+        self.check()
+        self.count, self.work = 0, work
+        self.begin()
+
+    cdef int check(self) except -1:
+        if self.is_awaited or load(&self.is_closed):
+            raise RuntimeError("work was given before the last was taken, or after the end")
+        return 0
 
     cdef int make_room(self, int64_t count) except -1:
         cdef one_call *calls
@@ -125,24 +170,56 @@ cdef class Caller:
             self.calls, self.room = calls, count
         return 0
 
+    cdef void begin(self) noexcept:
+        self.is_awaited = True
+        store(&self.is_busy, True)
+        PyThread_release_lock(self.given)
+
+    def taken(self):
+        """Return what came of what was given, once."""
+        if not self.is_awaited or load(&self.is_busy):
+            return None
+        self.is_awaited = False
+        self.steps = None
+        result, self.result = self.result, None
+        return self.made, self.error_no, self.sync_ns, result
+
     def close(self):
         """Let ``run`` end."""
-        self.is_closed = True
-        if not self.is_busy:
+        store(&self.is_closed, True)
+        if not load(&self.is_busy):
             PyThread_release_lock(self.given)
 
-    def run(self, done not None):
+    def run(self):
         """Make calls until ``close``."""
-        cdef int64_t made = 0, sync_ns = 0
-        cdef int error
-        cdef object item
-        while not self.is_closed:
+        cdef bint is_over = False
+        cdef object work
+        while not is_over:
             with nogil:
-                PyThread_acquire_lock(self.given, WAIT_LOCK)
-                error = make_calls(self.calls, self.count, &made, &sync_ns)
-            if not self.is_busy:
-                return
-            item, self.item, self.steps = self.item, None, None
-            self.count, self.is_busy = 0, False
-            done(item, made, error, sync_ns)
-            item = None
+                is_over = self.make_batches()
+            if not is_over:
+                work, self.work = self.work, None
+                self.result = work()
+                work = None
+                is_over = self.finish()
+
+    cdef bint make_batches(self) noexcept nogil:
+        """Do what comes up to a function that is to be called; return whether it is the end."""
+        while True:
+            PyThread_acquire_lock(self.given, WAIT_LOCK)
+            if not load(&self.is_busy):
+                return True
+            self.error_no = make_calls(self.calls, self.count, &self.made, &self.sync_ns)
+            if self.has_work():
+                return False
+            if self.finish():
+                return True
+
+    cdef bint has_work(self) noexcept nogil:
+        return <void *>self.work is not NULL and <PyObject *>self.work is not <PyObject *>None
+
+    cdef bint finish(self) noexcept nogil:
+        """Say that it is done; return whether it was the last."""
+        store(&self.is_busy, False)
+        count_down(&self.bell.left, self.bell.descriptor)
+        return load(&self.is_closed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
@@ -20,12 +22,14 @@ from leveret.msg_store.index_rows import IndexRow, Location
 from leveret.msg_store.record import FLAGS, HEADER, HEADER_BYTES, MAGIC, Place, Want
 
 PartsOf = Callable[[bytes], tuple[bytes, bytes]]
+Outcome = tuple[int, int, int, object]
 
 _LOCATION_KEY: Final = struct.Struct(">Q")
 _LOCATION: Final = struct.Struct("<IIIII")
 _ROW_KEY: Final = struct.Struct(">IQ")
 _ROW: Final = struct.Struct("<QIQB")
 _CRC_BYTES: Final = 4
+_ONE: Final = (1).to_bytes(8, sys.byteorder)
 
 _entry_size_of: Final[Callable[[tuple[Any, ...]], int]] = itemgetter(5)
 
@@ -161,36 +165,71 @@ def size_of(messages: Iterable[Message]) -> int:
     return sum([len(message[HEAD]) + len(message[BODY]) for message in messages])
 
 
+class Bell:
+    """Tells a loop, by a descriptor that it polls, that all that was expected is done."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._left = 0
+        self._lock = threading.Lock()
+
+    def expect(self, count: int) -> None:
+        """Ring when so many are done."""
+        self._left = count
+
+    def done(self) -> None:
+        """Count one."""
+        with self._lock:
+            self._left -= 1
+            is_last = not self._left
+        if is_last:
+            os.write(self._descriptor, _ONE)
+
+
 class Caller:
     """Makes system calls on a thread."""
 
-    def __init__(self) -> None:
-        self._given: SimpleQueue[tuple[Sequence[Step], Any] | None] = SimpleQueue()
-        self._is_busy = self._is_closed = False
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._given: SimpleQueue[Callable[[], Outcome] | None] = SimpleQueue()
+        self._outcome: Outcome | None = None
+        self._is_awaited = self._is_closed = False
 
-    def give(self, steps: Sequence[Step], item: object) -> None:
+    def give(self, steps: Sequence[Step]) -> None:
         """Have the thread make some calls."""
-        if self._is_busy or self._is_closed:
-            raise RuntimeError("calls were given before the last ones were done, or after the end")
-        self._is_busy = True
-        self._given.put((steps, item))
+        self._give(lambda: _made(steps))
+
+    def give_work(self, work: Callable[[], object]) -> None:
+        """Have the thread call a function."""
+        self._give(lambda: (0, 0, 0, work()))
+
+    def _give(self, work: Callable[[], Outcome]) -> None:
+        if self._is_awaited or self._is_closed:
+            raise RuntimeError("work was given before the last was taken, or after the end")
+        self._is_awaited = True
+        self._given.put(work)
+
+    def taken(self) -> Outcome | None:
+        """Return what came of what was given, once."""
+        outcome, self._outcome = self._outcome, None
+        if outcome is not None:
+            self._is_awaited = False
+        return outcome
 
     def close(self) -> None:
         """Let ``run`` end."""
         self._is_closed = True
         self._given.put(None)
 
-    def run(self, done: Callable[[Any, int, int, int], None]) -> None:
+    def run(self) -> None:
         """Make calls until ``close``."""
-        while (given := self._given.get()) is not None:
-            steps, item = given
-            outcome = _made(steps)
-            self._is_busy = False
-            done(item, *outcome)
-            del given, steps, item  # or the last ones would be kept while there are none
+        while (work := self._given.get()) is not None:
+            self._outcome = work()
+            del work  # or the last one would be kept while there is none
+            self._bell.done()
 
 
-def _made(steps: Sequence[Step]) -> tuple[int, int, int]:
+def _made(steps: Sequence[Step]) -> Outcome:
     sync_ns = 0
     for count, (descriptor, data, offset) in enumerate(steps):
         try:
@@ -201,8 +240,8 @@ def _made(steps: Sequence[Step]) -> tuple[int, int, int]:
             else:
                 _write(descriptor, data, offset)
         except OSError as error:
-            return count, error.errno or errno.EIO, sync_ns
-    return len(steps), 0, sync_ns
+            return count, error.errno or errno.EIO, sync_ns, None
+    return len(steps), 0, sync_ns, None
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:

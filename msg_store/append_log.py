@@ -16,8 +16,9 @@ thread that does them without the interpreter's lock (``kernel``); ``run`` makes
 and the exceptions to all of it.
 
 A log may take room *ahead*: the file in use is longer than what is in it, the rest is zeros, and a
-sync has no new length and no new blocks to bring to the disk, which is half of its time. It is cut to
-its contents when it is left; a crash leaves the zeros, and readers pass over them.
+sync has no new length and no new blocks to bring to the disk, which is half of its time. The zeros are
+written: the first write to a block that was only allocated is one more change of the file system's. The file
+is cut to its contents when it is left; a crash leaves the zeros, and readers pass over them.
 
 A disk that is full is the one error that is not final: the log goes back to ``start``, opens the
 file anew, gives the ballast up and does the job a second time. Going back comes before any other
@@ -41,6 +42,7 @@ Step: TypeAlias = tuple[int, bytes | None, int]  # descriptor, what to write (No
 NO_FILE: Final = 0
 AT_THE_END: Final = -1
 _AHEAD_STEPS: Final = 64
+_ZEROS: Final = memoryview(bytes(1024 * 1024))
 _JOIN_BYTES_MAX: Final = 64 * 1024  # larger buffers are not copied once more
 
 
@@ -245,11 +247,12 @@ class AppendLog:
         self._room_to = end
         try:
             file.allocate(end + ahead)
+            self._room_to += ahead
+            for at in range(end, self._room_to, len(_ZEROS)):
+                file.write_at(_ZEROS[: self._room_to - at], at)
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-        else:
-            self._room_to += ahead
 
     def _sync(self) -> None:
         try:

@@ -11,11 +11,12 @@ from leveret.msg_store import arrived, transient_store
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.collector_choice import ChoiceLimits
 from leveret.msg_store.collector_thread import Pace
-from leveret.msg_store.flush_threads import MakeWriter, WriterThread
+from leveret.msg_store.flush_threads import MakeWriters
 from leveret.msg_store.index_threads import Lane, MakeLane
 from leveret.msg_store.pressure import PressureLimits
 from leveret.msg_store.transient_index import TransientIndex
 from leveret.msg_store.worker import MakeWorker, ThreadWorker
+from leveret.msg_store.writer_threads import WriterThreads
 
 
 def _in_thread(work: Callable[[], None]) -> None:
@@ -27,14 +28,14 @@ class Drivers:
     """Who does what blocks.
 
     Attributes:
-        make_writer: of the segments' and of the journal's jobs.
+        make_writers: of the segments' and of the journal's jobs.
         make_worker: of what reads, and of the transient store.
         make_lane: of what reads and writes the index, and of the collector.
         in_thread: does something that blocks for as long as it takes, once.
         transient_index: the transient store's; of its own by default.
     """
 
-    make_writer: MakeWriter = WriterThread
+    make_writers: MakeWriters = WriterThreads
     make_worker: MakeWorker = ThreadWorker
     make_lane: MakeLane = Lane
     in_thread: Callable[[Callable[[], None]], None] = _in_thread

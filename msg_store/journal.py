@@ -45,6 +45,7 @@ class Journal:
         file_bytes: int = FILE_BYTES,
     ) -> None:
         self._identity = identity
+        self._extend, self._seed = identity.extend, identity.seed
         self._file_bytes = file_bytes
         self._next_file_no = next_file_no
         self._end = JournalEnd(Place(NO_FILE, 0), next_lsn, 0)
@@ -77,9 +78,7 @@ class Journal:
         start = self._end.place
         header = self._header_if_full(now_ms)
         place, lsn, prev_crc = self._end
-        frame, crc = encode_frame(
-            records, lsn, prev_crc, mark, self._identity.extend, self._identity.seed
-        )
+        frame, crc = encode_frame(records, lsn, prev_crc, mark, self._extend, self._seed)
         place = Place(place.file_no, place.offset + len(frame))
         self._end = JournalEnd(place, lsn + len(records), crc)
         self.bytes_since_switch += len(frame)

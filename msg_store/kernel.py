@@ -37,17 +37,25 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
   first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
 * ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
 
-Then there is what writes: ``Caller()`` makes system calls on a thread of its caller's, one batch at a time. The
-compiled one does not need the interpreter's lock between being given some and having made them, so it
-neither waits for the loop nor holds it up.
+Then there is what writes: ``Caller(bell)`` makes system calls on a thread of its caller's, one batch at a time. The
+compiled one needs the interpreter's lock neither to take them nor to make them nor to say that it is done, so it
+does not wait for the loop, nor hold it up.
 
-* ``run(done)``: the thread's work; returns after ``close``.
-* ``give(steps: list[tuple[int, bytes | None, int]], item: object)``: has the thread make calls, each with a descriptor:
-  write all of these bytes at this offset, behind the end of a file opened for appending if it is negative; or,
-  without bytes, ``fdatasync``. Then ``done(item, count, error_no, sync_ns)`` is called on the thread: how many were
-  made, what the one after them failed with (0: there was none), and how long the syncs took. None at all may
-  be given. ``RuntimeError`` if ``done`` has not been called yet for those given before.
+* ``run()``: the thread's work; returns after ``close``.
+* ``give(steps: list[tuple[int, bytes | None, int]])``: has the thread make calls, each with a descriptor: write all
+  of these bytes at this offset, behind the end of a file opened for appending if it is negative; or, without
+  bytes, ``fdatasync``. None at all may be given.
+* ``give_work(work: Callable[[], object])``: has the thread call a function instead, which may not raise. Both:
+  ``RuntimeError`` if what was given before has not been taken, or after ``close``.
+* ``taken() -> tuple[int, int, int, object] | None``: what came of it, once, when it is done: how many calls were made,
+  what the one after them failed with (0: there was none), and how long the syncs took, in ns; what the function
+  has returned.
 * ``close()``: from any thread, once: ``run`` ends when what was given is done.
+
+``Bell(descriptor)`` counts what is done, by one ``Caller`` or several, and wakes the loop once for all of it.
+
+* ``expect(count: int)``: so many batches will be given now; nothing else is on its way.
+* ``done()``: one is done. With the last one, eight bytes are written to the descriptor, for an eventfd or a pipe.
 """
 
 from __future__ import annotations
@@ -57,11 +65,12 @@ from typing import TYPE_CHECKING
 
 from leveret.core.compiled import choose_kernel
 
-__all__ = ["KERNEL_NAME", "Caller", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
+__all__ = ["KERNEL_NAME", "Bell", "Caller", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
     "runs", "size_of", "take", "total"]  # fmt: skip
 
 if TYPE_CHECKING:
     from leveret.msg_store._kernel_py import (
+        Bell,
         Caller,
         bytes_of,
         decode_run,
@@ -83,4 +92,4 @@ else:
     rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
     bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
     size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total
-    Caller = _kernel.Caller
+    Bell, Caller = _kernel.Bell, _kernel.Caller

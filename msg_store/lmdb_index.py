@@ -392,7 +392,7 @@ def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
         "max_dbs": 8,
         "max_readers": READERS_MAX,
         "mode": 0o600,
-        "readahead": False,
+        "readahead": True,  # pages that were written together are read together
     }
     if is_readonly:
         options |= {"readonly": True, "lock": False, "create": False}

@@ -50,6 +50,7 @@ class RdqWriter:
         carried_bytes_max: int = CARRIED_BYTES_MAX,
     ) -> None:
         self._identity = identity
+        self._extend, self._seed = identity.extend, identity.seed
         self._file_bytes = file_bytes
         self._carried_bytes_max = carried_bytes_max
         self._owed: set[int] = set()
@@ -103,7 +104,7 @@ class RdqWriter:
         if not items:
             return Job(start, start), {}
         buffers: list[bytes] = []
-        lengths = encode_run(items, now_ms, self._identity.extend, self._identity.seed, buffers)
+        lengths = encode_run(items, now_ms, self._extend, self._seed, buffers)
         place = self._place_one if len(items) == 1 else self._place_all
         parts, locations = place(items, lengths, buffers, now_ms)
         job = Job(start, self._place, parts, self._may_be_carried(parts))

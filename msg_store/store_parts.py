@@ -97,7 +97,7 @@ class StoreParts:
             loop,
             listeners.deliver,
             self._syncs,
-            drivers.make_writer,
+            drivers.make_writers,
             listeners.progressed,
         )
         self._checkpointer = Checkpointer(core, opened.home, limits.checkpoint)

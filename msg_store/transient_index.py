@@ -122,7 +122,7 @@ class TransientIndex:
             "mode": 0o600,
             "sync": False,
             "metasync": False,
-            "readahead": False,
+            "readahead": True,  # as ``lmdb_index``
         }
         self._unlink_all_but(self._lmdb)
         try:

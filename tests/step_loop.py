@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 from leveret.msg_store.drivers import Drivers
-from leveret.msg_store.flush_threads import Work
 from leveret.msg_store.sync_times import SyncTimes
-from leveret.msg_store.worker import Steps, Then
+from leveret.msg_store.worker import Steps
+from leveret.msg_store.worker import Then as WorkerThen
+from leveret.msg_store.writer_threads import Then, Work
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 
 Piece = Callable[[], Generator[str, None, None]]
@@ -138,7 +140,7 @@ class StepWorker:
         self._line = self._loop.line(name)
         self._at_end = at_end
 
-    def do(self, job: Callable[[], Steps[Any]], then: Then[Any]) -> None:
+    def do(self, job: Callable[[], Steps[Any]], then: WorkerThen[Any]) -> None:
         def piece() -> Generator[str, None, None]:
             try:
                 result = yield from job()
@@ -171,35 +173,46 @@ class StepLane:
         self._line.finish()
 
 
-class StepWriter:
-    """``flush_threads.Writer`` on a line."""
+class StepWriters:
+    """``writer_threads.Writers`` on two lines."""
 
-    def __init__(self, loop: StepLoop, name: str, syncs: SyncTimes) -> None:
-        self._line = loop.line(name)
+    def __init__(self, loop: StepLoop, syncs: SyncTimes) -> None:
+        self._loop = loop
+        self._lines = loop.line("leveret-rdq"), loop.line("leveret-journal")
         self._syncs = syncs
+        self._left = 0
+        self._errors: list[Exception] = []
 
-    def do(self, work: Work, then: Callable[[Exception | None], None]) -> None:
-        def piece() -> Generator[str, None, None]:
-            try:
-                for log, job in work:
-                    for point in log.run(job):
-                        self._syncs.reached(point)
-                        yield point
-            except OSError as error:
-                then(error)
-            else:
-                then(None)
+    def do(self, rdq: Work, journal: Work, then: Then) -> None:
+        self._left, self._errors = 2 if rdq else 1, []
+        for line, work in zip(self._lines, (rdq, journal), strict=True):
+            if work:
+                line.add(partial(self._piece, work, then))
 
-        self._line.add(piece)
+    def _piece(self, work: Work, then: Then) -> Generator[str, None, None]:
+        try:
+            for log, job in work:
+                for point in log.run(job):
+                    self._syncs.reached(point)
+                    yield point
+        except OSError as error:
+            self._errors.append(error)
+        self._left -= 1
+        if not self._left:
+            self._loop.call_soon(then, self._errors)
+
+    def end(self) -> None:
+        """What is on its way is heard of all the same, too late."""
 
     def close(self) -> None:
-        self._line.finish()
+        for line in self._lines:
+            line.finish()
 
 
 def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
     """Return what drives a store on a loop, step by step."""
     return Drivers(
-        lambda name, syncs: StepWriter(loop, name, syncs),
+        lambda _, syncs: StepWriters(loop, syncs),
         StepWorker,
         lambda name: StepLane(loop),  # type: ignore[arg-type,return-value]
         lambda work: work(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_LOG, _THREADS = "append_log.py", "flush_threads.py"
+_LOG, _THREADS, _KERNEL = "append_log.py", "writer_threads.py", "_kernel_py.py"
 
 MUTANTS = {
     "steps without a sync": Mutant(
@@ -26,6 +26,9 @@ MUTANTS = {
     "steps behind the room": Mutant(
         _LOG, "if self._ahead_bytes_max and at > self._room_to:", "if False:"
     ),
+    "room that is only allocated": Mutant(
+        _LOG, "                file.write_at(_ZEROS[: self._room_to - at], at)\n", "                pass\n"
+    ),
     "files that the last steps stand in are removed": Mutant(
         _LOG, "        self._made.clear()  # the last job stands\n        return steps", "        return steps"
     ),
@@ -37,6 +40,28 @@ MUTANTS = {
         _THREADS, "count == size - 1 and not job.is_carried", "True"
     ),
     "what came behind a failed step is not done": Mutant(
-        _THREADS, "            error = None\n", "            return\n"
+        _THREADS, "        error = None\n", "        return\n"
+    ),
+    "what a step has met is not made good": Mutant(
+        _THREADS, "            return False\n", "            return True\n"
+    ),
+    "logs are not told of their steps": Mutant(
+        _THREADS, "                log.stepped(job)\n            self._syncs", "                pass\n            self._syncs"
+    ),
+    "one writer of two is waited for": Mutant(_THREADS, "self._bell.expect(2)", "self._bell.expect(1)"),
+    "errors of one flush are the next one's": Mutant(
+        _THREADS, "errors, self._errors = self._errors, []", "errors = self._errors"
+    ),
+    "the loop goes on listening": Mutant(
+        _THREADS, "            self._loop.remove_reader(self._ear)\n", "            pass\n"
+    ),
+    "the bell rings for each": Mutant(
+        _KERNEL, "            is_last = not self._left\n", "            is_last = True\n"
+    ),
+    "work is taken twice": Mutant(
+        _KERNEL, "outcome, self._outcome = self._outcome, None", "outcome = self._outcome"
+    ),
+    "more work before the last was taken": Mutant(
+        _KERNEL, "if self._is_awaited or self._is_closed:", "if self._is_closed:"
     ),
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pika
@@ -11,6 +12,7 @@ import pytest
 
 from clients.programs import Background, python
 from nodes import BrokerUnderTest
+from waiting import wait_until
 
 TUTORIALS = Path(__file__).parents[2] / "examples" / "tutorials"
 QUEUES = ("hello", "task_queue", "rpc_queue")
@@ -63,10 +65,13 @@ def test_work_queues(tmp_path: Path) -> None:
             _run("new_task.py", f"task {number}", "." * 4, folder=tmp_path)
         for worker in workers:
             worker.wait_for("[x] Done")
+
+        def takers(number: int) -> list[Background]:
+            return [worker for worker in workers if f"task {number} " in worker.output]
+
         for number in range(1, 7):
-            took = [worker for worker in workers if f"task {number} " in worker.output]
-            (took or workers)[0].wait_for(f"task {number} ")
-            assert len([w for w in workers if f"task {number} " in w.output]) == 1
+            wait_until(partial(takers, number), f"nobody took task {number}")
+            assert len(takers(number)) == 1
 
 
 def test_publish_and_subscribe(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ async def survives(chaos: Chaos, victim: str, how: str, deaths: int) -> None:
     await asyncio.to_thread(load.wait_for, len(history.confirmed) + 150)
     await asyncio.to_thread(load.settle)
     await asyncio.to_thread(load.stop)
+    await eventually(lambda: found(chaos, "backing") and found(chaos, "amqqueue"))  # both queues
 
     def check() -> None:
         history.check(contents(channel, "kept"), contents(channel, "consumed"))

@@ -10,6 +10,7 @@ from chaos.rig import Chaos
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.testing.steered_clock import SteeredClock
+from waiting import eventually
 
 
 async def test_a_store_whose_actor_was_killed_last_is_closed(tmp_path: Path) -> None:
@@ -23,5 +24,7 @@ async def test_a_store_whose_actor_was_killed_last_is_closed(tmp_path: Path) -> 
             chaos.kill(store)
             await asyncio.sleep(0)
 
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name.startswith("leveret-")], names
+    def threads() -> list[str]:
+        return [each.name for each in threading.enumerate() if each.name.startswith("leveret-")]
+
+    await eventually(lambda: not threads(), threads)  # the one that tells of the end ends last

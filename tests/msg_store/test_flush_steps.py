@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import pytest
 from flush_rig import Running
 from leveret.core.files import OsCalls
 from leveret.msg_store.append_log import AppendLog, Job, Step
-from leveret.msg_store.kernel import Caller
+from leveret.msg_store.kernel import Bell, Caller
 from leveret.msg_store.reports import Report
 
 
@@ -149,25 +149,28 @@ class FullDisk:
 
     files: ClassVar[set[int]] = set()
 
-    def __init__(self) -> None:
-        self._caller = Caller()
-        self.close = self._caller.close
+    def __init__(self, bell: Bell) -> None:
+        self._caller = Caller(bell)
+        self._is_full = False
+        self.close, self.run = self._caller.close, self._caller.run
+        self.give_work = self._caller.give_work
 
-    def give(self, steps: list[Step], item: object) -> None:
+    def give(self, steps: list[Step]) -> None:
         last = steps[-1] if steps else (-1, b"", 0)
         self._is_full = last[1] is None and last[0] in self.files
-        self._caller.give(steps[:-1] if self._is_full else steps, item)
+        self._caller.give(steps[:-1] if self._is_full else steps)
 
-    def run(self, done: Callable[[Any, int, int, int], None]) -> None:
-        def instead(item: Any, count: int, error_no: int, sync_ns: int) -> None:
-            done(item, count, errno.ENOSPC if self._is_full else error_no, sync_ns)
-
-        self._caller.run(instead)
+    def taken(self) -> Any:
+        outcome = self._caller.taken()
+        if outcome is None or not self._is_full:
+            return outcome
+        self._is_full = False
+        return outcome[0], errno.ENOSPC, *outcome[2:]
 
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> type[FullDisk]:
-    monkeypatch.setattr("leveret.msg_store.flush_threads.Caller", FullDisk)
+    monkeypatch.setattr("leveret.msg_store.writer_threads.Caller", FullDisk)
     monkeypatch.setattr(FullDisk, "files", set())
     return FullDisk
 

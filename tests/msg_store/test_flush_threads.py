@@ -74,6 +74,27 @@ async def test_closing_with_a_flush_on_its_way_leaves_no_thread(store: Running) 
     await asyncio.sleep(0)
 
 
+async def test_nothing_is_heard_of_a_flush_behind_the_end(store: Running) -> None:
+    store.publish(1, 500)
+    await asyncio.sleep(0)
+    store.threads.end()
+    store.threads.close()
+    await asyncio.sleep(0)
+
+    assert store.reports == []
+
+
+async def test_one_store_comes_after_the_other_on_a_loop(store: Running, tmp_path: Path) -> None:
+    store.publish(1)
+    await store.report()
+    store.close()
+
+    again = Running(tmp_path / "store", 2)
+    again.publish(2)
+    assert await again.report() == Report(safe=[(1, 2, 1)])
+    again.close()
+
+
 async def test_an_error_of_the_disk_is_reported_once_and_ends_the_store(store: Running) -> None:
     store.calls.fail("fdatasync", OSError(errno.EIO, "gone"), "*.jnl")
     store.publish(1)

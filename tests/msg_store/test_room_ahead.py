@@ -115,9 +115,36 @@ def test_no_room_to_take_ahead_is_no_reason_to_stop(rig: StoreRig) -> None:
     assert size == used
 
 
-def test_any_other_error_is_final(rig: StoreRig) -> None:
+def test_room_is_made_of_zeros_that_were_written(rig: StoreRig) -> None:
     fill(rig, 1)
-    rig.disk.fail("allocate", OSError(errno.EIO, "gone"), times=1)
+    seen = dict(rig.disk.seen)
+    fill(rig, 20)
+    rooms, writes = (rig.disk.seen[call] - seen[call] for call in ("allocate", "pwrite"))
+    _, used = lengths(rig)
+
+    assert rooms > 1
+    assert writes == 20 + rooms
+    assert not any(rig.disk.image(last_journal(rig))[used:])
+
+
+def test_room_that_cannot_be_filled_is_room_all_the_same(rig: StoreRig) -> None:
+    fill(rig, 1)
+    while (room := lengths(rig))[0] - room[1] > 100:
+        fill(rig, 1)
+    rig.disk.fail("pwrite", OSError(errno.ENOSPC, "full"), "*.jnl", times=1)
+    seen = rig.disk.seen["allocate"]
+
+    fill(rig, 2)
+
+    assert rig.disk.seen["allocate"] > seen
+    assert rig.safe == set(rig.held)
+    assert not rig.nacked
+
+
+@pytest.mark.parametrize("call", ["allocate", "pwrite"])
+def test_any_other_error_is_final(rig: StoreRig, call: str) -> None:
+    fill(rig, 1)
+    rig.disk.fail(call, OSError(errno.EIO, "gone"), "*.jnl", times=1)
     while rig.core.error is None:
         fill(rig, 1)
 
@@ -127,7 +154,7 @@ def test_any_other_error_is_final(rig: StoreRig) -> None:
 def test_a_full_disk_within_the_room_is_met_as_ever(rig: StoreRig) -> None:
     fill(rig, 3)
     rig.publish((1,), 2)
-    rig.disk.fail("pwrite", OSError(errno.ENOSPC, "full"), "*.jnl", times=2)
+    rig.disk.fail("pwrite", OSError(errno.ENOSPC, "full"), "*.jnl", times=4)  # zeros, too
     rig.run_flush()
     assert len(rig.nacked) == 2
 

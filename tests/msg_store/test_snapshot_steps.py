@@ -7,11 +7,15 @@ import random
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from leveret.core.errors import StoreError
 from leveret.msg_store.index_rows import IndexFull
+from leveret.msg_store.pins import Pins
+from leveret.msg_store.snapshot_job import OPS_PER_FLUSH, Snapshot, SnapshotJob
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_index import MemoryIndex
 from snapshot_load import Oracle, Rows
@@ -110,6 +114,17 @@ def test_it_comes_although_work_never_ends(bench: StoreBench) -> None:
             bench.loop.turn()
 
     assert taking.outcomes == [None]
+
+
+def test_so_many_flushes_are_waited_for_and_no_more() -> None:
+    core: Any = SimpleNamespace(pending_ops=5 * OPS_PER_FLUSH, mark=SimpleNamespace(lsn=0))
+    snapshot = Snapshot(SnapshotJob(TARGET), Pins(), print)
+    for _ in range(7):
+        assert not snapshot.is_ready(core)
+        assert not snapshot.is_ready(core)  # no flush has ended since
+        core.mark.lsn += 1
+
+    assert snapshot.is_ready(core)
 
 
 def test_nobody_writes_a_linked_segment_any_more(bench: StoreBench) -> None:

@@ -47,7 +47,7 @@ PARTS = {
     "steps": Faults(
         "msg_store",
         step_mutants.MUTANTS,
-        suite("msg_store", "append_steps", "flush_steps", "flush_threads"),
+        suite("msg_store", "append_steps", "room_ahead", "caller", "flush_steps", "flush_threads"),
         Mutant("append_log.py", "AT_THE_END", "AT_THE_END"),
     ),
     "collector": Faults(

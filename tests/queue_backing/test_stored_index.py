@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from leveret.core.message import BODY
-from leveret.msg_store.queue_client import RESTART_GAP
+from leveret.msg_store.queue_client import RESTART_GAP, _without
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.queue_state import Limits
 from stored_rig import (
@@ -190,6 +190,24 @@ def test_a_purge_holds_for_readers_before_a_row_has_gone(bench: StoreBench) -> N
     queue.queue.purge()
 
     assert read_now(bench) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "left"),
+    [
+        ([], range(12)),
+        ([(0, 10), (2, 4)], [10, 11]),  # the second one ends before the first
+        ([(0, 4), (2, 8)], [8, 9, 10, 11]),
+        ([(1, 3), (5, 6), (5, 9)], [0, 3, 4, 9, 10, 11]),
+        ([(0, 12), (12, 20)], []),
+    ],
+)
+def test_rows_outside_of_purges_are_left(
+    ranges: list[tuple[int, int]], left: Iterable[int]
+) -> None:
+    rows = [(seq, seq, 1, 0, 1) for seq in range(12)]
+
+    assert [row[0] for row in _without(rows, ranges)] == [*left]
 
 
 def test_a_purge_over_a_purge_holds_for_readers_as_well(bench: StoreBench) -> None:
