@@ -51,34 +51,36 @@ def environment(**more: str) -> dict[str, str]:
 @contextmanager
 def leveret(kernel: str, settings: str = "") -> Iterator[Broker]:
     """Run Leveret with one of its kernels and what a ``leveret.toml`` may say."""
-    with tempfile.TemporaryDirectory(prefix="leveret-bench") as folder:
-        config = Path(folder, "leveret.toml")
-        config.write_text(settings)
-        command = [
-            *leveret_command(),
-            "serve",
-            "--listen",
-            "127.0.0.1:0",
-            "--data",
-            f"{folder}/data",
-        ]
-        command += ["--log-level", "error", "--config", str(config)]
-        process = subprocess.Popen(
-            command,
-            env=environment(LEVERET_KERNEL=kernel),
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            found = READY.match(line := process.stdout.readline())
-            if found is None or found[3] != kernel:
-                raise StartError(f"leveret with kernel {kernel} did not start: {line.strip()}")
-            yield Broker(f"leveret-{kernel}", found[1], int(found[2]), process.pid)
-        finally:
-            _stop(process)
-            process.stdout.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="leveret-bench") as folder,
+        leveret_in(Path(folder), kernel, settings) as broker,
+    ):
+        yield broker
+
+
+@contextmanager
+def leveret_in(folder: Path, kernel: str, settings: str = "") -> Iterator[Broker]:
+    """Do as ``leveret``, in a folder that is there before and afterwards; its data is in ``data``."""
+    config = folder / "leveret.toml"
+    config.write_text(settings)
+    command = [*leveret_command(), "serve", "--listen", "127.0.0.1:0", "--data", f"{folder}/data"]
+    command += ["--log-level", "error", "--config", str(config)]
+    process = subprocess.Popen(
+        command,
+        env=environment(LEVERET_KERNEL=kernel),
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        found = READY.match(line := process.stdout.readline())
+        if found is None or found[3] != kernel:
+            raise StartError(f"leveret with kernel {kernel} did not start: {line.strip()}")
+        yield Broker(f"leveret-{kernel}", found[1], int(found[2]), process.pid)
+    finally:
+        _stop(process)
+        process.stdout.close()
 
 
 @contextmanager

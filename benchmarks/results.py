@@ -129,9 +129,12 @@ def table(found: dict[str, dict[str, dict[str, float]]], rates_count: bool) -> s
 
 
 def _values(rounds: list[dict[str, Any]], measure: str) -> list[float]:
+    """Return a measure of each round; where nobody consumes, a confirm's latency is the latency."""
     values = []
     for each in rounds:
         value: Any = each
+        if value.get("latency_us") is None:
+            value = {**value, "latency_us": value.get("confirm_us")}
         for part in measure.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         if isinstance(value, int | float):
