@@ -215,10 +215,20 @@ def descriptors() -> dict[str, str]:
     return found
 
 
-def locks() -> list[str]:
-    own = f" {os.getpid()} "
-    lines = Path("/proc/locks").read_text().splitlines()
-    return [line.partition(":")[2] for line in lines if own in line]  # numbered over all processes
+def locks() -> dict[str, list[str]]:
+    """The locks on each descriptor.
+
+    Not from /proc/locks: it is read in parts, and lines are missing or twice in it when another
+    process locks a file between two of them.
+    """
+    found = {}
+    for name in os.listdir("/proc/self/fdinfo"):
+        try:
+            lines = Path(f"/proc/self/fdinfo/{name}").read_text().splitlines()
+        except FileNotFoundError:
+            continue  # that of the listing itself
+        found[name] = [line for line in lines if line.startswith("lock:")]
+    return {name: lines for name, lines in found.items() if lines}
 
 
 def children() -> str:
@@ -284,6 +294,7 @@ async def test_nothing_is_left_after_the_block_and_nothing_was_changed(
     await quiet()
 
     assert during["descriptors"] != before["descriptors"]
+    assert (during["locks"] != before["locks"]) == (folder is not None)
     assert during["actors"] > before["actors"]
     unchanged = ("gc", "switch interval", "signals", "logging", "exception handler", "hooks",
                  "directory", "umask", "environment", "children")  # fmt: skip
