@@ -7,8 +7,7 @@ on disk stays within its bounds.
 from __future__ import annotations
 
 import random
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -30,6 +29,14 @@ SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
 OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", "ack", "ack",
     "requeue", "requeue", "dropwhile", "fetchwhile", "purge", "purge_acks", "fold",
     "ackfold", "figures")  # fmt: skip
+BENCHES: list[StoreBench] = []  # of the test that runs
+
+
+@pytest.fixture(autouse=True)
+def _close_benches() -> Iterator[None]:
+    yield
+    while BENCHES:
+        BENCHES.pop().close()
 
 
 class Subject(NamedTuple):
@@ -94,7 +101,7 @@ def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
     rng = random.Random(f"{limits} {target} {mode}")
     bench = StoreBench(rng, rdq_file_bytes=500, checkpoint_rows=10, room_bytes=100_000)
     queue = StoredQueue(bench, 1, limits, target, mode)
-    weakref.finalize(queue, bench.close)
+    BENCHES.append(bench)
 
     def route(first_msg_no: int, messages: list) -> int:
         return bench.store.write(messages, (1,))

@@ -193,6 +193,7 @@ def test_f25_without_its_index_a_store_has_all_messages_and_counts_that_hold(
         bench.stop()
     else:
         bench.loop.kill()
+        bench.transient_index.close()
         bench.disk.kill()
     bench.home.lose()
     bench.open()
