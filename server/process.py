@@ -213,7 +213,8 @@ def _with_port(
 
 
 def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol: asyncio switches Nagle's algorithm off where a socket names TCP, only there.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

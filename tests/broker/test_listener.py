@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -54,6 +55,16 @@ async def test_a_killed_listener_comes_back_on_its_port(broker: Broker) -> None:
     writer.close()
 
     assert listener(broker) is not before
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_small_frames_do_not_wait_for_acknowledgements_of_tcp(host: str) -> None:
+    async with Broker(Config(listen=(Address(host, 0),), data_dir=None)) as running:
+        _, writer = await hello(running)
+        (transport,) = running.node.protocols.values()
+        accepted = transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
 
 
 async def test_a_full_node_closes_new_sockets_at_once(broker: Broker) -> None:

@@ -136,10 +136,10 @@ def test_a_default_address_that_the_machine_lacks_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class V4Only(socket.socket):
-        def __init__(self, family: int, kind: int) -> None:
+        def __init__(self, family: int, kind: int, protocol: int) -> None:
             if family == socket.AF_INET6:
                 raise OSError(97, "Address family not supported by protocol")
-            super().__init__(family, kind)
+            super().__init__(family, kind, protocol)
 
         def bind(self, _place: object) -> None:
             super().bind(("127.0.0.1", 0))  # the default port may be taken on this machine
