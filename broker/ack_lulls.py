@@ -10,6 +10,8 @@ coalescing).
   enough of them.
 * It lasts ``LULL_S`` at most, and no longer than a quarter of the smallest prefetch of the connection
   lasts at the present rate, so that no consumer runs dry. With a small prefetch there is none.
+* Then it ends behind the next delivery to that connection: the loop is awake, and no message waits while
+  the acks are handled but the one after it. Without a delivery it ends at ``LATEST`` lulls.
 * Anything else that is read (a publish, a method, acks of many at once) ends the row.
 
 Whatever the client says next waits for the end of the lull. Sans-IO: the reader asks, and pauses.
@@ -23,6 +25,7 @@ ROW: Final = 16  # reads
 FEW: Final = 8  # acks in a read; more come together by themselves
 GAP_S: Final = 0.003  # between two reads of a row
 LULL_S: Final = 0.01
+LATEST: Final = 1.5  # lulls
 WORTH: Final = 5  # acks that a lull should bring
 _ROOM: Final = 4  # which part of a prefetch a lull may take
 

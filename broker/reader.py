@@ -99,7 +99,7 @@ class Reader(GenServer):
         self.early = b""
         self.scanner: Any = None
         self.writer = Writer(self.runtime, transport)
-        self.inlet = Inlet(transport, node.reading_turns)
+        self.inlet = Inlet(transport, self.writer, node.reading_turns)
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None

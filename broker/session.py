@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.kernel import ACK, Run
-from leveret.broker.ack_lulls import AckLulls
+from leveret.broker.ack_lulls import LATEST, AckLulls
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
@@ -75,19 +75,23 @@ class Inlet:
         "_is_paused",
         "_is_waiting",
         "_lull",
+        "_lull_until_s",
         "_transport",
         "_turns",
+        "_writer",
         "lulls",
         "read_bytes",
     )
 
-    def __init__(self, transport: asyncio.Transport, turns: ReadingTurns) -> None:
+    def __init__(self, transport: asyncio.Transport, writer: Writer, turns: ReadingTurns) -> None:
         self._transport: asyncio.Transport | None = transport
+        self._writer = writer
         self._turns = turns
         self._blockers = 0
         self._is_paused = False
         self._is_waiting = False
         self._lull: TimerHandle | None = None
+        self._lull_until_s = 0.0
         self.lulls = AckLulls()
         self.read_bytes = FIRST_READ_BYTES
         self._read_at_most(FIRST_READ_BYTES)
@@ -119,13 +123,22 @@ class Inlet:
             self.lulls.other()
             return
         clock = self._turns.clock
-        lull_s = self.lulls.acked(len(runs[0][2]), clock.monotonic_s())
+        now_s = clock.monotonic_s()
+        lull_s = self.lulls.acked(len(runs[0][2]), now_s)
         if lull_s and self._lull is None:
             self.block()
-            self._lull = clock.call_later(lull_s, self._lull_over)
+            self._lull_until_s = now_s + lull_s
+            self._writer.after_flush = self._written
+            self._lull = clock.call_later(lull_s * LATEST, self._lull_over)
+
+    def _written(self) -> None:
+        """End a lull that has lasted long enough: something was written to the client."""
+        if self._turns.clock.monotonic_s() >= self._lull_until_s:
+            self._end_lull()
+            self._lull_over()
 
     def _lull_over(self) -> None:
-        self._lull = None
+        self._lull = self._writer.after_flush = None
         if self._blockers == 1 and not self._is_waiting:
             self._blockers = 0
             self._read()  # at once: a turn would cost what the lull has saved
@@ -182,7 +195,7 @@ class Inlet:
     def _end_lull(self) -> None:
         if self._lull is not None:
             self._lull.cancel()
-            self._lull = None
+            self._lull = self._writer.after_flush = None
 
 
 class Session:

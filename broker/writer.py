@@ -8,6 +8,7 @@ that is large already goes at once, so that the transport can say ``pause_writin
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -21,9 +22,18 @@ class Writer:
 
     Attributes:
         wrote: something was written since the heartbeat last looked (it resets this).
+        after_flush: is called when something was handed to the transport.
     """
 
-    __slots__ = ("_chunks", "_finished", "_pending_bytes", "_runtime", "_transport", "wrote")
+    __slots__ = (
+        "_chunks",
+        "_finished",
+        "_pending_bytes",
+        "_runtime",
+        "_transport",
+        "after_flush",
+        "wrote",
+    )
 
     def __init__(self, runtime: Runtime, transport: asyncio.Transport) -> None:
         self._runtime = runtime
@@ -32,6 +42,7 @@ class Writer:
         self._chunks: list[bytes] = []
         self._pending_bytes = 0
         self.wrote = False
+        self.after_flush: Callable[[], object] | None = None
 
     def write(self, data: bytes) -> None:
         """Put whole frames in line; dropped when the connection is closed already."""
@@ -54,6 +65,8 @@ class Writer:
         self._pending_bytes = 0
         self.wrote = True
         self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        if self.after_flush is not None:
+            self.after_flush()
 
     @property
     def descriptor(self) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from broker_rig import Client, Rig
 from leveret.amqp import methods as m
-from leveret.broker.ack_lulls import FEW, GAP_S, LULL_S, ROW, WORTH, AckLulls
+from leveret.broker.ack_lulls import FEW, GAP_S, LATEST, LULL_S, ROW, WORTH, AckLulls
 
 PACE_S = 0.0005
 
@@ -115,9 +115,23 @@ def test_a_consumer_that_acks_one_by_one_is_left_unread_for_a_moment(rig: Rig) -
     publisher.publish(1, "q", b"goes on")
     assert b"goes on" in consumer.bodies()
     rig.jump(LULL_S)
+    assert not consumer.wire.is_reading
+    rig.jump(LULL_S * LATEST - LULL_S)
 
     assert consumer.wire.is_reading
     assert publisher.wire.is_reading
+
+
+def test_it_is_read_again_behind_the_first_delivery_after_that_moment(rig: Rig) -> None:
+    publisher, consumer = consuming(rig)
+    one_by_one(rig, publisher, consumer, range(1, ROW + 2))
+    timers = rig.clock.pending_count
+    rig.jump(LULL_S)
+
+    publisher.publish(1, "q", b"goes on")
+
+    assert consumer.wire.is_reading
+    assert rig.clock.pending_count == timers - 1
 
 
 def test_not_with_a_small_prefetch(rig: Rig) -> None:

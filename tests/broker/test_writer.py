@@ -108,8 +108,8 @@ def test_abort_drops_what_waits(runtime: Runtime, wire: Wire, writer: Writer) ->
     assert (bytes(wire.out), wire.state) == (b"", "aborted")
 
 
-def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> None:
-    inlet = Inlet(wire, ReadingTurns(runtime))
+def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire, writer: Writer) -> None:
+    inlet = Inlet(wire, writer, ReadingTurns(runtime))
     inlet.block()
     inlet.block()
     assert (wire.is_reading, inlet.is_blocked) == (False, True)
@@ -122,7 +122,7 @@ def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> No
 
 def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
     turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
-    inlets = [Inlet(wire, turns) for wire in wires]
+    inlets = [Inlet(wire, Writer(runtime, wire), turns) for wire in wires]
     for inlet in inlets:
         inlet.block()
         inlet.unblock()
@@ -149,7 +149,7 @@ def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
     turns, wires = ReadingTurns(runtime), [Wire(), Wire()]
     monkeypatch.setattr(wires[0], "resume_reading", fails)
     for wire in wires:
-        inlet = Inlet(wire, turns)
+        inlet = Inlet(wire, Writer(runtime, wire), turns)
         inlet.block()
         inlet.unblock()
 
@@ -158,8 +158,10 @@ def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
     assert wires[1].is_reading
 
 
-def test_a_closed_inlet_leaves_the_transport_alone(runtime: Runtime, wire: Wire) -> None:
-    inlet = Inlet(wire, ReadingTurns(runtime))
+def test_a_closed_inlet_leaves_the_transport_alone(
+    runtime: Runtime, wire: Wire, writer: Writer
+) -> None:
+    inlet = Inlet(wire, writer, ReadingTurns(runtime))
     inlet.block()
     inlet.close()
     inlet.unblock()
