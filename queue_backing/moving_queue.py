@@ -8,10 +8,14 @@ short, what it has goes over to a ``VariableQueue``, oldest first and a slice in
 Ready messages with seqs below the front's next one stand in front, all others behind. What is unacked
 stays where it was handed out; put back, it goes to where its seq belongs. When nothing is ready behind,
 the unacked follow, and the front alone is the queue (``finish``).
+
+What is ready behind but was handed out before has seqs among those of the unacked, and is put back into
+the front, too, not published: Q1 holds only what is younger than anything that may be put back.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -61,7 +65,12 @@ class MovingQueue:
         """Move so many messages at most; return how many it were."""
         front, back = self._front, self._back
         entries = back.take_ready(count)
-        for _, run in groupby(enumerate(entries), lambda item: item[1][SEQ] - item[0]):
+        handed_out = 0
+        if back.has_unacked():
+            handed_out = bisect_left(entries, back.next_deliver, key=seq_of)
+            self._put_back(entries[:handed_out])
+        fresh = enumerate(entries[handed_out:])
+        for _, run in groupby(fresh, lambda item: item[1][SEQ] - item[0]):
             self._append([entry for _, entry in run])
         front.next_deliver = max(front.next_deliver, min(back.next_deliver, front.next_seq))
         if len(entries) < count:
@@ -83,6 +92,12 @@ class MovingQueue:
             expiries if any(expiries) else None,
             first_msg_no=run[0][SEQ],
         )
+
+    def _put_back(self, entries: list[Entry]) -> None:
+        """Have the front requeue ready messages that were handed out before."""
+        if entries:
+            self._front.skip_to(entries[-1][SEQ] + 1)
+            self._front.requeue(list(map(seq_of, self._take_over(entries))))
 
     def _take_over(self, unacked: list[Entry]) -> list[Entry]:
         """Let unacked messages be the front's."""

@@ -254,6 +254,8 @@ class Run:
 
     def check(self) -> None:
         queue = getattr(self.real, "queue", self.real)
+        if isinstance(queue, MovingQueue):
+            queue = queue._front
         if isinstance(queue, VariableQueue):
             check(queue)
 

@@ -20,7 +20,8 @@ from leveret.queue_backing.moving_queue import STEP, MovingQueue
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.variable_queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from variable_rig import UNBOUNDED, message
+from patient_queue import PatientQueue
+from variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
 
@@ -138,6 +139,30 @@ def test_what_is_consumed_while_it_goes_comes_in_order_and_once() -> None:
     check(front)
     assert front.depth() == 40 - 3
     assert sorted([*front.rpa, *front.dpa]) == [2, 3, 4, 5, 6, 7, 9]
+
+
+@pytest.mark.parametrize("target", [2, 0, float("inf")])
+def test_what_was_put_back_goes_over_before_what_is_unacked_between_it(target: float) -> None:
+    rig = VariableRig(SMALL, target)
+    memory = MemoryQueue()
+    queue = MovingQueue(memory, rig.queue, lambda: None)
+    memory.publish([message(9, n) for n in range(10)], False)
+    memory.fetch(7, UNBOUNDED, True)
+    queue.requeue([0, 1, 2, 3])
+    queue._move(4)
+    rig.settle()
+    rig.set_target(float("inf"))
+
+    queue.requeue([4, 6])
+    queue._move(2)
+    queue.requeue([5])
+
+    check(rig.queue)
+    patient = PatientQueue(queue, rig.settle)
+    got = patient.fetch(20, UNBOUNDED, True)
+    assert got.seqs == list(range(10))
+    assert marks([each[BODY] for each in got.messages]) == list(range(10))
+    assert got.redelivered == 7
 
 
 @pytest.mark.parametrize(("size", "moves"), [(PAGED_BYTES_MIN // 9, 1), (10, 0)])
