@@ -324,10 +324,6 @@ class MemoryQueue:
         unacked = self._unacked or {}
         return self.settle([seq for seq, _ in zip(unacked, range(count), strict=False)])
 
-    def has_unacked(self) -> bool:
-        """Whether any message is."""
-        return bool(self._unacked)
-
     def is_unacked(self, seq: int) -> bool:
         """Whether a message is."""
         return self._unacked is not None and seq in self._unacked

@@ -66,7 +66,7 @@ class MovingQueue:
         front, back = self._front, self._back
         entries = back.take_ready(count)
         handed_out = 0
-        if back.has_unacked():
+        if back.depth() > back.len():
             handed_out = bisect_left(entries, back.next_deliver, key=seq_of)
             self._put_back(entries[:handed_out])
         fresh = enumerate(entries[handed_out:])

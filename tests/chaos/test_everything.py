@@ -276,9 +276,10 @@ def test_the_third_crash_takes_the_vhost_down_alone_and_nothing_is_lost(
     site: Site, node: BrokerThread
 ) -> None:
     site.goes_on("the start")
-    for _ in range(3):
-        end_of(site, "vhost:loaded > msg_store")
-        wait_until(lambda: is_settled(site), within_s=WITHIN_S)
+    with site.history.disturbance():
+        for _ in range(3):
+            end_of(site, "vhost:loaded > msg_store")
+            wait_until(lambda: is_settled(site), within_s=WITHIN_S)
 
     with pytest.raises(pika.exceptions.ProbableAccessDeniedError) as error, channel_in(site.loaded):
         pass
