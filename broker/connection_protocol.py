@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 class ConnectionProtocol(asyncio.Protocol):
     """Passes the transport's events to a reader.
 
-    Reading is paused until the reader has been started and has attached itself.
+    Reading is paused until the reader has been started and has attached itself. What comes all the
+    same is kept for it: uvloop begins to read behind ``connection_made``, whatever that has said. It
+    also asks for ``data_received`` only when it is given a protocol, so it is given this one again.
     """
 
-    __slots__ = ("_node", "_reader", "data_received")
+    __slots__ = ("_early", "_node", "_reader", "data_received")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._reader: Reader | None = None
+        self._early: list[bytes] = []
         # What asyncio calls for bytes: straight into a turn of the reader once there is one.
-        self.data_received: Callable[[bytes], None] = _dropped  # type: ignore[assignment]
+        self.data_received: Callable[[bytes], None] = self._early.append  # type: ignore[assignment]
 
     @property
     def is_attached(self) -> bool:
@@ -35,6 +38,9 @@ class ConnectionProtocol(asyncio.Protocol):
         """Begin: events go to this reader from now on."""
         self._reader = reader
         self.data_received = partial(self._node.runtime.run_event, reader.ref, reader.received)
+        transport.set_protocol(self)
+        while self._early:
+            self.data_received(self._early.pop(0))
         transport.resume_reading()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -37,6 +37,7 @@ class Wire:
 
     Attributes:
         out: bytes that the client has not looked at yet.
+        received: where its bytes go.
         unread_bytes: what the peer's socket is said not to have taken.
         state: ``open``, ``finished`` (nothing more is written), ``closed`` (after what was written) or
             ``aborted``.
@@ -73,6 +74,9 @@ class Wire:
     def write_eof(self) -> None:
         assert self.state == "open"
         self.state = "finished"
+
+    def set_protocol(self, protocol: ConnectionProtocol) -> None:
+        self.received = protocol.data_received  # it is not asked for again
 
     def pause_reading(self) -> None:
         self.is_reading = False

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker_rig import HEADER, Client, Rig
+from broker_rig import HEADER, Client, Rig, Wire
 from leveret.actors.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
+from leveret.broker.connection_protocol import ConnectionProtocol
 from leveret.broker.handshake import server_properties
 from leveret.broker.node import CloseConnection
 from leveret.broker.settings import BrokerSettings
@@ -38,6 +39,21 @@ def test_these_headers_are_answered_with_start(rig: Rig, header: bytes) -> None:
     assert isinstance(start, m.ConnectionStart)
     assert (start.version_major, start.version_minor) == (0, 9)
     assert (start.mechanisms, start.locales) == (b"AMQPLAIN PLAIN", b"en_US")
+
+
+def test_a_header_that_comes_before_the_reader_has_begun_is_answered(rig: Rig) -> None:
+    wire = Wire()
+    protocol = ConnectionProtocol(rig.node)
+    wire.set_protocol(protocol)
+    protocol.connection_made(wire)  # type: ignore[arg-type]
+    wire.received(HEADER[:2])
+    wire.received(HEADER[2:5])
+    rig.settle()
+    assert not wire.out
+    wire.received(HEADER[5:])
+    rig.settle()
+
+    assert wire.out.startswith(b"\x01\x00\x00")
 
 
 @pytest.mark.parametrize(
