@@ -173,19 +173,13 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--loadgen", type=Path, required=True, help="folder with a loadgen.py")
+    parser = results.long_run_options(__doc__, "backlog")
     parser.add_argument("--messages", type=int, default=10_000_000)
     parser.add_argument("--ram", type=int, default=200_000, help="messages that stay in RAM")
     parser.add_argument("--rabbitmq", type=int, default=1_000_000, help="messages for RabbitMQ")
     parser.add_argument("--memory", default="300MB", help="the limit")
     parser.add_argument("--rate", type=int, default=20_000, help="of the paced publisher")
     parser.add_argument("--paced-s", type=int, default=300)
-    parser.add_argument("--kernel", default="c", choices=["c", "py"])
-    parser.add_argument("--name", default="backlog", help="last part of the results file's name")
-    parser.add_argument("--out", type=Path, default=results.RESULTS, help="folder of the results")
     return parser
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -20,6 +21,18 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 MEASURES = ("msgs_per_s", "broker_cpu_us_per_msg", "latency_us.p50", "latency_us.p99")
 REFERENCE = "rabbitmq"
+
+
+def long_run_options(about: str | None, name: str) -> argparse.ArgumentParser:
+    """Return what the long runs with an external generator have in common on their command lines."""
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--loadgen", type=Path, required=True, help="folder with a loadgen.py")
+    parser.add_argument("--kernel", default="c", choices=["c", "py"])
+    parser.add_argument("--name", default=name, help="last part of the results file's name")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    return parser
 
 
 def machine() -> dict[str, Any]:

@@ -121,16 +121,10 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--loadgen", type=Path, required=True, help="folder with a loadgen.py")
+    parser = results.long_run_options(__doc__, "starts")
     parser.add_argument("--messages", type=int, default=1_000_000, help="in 100 queues")
     parser.add_argument("--through", type=int, default=10_000_000, help="through a shallow queue")
     parser.add_argument("--backlog", type=int, default=10_000_000, help="emptied")
-    parser.add_argument("--kernel", default="c", choices=["c", "py"])
-    parser.add_argument("--name", default="starts", help="last part of the results file's name")
-    parser.add_argument("--out", type=Path, default=results.RESULTS, help="folder of the results")
     return parser
 
 
