@@ -111,6 +111,7 @@ class Caretaker(GenServer):
 
     def _do(self, work: Callable[[], Callable[[], None]]) -> None:
         """Do something in a thread, and what it returns on the loop."""
+        given = self._node.giving_way.given()
 
         def run() -> None:
             try:
@@ -118,6 +119,8 @@ class Caretaker(GenServer):
             except OSError as error:  # the next look may be luckier
                 log.warning("data directory not looked after error=%s", error)
                 then = _nothing
+            finally:
+                given.done()
             with suppress(RuntimeError):  # the loop is closed: the broker has ended
                 self._loop.call_soon_threadsafe(self._done, then)
 

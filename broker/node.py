@@ -36,6 +36,7 @@ from leveret.broker.settings import BrokerSettings
 from leveret.broker.unwritten import Unwritten
 from leveret.broker.vhosts import VHost
 from leveret.core.files import Files
+from leveret.core.giving_way import NEVER, GivingWay
 from leveret.core.machine import Machine
 from leveret.core.sizes import SizeLimit
 from leveret.msg_store.ballast import Ballast
@@ -99,6 +100,7 @@ class Node:
         files: the way to them.
         ballast: room on the disk that is given up when it is full.
         machine: how much memory there is.
+        giving_way: who gives a thread something tells it.
         alarms: whether memory or disk are short.
         memory: how many seconds of traffic queues keep in RAM.
         memory_total_bytes: the RAM there is for the broker, or what it was told.
@@ -127,6 +129,7 @@ class Node:
         data_dir: Path | None = None,
         files: Files | None = None,
         machine: Machine | None = None,
+        giving_way: GivingWay = NEVER,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
@@ -135,6 +138,7 @@ class Node:
         self.files = files or Files()
         self.ballast = Ballast(self.files, data_dir or Path())
         self.machine = machine or Machine()
+        self.giving_way = giving_way
         self.memory_total_bytes = self._memory_total_bytes()
         self.alarms = Alarms(runtime)
         self.memory = MemoryMonitor(settings.memory_paging_ratio)

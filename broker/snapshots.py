@@ -36,7 +36,7 @@ async def take(node: Node, folder: Path, vhost_names: Sequence[str]) -> None:
     """
     for name in vhost_names:
         await _take_store(node, name, store_folder(folder, name))
-    await in_thread(lambda: node.store.copy_to(folder / METADATA))
+    await in_thread(node, lambda: node.store.copy_to(folder / METADATA))
 
 
 async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
@@ -57,10 +57,11 @@ async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
         raise error
 
 
-async def in_thread(work: Callable[[], object]) -> None:
+async def in_thread(node: Node, work: Callable[[], object]) -> None:
     """Do what blocks in a thread that ends with it; who is cancelled is so when it is done."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Exception | None] = loop.create_future()
+    given = node.giving_way.given()
 
     def run() -> None:
         error: Exception | None = None
@@ -69,6 +70,7 @@ async def in_thread(work: Callable[[], object]) -> None:
         except Exception as caught:  # noqa: BLE001  the top of a thread; who waits deals with it
             error = caught
         loop.call_soon_threadsafe(done.set_result, error)
+        given.done()
 
     threading.Thread(target=run, name="leveret-snapshot").start()
     cancelled: asyncio.CancelledError | None = None

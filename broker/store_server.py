@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime import Runtime
     from leveret.broker.node import Node
     from leveret.broker.vhosts import VHost
+    from leveret.core.giving_way import Given
     from leveret.msg_store.journal_frames import Mark
     from leveret.msg_store.opening import Opened
 
@@ -102,9 +103,10 @@ class StoreServer(GenServer):
 
     def _open(self) -> None:
         epoch, trusted = self._node.epoch_for(self._vhost.name), self._vhost.trusted_mark
-        threading.Thread(target=self._opened_by, args=(epoch, trusted), name="leveret-open").start()
+        arguments = epoch, trusted, self._node.giving_way.given()
+        threading.Thread(target=self._opened_by, args=arguments, name="leveret-open").start()
 
-    def _opened_by(self, epoch: int, trusted: Mark | None) -> None:
+    def _opened_by(self, epoch: int, trusted: Mark | None, given: Given) -> None:
         """Open the store; in a thread."""
         from leveret.msg_store.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
 
@@ -116,6 +118,7 @@ class StoreServer(GenServer):
         except Exception as error:  # noqa: BLE001  the top of a thread; the actor deals with it
             opened = error
         self._loop.call_soon_threadsafe(self._came, opened)
+        given.done()
 
     def _came(self, opened: Opened | Exception) -> None:
         """Hand the store over, unless nobody waits for it any more."""
@@ -125,7 +128,8 @@ class StoreServer(GenServer):
             opened.close()
 
     def _take(self, opened: Opened | Exception) -> None:
-        from leveret.msg_store.msg_store import MsgStore  # noqa: PLC0415 - see above
+        from leveret.msg_store.drivers import threads  # noqa: PLC0415 - see above
+        from leveret.msg_store.msg_store import MsgStore  # noqa: PLC0415
 
         if isinstance(opened, StoreLocked) and self._looks:  # one that was killed lets go soon
             self._looks -= 1
@@ -140,6 +144,7 @@ class StoreServer(GenServer):
                 loop,
                 self.runtime.clock.monotonic_s,
                 self._failed,
+                threads(self._node.giving_way),
                 full_changed=self._node.disk_changed,
             )
             self.started()
@@ -198,6 +203,7 @@ async def remove_store(node: Node, vhost_name: str) -> None:
     done: asyncio.Future[None] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
+    given = node.giving_way.given()
 
     def remove() -> None:
         try:
@@ -205,6 +211,7 @@ async def remove_store(node: Node, vhost_name: str) -> None:
         except OSError as error:
             log.error("messages not removed folder=%s error=%s", folder, error)
         loop.call_soon_threadsafe(done.set_result, None)
+        given.done()
 
     threading.Thread(target=remove, name="leveret-remove").start()
     await asyncio.shield(done)

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgpack
 
 from leveret.core.errors import StoreError
+from leveret.core.giving_way import NEVER, Given, GivingWay
 from leveret.metadata.environment import (
     BOOT_KEY,
     QUEUE_KEY,
@@ -47,7 +48,7 @@ QUEUE_NOS: Final = 8_192  # reserved at a time
 
 ENCODED_HERE: Final = 64  # rows; about 10 us each
 
-_Write: TypeAlias = "tuple[Callable[[], list[Change]], Then]"
+_Write: TypeAlias = "tuple[Callable[[], list[Change]], Then, Given]"
 
 
 class MetadataStore:
@@ -57,13 +58,21 @@ class MetadataStore:
         directory: made when it is missing (mode 0700), with an empty store in it.
         deliver: called by the writer thread with what to run in the owner's thread.
         map_bytes: size of the map to start with.
+        way: for the writer thread.
 
     Raises:
         StoreError: not a metadata store, one of a later version, damaged, or open already.
     """
 
-    def __init__(self, directory: Path, deliver: Deliver, map_bytes: int = MAP_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        deliver: Deliver,
+        map_bytes: int = MAP_BYTES,
+        way: GivingWay = NEVER,
+    ) -> None:
         self._directory = directory
+        self._way = way
         self._deliver = deliver
         self._environment = Environment(directory, map_bytes)
         self._condition = threading.Condition()
@@ -147,7 +156,7 @@ class MetadataStore:
                 raise StoreError(f"metadata writer has died: {self._failure}")
             if self._is_closing:
                 raise StoreError(f"metadata store in {self._directory} is closed")
-            self._waiting.append((changes, then))
+            self._waiting.append((changes, then, self._way.given()))
             self._condition.notify()
 
     # The writer thread.
@@ -172,7 +181,7 @@ class MetadataStore:
     def _commit(self, group: list[_Write]) -> None:
         changes: list[Change] = []
         told: deque[tuple[Then, StoreError | None]] = deque()
-        for encode, then in group:
+        for encode, then, _ in group:
             try:
                 changes += encode()
             except Exception as error:  # noqa: BLE001  # of this write alone
@@ -185,6 +194,8 @@ class MetadataStore:
             told = deque((then, outcome or error) for then, outcome in told)
 
         self._deliver(lambda: self._tell(told))
+        for *_, given in group:
+            given.done()
 
     def _tell(self, told: deque[tuple[Then, StoreError | None]]) -> None:
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from leveret.core.giving_way import NEVER, GivingWay
 from leveret.msg_store import arrived, transient_store
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.collector_choice import ChoiceLimits
@@ -19,8 +21,14 @@ from leveret.msg_store.worker import MakeWorker, ThreadWorker
 from leveret.msg_store.writer_threads import WriterThreads
 
 
-def _in_thread(work: Callable[[], None]) -> None:
-    threading.Thread(target=work, name="leveret-end", daemon=True).start()
+def _in_thread(work: Callable[[], None], way: GivingWay = NEVER) -> None:
+    given = way.given()
+
+    def run() -> None:
+        work()
+        given.done()
+
+    threading.Thread(target=run, name="leveret-end", daemon=True).start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +73,17 @@ class StoreLimits:
 
 THREADS: Final = Drivers()
 DEFAULT_LIMITS: Final = StoreLimits()
+
+
+def threads(way: GivingWay) -> Drivers:
+    """Return threads that come to run beside a loop that never rests.
+
+    Args:
+        way: of that loop.
+    """
+    return Drivers(
+        partial(WriterThreads, way=way),
+        partial(ThreadWorker, way=way),
+        partial(Lane, way=way),
+        partial(_in_thread, way=way),
+    )

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from leveret.core.errors import StoreError
+from leveret.core.giving_way import NEVER, Given, GivingWay
 from leveret.msg_store.append_log import Reserve
 from leveret.msg_store.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.flush_threads import Deliver, Loop, Reached, Timer
@@ -26,14 +27,15 @@ Work: TypeAlias = Callable[[], None]
 class Lane:
     """A thread that does one thing after the other."""
 
-    def __init__(self, name: str) -> None:
-        self._inbox: SimpleQueue[Work | None] = SimpleQueue()
+    def __init__(self, name: str, way: GivingWay = NEVER) -> None:
+        self._way = way
+        self._inbox: SimpleQueue[tuple[Work, Given] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def do(self, work: Work) -> None:
         """Do something on the thread; it must not raise."""
-        self._inbox.put(work)
+        self._inbox.put((work, self._way.given()))
 
     def close(self) -> None:
         """Finish what was given, and end the thread."""
@@ -41,8 +43,11 @@ class Lane:
         self._thread.join()
 
     def _run(self) -> None:
-        while (work := self._inbox.get()) is not None:
+        while (item := self._inbox.get()) is not None:
+            work, given = item
             work()
+            given.done()
+            del item, work, given  # or the last one would be kept while there is none
 
 
 MakeLane: TypeAlias = Callable[[str], Lane]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from leveret.core.giving_way import NEVER, Given, GivingWay
 from leveret.msg_store.flush_threads import Loop
 
 T = TypeVar("T")
@@ -38,17 +39,20 @@ class MakeWorker(Protocol):
 class ThreadWorker:
     """A worker that is a thread."""
 
-    def __init__(self, loop: Loop, name: str, at_end: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: Loop, name: str, at_end: Callable[[], None], way: GivingWay = NEVER
+    ) -> None:
+        self._way = way
         self._loop = loop
         self._at_end = at_end
-        self._inbox: SimpleQueue[tuple[Callable[[], Steps[Any]], Then[Any]] | None]
+        self._inbox: SimpleQueue[tuple[Callable[[], Steps[Any]], Then[Any], Given] | None]
         self._inbox = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def do(self, job: Callable[[], Steps[T]], then: Then[T]) -> None:
         """Do a job."""
-        self._inbox.put((job, then))
+        self._inbox.put((job, then, self._way.given()))
 
     def close(self) -> None:
         """Finish what was given, and end; a second time does nothing."""
@@ -57,8 +61,9 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (work := self._inbox.get()) is not None:
-            job, then = work
+            job, then, given = work
             self._loop.call_soon_threadsafe(then, *outcome(job()))
+            given.done()
             del work, job, then  # or the last job would be kept while there is none
         self._at_end()
 

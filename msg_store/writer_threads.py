@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+from leveret.core.giving_way import NEVER, Given, GivingWay
 from leveret.msg_store.append_log import AppendLog, Job, Step
-from leveret.msg_store.kernel import Bell, Caller
+from leveret.msg_store.kernel import KERNEL_NAME, Bell, Caller
 from leveret.msg_store.sync_times import SyncTimes
 
 Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
@@ -66,14 +67,15 @@ class WriterThreads:
     Args:
         loop: where all methods but ``close`` are called.
         syncs: is told of each sync.
+        way: for work that needs the interpreter.
     """
 
-    def __init__(self, loop: PollingLoop, syncs: SyncTimes) -> None:
+    def __init__(self, loop: PollingLoop, syncs: SyncTimes, way: GivingWay = NEVER) -> None:
         self._loop = loop
         self._ear, self._mouth = _ear_and_mouth()
         self._bell = Bell(self._mouth)
-        self._rdq = _WriterThread("leveret-rdq", self._bell, syncs)
-        self._journal = _WriterThread("leveret-journal", self._bell, syncs)
+        self._rdq = _WriterThread("leveret-rdq", self._bell, syncs, way)
+        self._journal = _WriterThread("leveret-journal", self._bell, syncs, way)
         self._busy: list[_WriterThread] = []
         self._errors: list[Exception] = []
         self._then: Then = _nothing
@@ -124,12 +126,14 @@ class WriterThreads:
 class _WriterThread:
     """One of them."""
 
-    def __init__(self, name: str, bell: Bell, syncs: SyncTimes) -> None:
+    def __init__(self, name: str, bell: Bell, syncs: SyncTimes, way: GivingWay) -> None:
         self._syncs = syncs
         self._caller = Caller(bell)
         self._work: Work = ()
         self._sizes: list[int] | None = None  # how many steps each job has
         self._again: Callable[[], Iterator[str]] | None = None
+        self._way = way
+        self._given: Given | None = None  # what needs the interpreter
         self._thread = threading.Thread(target=self._caller.run, name=name, daemon=True)
         self._thread.start()
 
@@ -144,6 +148,8 @@ class _WriterThread:
                 return
             steps += some
             sizes.append(len(some))
+        if KERNEL_NAME == "py":
+            self._given = self._way.given()
         self._caller.give(steps)
 
     def begin_again(self) -> None:
@@ -152,10 +158,14 @@ class _WriterThread:
 
     def _run(self, points: Callable[[], Iterator[str]]) -> None:
         self._sizes = self._again = None
+        self._given = self._way.given()
         self._caller.give_work(partial(self._outcome, points))
 
     def is_done(self, errors: list[Exception]) -> bool:
         """Take what came of it, errors included; tell whether nothing must be done again."""
+        if self._given is not None:
+            self._given.done()
+            self._given = None
         outcome = self._caller.taken()
         assert outcome is not None, "it is not done, but the bell has rung"
         count, error_no, sync_ns, error = outcome

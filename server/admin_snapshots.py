@@ -50,10 +50,10 @@ class SnapshotAdmin(AdminPart):
 
         self._is_taking = True
         try:
-            await in_thread(prepare)
+            await in_thread(node, prepare)
             await take(node, draft, names)
         except (OSError, StoreError) as error:
-            await in_thread(lambda: shutil.rmtree(draft, ignore_errors=True))
+            await in_thread(node, lambda: shutil.rmtree(draft, ignore_errors=True))
             reason = error.strerror or error if isinstance(error, OSError) else error
             raise StoreError(f"snapshot '{name}' not made: {reason}") from error
         finally:

@@ -32,6 +32,7 @@ from leveret.broker.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.files import Files
+from leveret.core.giving_way import NEVER, GivingWay
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server.admin import RefusedError
@@ -88,6 +89,7 @@ class Broker:
         self._directory: DataDirectory | None = None
         self._sockets: list[socket.socket] = []
         self._store: Metadata | None = None
+        self._giving_way = NEVER
         self._control: ControlServer | None = None
         self._root: Ref | None = None
         self._ended: asyncio.Future[object] | None = None
@@ -126,10 +128,12 @@ class Broker:
             self._clean_up(self._directory)
         self._sockets = bind(self.config.listen)
         self.addresses = [address_of(each) for each in self._sockets]
+        self._giving_way = GivingWay(loop)
         self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
         data_dir = self._directory.path if self._directory is not None else None
-        self.node = Node(self.runtime, self._settings(), self._store, data_dir, self._files)
+        settings, way = self._settings(), self._giving_way
+        self.node = Node(self.runtime, settings, self._store, data_dir, self._files, giving_way=way)
         self.node.sockets = self._sockets
         await self._load(definitions)
         await self._start_tree(loop)
@@ -146,7 +150,8 @@ class Broker:
             self.node_id = uuid.uuid4()
             return MemoryStore(loop.call_soon)
         self.node_id = self._directory.node_id
-        return MetadataStore(self._directory.path / "metadata", loop.call_soon_threadsafe)
+        folder = self._directory.path / "metadata"
+        return MetadataStore(folder, loop.call_soon_threadsafe, way=self._giving_way)
 
     def _read_definitions(self) -> dict[str, Any] | None:
         file = self.config.load_definitions
@@ -235,6 +240,7 @@ class Broker:
                 each.close()
             if self._store is not None:
                 self._store.close()
+            self._giving_way.close()
             if self._directory is not None:
                 self._directory.close()
             self._control = self._root = self._store = self._directory = None

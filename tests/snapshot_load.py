@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.files import Files
+from leveret.core.giving_way import GivingWay
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.ballast import Ballast
 from leveret.msg_store.checkpoint import CheckpointLimits
 from leveret.msg_store.collector_choice import ChoiceLimits
 from leveret.msg_store.collector_thread import Pace
-from leveret.msg_store.drivers import StoreLimits
+from leveret.msg_store.drivers import StoreLimits, threads
 from leveret.msg_store.flush import Flush
 from leveret.msg_store.generation import Generation
 from leveret.msg_store.group_commit import GroupCommit
@@ -92,7 +93,9 @@ class LoadedStore:
         self.opened = open_store(where, boot_epoch)
         loop = asyncio.get_running_loop()
         self.errors: list[Exception] = []
-        self.store = MsgStore(self.opened, loop, loop.time, self.errors.append, limits=LIMITS)
+        self.giving_way = GivingWay(loop)
+        drivers = threads(self.giving_way)
+        self.store = MsgStore(self.opened, loop, loop.time, self.errors.append, drivers, LIMITS)
         self.core = self.store.core
         with_rows = self.opened.recovered.index
         durable: Rows = {
@@ -144,6 +147,7 @@ class LoadedStore:
         stopped = asyncio.Event()
         self.store.stop(stopped.set)
         await asyncio.wait_for(stopped.wait(), 60)
+        self.giving_way.close()
 
 
 def rows_of(image: StoreImage) -> Rows:
