@@ -45,7 +45,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(SOURCES_OF_INSTALL) | $(VENV)/bin/python
-	@$(VENV)/bin/pip install -q -e . || { echo "leveret: pip could not install what pyproject.toml names (network?)" >&2; exit 1; }
+	@$(VENV)/bin/pip install -q -e '.[fast]' 2>/dev/null || $(VENV)/bin/pip install -q -e . || { echo "leveret: pip could not install what pyproject.toml names (network?)" >&2; exit 1; }
 	@$(VENV)/bin/python -m compileall -q $(PACKAGES)
 	@touch $@
 

@@ -18,20 +18,24 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-READY = re.compile(r"leveret \S+ ready: amqp://(\S+):(\d+) data=.* kernel=(\S+)")
+READY = re.compile(r"leveret \S+ ready: amqp://(\S+):(\d+) data=.* kernel=(\S+) loop=(\S+)")
 START_S = 60.0
 STOP_S = 15.0
 RABBITMQ = "rabbitmq-server"
 
 
 class Broker(NamedTuple):
-    """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it."""
+    """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it.
+
+    ``event_loop`` is what ours runs on.
+    """
 
     name: str
     host: str
     port: int
     pid: int
     node: str = ""
+    event_loop: str = ""
 
 
 class StartError(Exception):
@@ -77,7 +81,7 @@ def leveret_in(folder: Path, kernel: str, settings: str = "") -> Iterator[Broker
         found = READY.match(line := process.stdout.readline())
         if found is None or found[3] != kernel:
             raise StartError(f"leveret with kernel {kernel} did not start: {line.strip()}")
-        yield Broker(f"leveret-{kernel}", found[1], int(found[2]), process.pid)
+        yield Broker(f"leveret-{kernel}", found[1], int(found[2]), process.pid, event_loop=found[4])
     finally:
         _stop(process)
         process.stdout.close()

@@ -41,7 +41,7 @@ def main() -> int:
             "versions": results.versions("rabbitmq" in names),
             "command": ["benchmarks/run.py", *sys.argv[1:]],
             "generator": "loadgen" if options.loadgen else "leveret perf",
-            "event_loop": "asyncio",
+            "event_loop": running[-1].event_loop,
         }
         rounds: list[dict[str, Any]] = []
         for key in keys:

@@ -22,7 +22,7 @@ class Admin(Protocol):
     """A running broker, seen by its operator. Every method may raise ``RefusedError``."""
 
     async def status(self) -> Row:
-        """Return version, kernel, uptime_s, listeners, counts (see ``docs/cli.md``)."""
+        """Return version, kernel, event_loop, uptime_s, listeners, counts (see ``docs/cli.md``)."""
 
     async def tree(self) -> list[Row]:
         """Return the supervision tree, parents first: name, type, state, restarts and the last one."""

@@ -49,7 +49,8 @@ def status(found: Row) -> str:
     """Return the status page."""
     queues, memory, disk = found["queues"], found["memory"], found["disk"]
     lines = [
-        f"Leveret {found['version']}, kernel {found['kernel']}, process {found['pid']}",
+        f"Leveret {found['version']}, kernel {found['kernel']}, "
+        f"loop {found['event_loop']}, process {found['pid']}",
         f"up {_duration(found['uptime_s'])}, node {found['node_id']}",
         f"data {found['data_dir']}",
         f"listening on {', '.join(found['listeners'])}",

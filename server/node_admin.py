@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from leveret.server.admin_snapshots import SnapshotAdmin
 from leveret.server.admin_stores import store_rows
 from leveret.server.admin_users import UserAdmin
 from leveret.server.admin_vhosts import VhostAdmin
+from leveret.server.event_loop import name_of
 from leveret.supervisors.tree import walk
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
         return self._node.stat() | {
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
+            "event_loop": name_of(asyncio.get_running_loop()),
             "pid": os.getpid(),
             "node_id": str(broker.node_id),
             "data_dir": str(folder.absolute()) if folder is not None else None,

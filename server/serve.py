@@ -22,6 +22,7 @@ from leveret.core.errors import ConfigError, StoreError
 from leveret.server import conf_file
 from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.config import Config
+from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.process import AddressUnavailableError
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
         directory or the definitions file cannot be used.
 
     Raises:
-        ConfigError: the configuration cannot be used.
+        ConfigError: the configuration cannot be used, or LEVERET_LOOP.
     """
     early = logs.configure("warning")  # what the configuration itself has to say
     try:
@@ -62,7 +63,8 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     except OSError as error:
         raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
     try:
-        asyncio.run(_serve(config))
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(_serve(config))
     except StoreError as error:
         return _fail(EX_CONFIG, error)
     except AddressUnavailableError as error:
@@ -85,7 +87,7 @@ async def _serve(config: Config) -> None:
         first = broker.addresses[0]
         print(
             f"leveret {leveret.__version__} ready: amqp://{first} "
-            f"data={config.data_dir} kernel={KERNEL_NAME}",
+            f"data={config.data_dir} kernel={KERNEL_NAME} loop={name_of(loop)}",
             flush=True,
         )
         await _stopped_or_ended(stop, broker)

@@ -32,6 +32,7 @@ class BrokerUnderTest:
     data: Path | None = None
     log: Path | None = None
     kernel: str = ""
+    event_loop: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     @property
@@ -54,7 +55,9 @@ def leveret_program() -> str:
     return str(beside) if beside.exists() else str(shutil.which("leveret"))
 
 
-READY = re.compile(r"leveret (\S+) ready: amqp://(.+):(\d+) data=(.+) kernel=(c|py)$")
+READY = re.compile(
+    r"leveret (\S+) ready: amqp://(.+):(\d+) data=(.+) kernel=(c|py) loop=(uvloop|asyncio)$"
+)
 
 
 def start_leveret(
@@ -104,6 +107,7 @@ def start_leveret(
         data=data,
         log=log,
         kernel=ready[5],
+        event_loop=ready[6],
         process=process,
     )
 

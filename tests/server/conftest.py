@@ -16,6 +16,7 @@ from leveret.server.control import ControlServer
 STATUS = {
     "version": "0.1.0",
     "kernel": "py",
+    "event_loop": "uvloop",
     "pid": 4711,
     "node_id": "3ad58dbc-0e9c-4d6f-9a57-0b6c8f6c9f7a",
     "data_dir": "/d",

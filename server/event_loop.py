@@ -1,0 +1,49 @@
+"""Which event loop ``leveret serve`` runs on.
+
+uvloop's where it is installed (the extra ``fast``), asyncio's otherwise. ``LEVERET_LOOP`` = ``uvloop`` or
+``asyncio`` chooses, as ``LEVERET_KERNEL`` does for the kernels (``core/compiled.py``). An embedded broker runs on
+the loop of its service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from leveret.core.errors import ConfigError
+
+LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
+
+UVLOOP: Final = "uvloop"
+ASYNCIO: Final = "asyncio"
+_VARIABLE: Final = "LEVERET_LOOP"
+
+
+def loop_factory() -> LoopFactory:
+    """Return what makes the loop.
+
+    Raises:
+        ConfigError: LEVERET_LOOP is neither, or uvloop is asked for and not installed.
+    """
+    wanted = os.environ.get(_VARIABLE, "")
+    if wanted not in {"", UVLOOP, ASYNCIO}:
+        raise ConfigError(f"{_VARIABLE} is {wanted!r}, not {UVLOOP} or {ASYNCIO}")
+    if wanted == ASYNCIO:
+        return asyncio.new_event_loop
+    try:
+        import uvloop  # noqa: PLC0415 - it need not be there
+    except ImportError as error:
+        if wanted:
+            raise ConfigError(
+                f"{_VARIABLE} is {UVLOOP}: {error}; pip install 'leveret[fast]'"
+            ) from error
+        return asyncio.new_event_loop
+    factory: LoopFactory = uvloop.new_event_loop
+    return factory
+
+
+def name_of(loop: asyncio.AbstractEventLoop) -> str:
+    """Return ``uvloop`` or ``asyncio``, or the package of another."""
+    return type(loop).__module__.partition(".")[0]
