@@ -9,13 +9,14 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pika
 import pytest
 
 from leveret.core.errors import ConfigError
 from leveret.server.event_loop import loop_factory, name_of
-from nodes import clean_environment, leveret_program, start_leveret, stop_leveret
+from nodes import BrokerUnderTest, clean_environment, leveret_program, start_leveret, stop_leveret
 
 SOON_S = 10.0
 HAS_UVLOOP = find_spec("uvloop") is not None
@@ -75,16 +76,7 @@ async def test_the_name_of_a_loop_is_its_packages() -> None:
     assert name_of(asyncio.get_running_loop()) in {"asyncio", "uvloop"}
 
 
-@pytest.mark.parametrize("loop", LOOPS)
-def test_a_client_is_served_and_a_signal_ends_it(tmp_path: Path, loop: str) -> None:
-    node = start_leveret(tmp_path, LEVERET_LOOP=loop)
-    assert node.event_loop == loop
-    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
-        channel = connection.channel()
-        channel.queue_declare("q", durable=True)
-        channel.confirm_delivery()
-        channel.basic_publish("", "q", b"hello", pika.BasicProperties(delivery_mode=2))
-        assert channel.basic_get("q", auto_ack=True)[2] == b"hello"
+def status(node: BrokerUnderTest) -> dict[str, Any]:
     told = subprocess.run(
         [leveret_program(), "status", "--json", "--data", str(node.data)],
         env=clean_environment(),
@@ -92,8 +84,24 @@ def test_a_client_is_served_and_a_signal_ends_it(tmp_path: Path, loop: str) -> N
         check=True,
         timeout=SOON_S,
     )
-    assert json.loads(told.stdout)["event_loop"] == loop
-    stop_leveret(node)
+    found: dict[str, Any] = json.loads(told.stdout)
+    return found
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_is_served_and_a_signal_ends_it(tmp_path: Path, loop: str) -> None:
+    node = start_leveret(tmp_path, LEVERET_LOOP=loop)
+    try:
+        assert node.event_loop == loop
+        with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            channel.confirm_delivery()
+            channel.basic_publish("", "q", b"hello", pika.BasicProperties(delivery_mode=2))
+            assert channel.basic_get("q", auto_ack=True)[2] == b"hello"
+        assert status(node)["event_loop"] == loop
+    finally:
+        stop_leveret(node)
 
 
 def test_another_loop_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
