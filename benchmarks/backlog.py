@@ -5,7 +5,7 @@
     python benchmarks/backlog.py --loadgen DIR --messages 300000 --paced-s 10
 
 Persistent messages of 1 KiB with confirms, consumed with prefetch 1000 and acks of 100. Four runs, each with a
-broker of its own: the drain of a backlog in RAM; fill and drain with a memory limit; a paced
+broker of its own: the same drain without a limit, from RAM; fill and drain with a memory limit; a paced
 publisher beside a consumer on another queue, with the limit; RabbitMQ's lazy queue.
 """
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from brokers import Broker
 
 STORED = ["--size", "1024", "--persistent", "--durable"]
+UNLIMITED = '[memory]\nhigh_watermark = "1000GB"\n'
 DRAIN = ["--mode", "drain", "--confirm", "1000", "--prefetch", "1000", "--ackevery", "100"]
 RUN_S_MAX = 3600
 LIGHT_RATE = 200
@@ -128,8 +129,12 @@ def main() -> int:
     options = _parser().parse_args()
     engine = Engine(options.loadgen)
     found: dict[str, Any] = {}
-    with brokers.leveret(options.kernel) as broker:
-        found["ram"] = drained(engine, broker, "ram", options.ram)
+    with (
+        brokers.leveret(options.kernel, UNLIMITED) as broker,
+        Peak(partial(anonymous_kib, broker.pid)) as peak,
+    ):
+        found["ram"] = drained(engine, broker, "ram", options.ram or options.messages)
+    found["ram"]["rss_anon_peak_kib"] = peak.most
     with limited(options) as broker, Peak(partial(anonymous_kib, broker.pid)) as peak:
         found["disk"] = drained(engine, broker, "disk", options.messages)
     found["disk"]["rss_anon_peak_kib"] = peak.most
@@ -175,7 +180,7 @@ def _text(found: dict[str, Any]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = results.long_run_options(__doc__, "backlog")
     parser.add_argument("--messages", type=int, default=10_000_000)
-    parser.add_argument("--ram", type=int, default=200_000, help="messages that stay in RAM")
+    parser.add_argument("--ram", type=int, help="messages that stay in RAM (as many; 1.3 KiB each)")
     parser.add_argument("--rabbitmq", type=int, default=1_000_000, help="messages for RabbitMQ")
     parser.add_argument("--memory", default="300MB", help="the limit")
     parser.add_argument("--rate", type=int, default=20_000, help="of the paced publisher")
