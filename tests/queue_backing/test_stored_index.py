@@ -181,6 +181,21 @@ def test_an_ack_holds_for_readers_before_it_is_on_disk(bench: StoreBench) -> Non
     assert read_now(bench) == [4, 5]
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+def test_what_is_acked_is_no_longer_counted(bench: StoreBench, is_written: bool) -> None:
+    queue = StoredQueue(bench)
+    publish(queue, 6)
+    if is_written:
+        queue.settle()
+    queue.queue.ack(take(queue, 2).seqs)
+
+    bounds = queue.index.bounds()
+    assert (bounds.messages, bounds.size_bytes) == (4, 4 * len(message(9, 0)[BODY]))
+    queue.settle()
+    queue.begin()
+    assert queue.queue.count == 4
+
+
 def test_a_purge_holds_for_readers_before_a_row_has_gone(bench: StoreBench) -> None:
     queue = StoredQueue(bench)
     publish(queue, 6)
