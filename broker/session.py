@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import ACK, Run
 from leveret.broker.ack_lulls import LATEST, AckLulls
+from leveret.broker.read_sizes import (
+    FIRST_READ_BYTES,
+    READ_BYTES,
+    WIDE_READ_BYTES,
+    limit_reads,
+)
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
@@ -20,9 +26,6 @@ if TYPE_CHECKING:
     from leveret.broker.writer import Writer
     from leveret.core.clock import TimerHandle
 
-FIRST_READ_BYTES: Final = 64 * 1024  # beyond some 128 KiB a read costs the process fresh pages
-READ_BYTES: Final = 256 * 1024
-WIDE_READ_BYTES: Final = 1024 * 1024
 _MANY_RUNS: Final = 64  # in a read: each is work of its own
 _LARGE_BYTES: Final = 8 * 1024  # so much of a body cut by a full read: bodies are large
 
@@ -67,7 +70,7 @@ class Inlet:
 
     Attributes:
         lulls: when acks may wait, which blocks it for a moment.
-        read_bytes: what a full read holds; how much is read at a time, where that is ours to say.
+        read_bytes: what a full read holds; how much is read at a time, as far as that is ours to say.
     """
 
     __slots__ = (
@@ -93,8 +96,7 @@ class Inlet:
         self._lull: TimerHandle | None = None
         self._lull_until_s = 0.0
         self.lulls = AckLulls()
-        self.read_bytes = FIRST_READ_BYTES
-        self._read_at_most(FIRST_READ_BYTES)
+        self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
 
     @property
     def is_blocked(self) -> bool:
@@ -182,10 +184,8 @@ class Inlet:
         self.unblock()
 
     def _read_at_most(self, read_bytes: int) -> None:
-        """Tell the transport; ``max_size`` is asyncio's, other loops and TLS have no such thing."""
-        transport: Any = self._transport
-        if hasattr(transport, "max_size"):
-            transport.max_size = self.read_bytes = read_bytes
+        if self._transport is not None and read_bytes != self.read_bytes:
+            self.read_bytes = limit_reads(self._transport, read_bytes)
 
     def close(self) -> None:
         """Forget the transport; it is closed or about to be."""

@@ -6,7 +6,9 @@ Everything happens by hand: ``settle`` lets happen what needs no time, ``jump`` 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leveret.actors.actor import OtpActor
@@ -18,6 +20,7 @@ from leveret.broker import bootstrap
 from leveret.broker.bootstrap import VhostStarter
 from leveret.broker.connection_protocol import ConnectionProtocol
 from leveret.broker.node import LISTENER, Node
+from leveret.broker.read_sizes import WideReads
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.core.errors import StoreError
@@ -49,6 +52,8 @@ class Wire:
         self.writes = 0
         self.unread_bytes = 0
         self.is_reading = True
+        self.protocol: Any = None
+        self.received: Callable[[bytes], None]
         self.state = "open"
 
     def write(self, data: Any) -> None:
@@ -75,8 +80,15 @@ class Wire:
         assert self.state == "open"
         self.state = "finished"
 
-    def set_protocol(self, protocol: ConnectionProtocol) -> None:
-        self.received = protocol.data_received  # it is not asked for again
+    def set_protocol(self, protocol: ConnectionProtocol | WideReads) -> None:
+        self.protocol = protocol
+        if isinstance(protocol, WideReads):
+            self.received = partial(_read_into, protocol)
+        else:
+            self.received = protocol.data_received  # it is not asked for again
+
+    def get_protocol(self) -> Any:
+        return self.protocol
 
     def pause_reading(self) -> None:
         self.is_reading = False
@@ -91,6 +103,14 @@ class Wire:
     def abort(self) -> None:
         if not self.is_closing():
             self.state = "aborted"
+
+
+def _read_into(protocol: WideReads, data: bytes) -> None:
+    while data:
+        buffer = protocol.get_buffer(-1)
+        some, data = data[: len(buffer)], data[len(buffer) :]
+        buffer[: len(some)] = some
+        protocol.buffer_updated(len(some))
 
 
 @dataclass(slots=True)
@@ -121,7 +141,10 @@ class Client:
     def feed(self, data: bytes) -> None:
         """Let the broker read these bytes."""
         assert self.wire.is_reading, "the broker does not read"
-        self.protocol.data_received(data)
+        if isinstance(self.wire.protocol, WideReads):
+            self.wire.received(data)
+        else:
+            self.protocol.data_received(data)
         self.rig.settle()
 
     def send(self, channel: int, *methods: m.Method) -> None:

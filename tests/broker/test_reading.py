@@ -6,7 +6,13 @@ import pytest
 
 from broker_rig import Client, Rig, Wire
 from leveret.amqp import methods as m
-from leveret.broker.session import FIRST_READ_BYTES, READ_BYTES, WIDE_READ_BYTES
+from leveret.broker.read_sizes import (
+    FIRST_READ_BYTES,
+    READ_BYTES,
+    UVLOOP_READ_BYTES,
+    WIDE_READ_BYTES,
+    WideReads,
+)
 
 LARGE = bytes(range(256)) * 256
 SMALL = LARGE[:1024]
@@ -77,10 +83,54 @@ def test_after_a_full_read_all_that_waits_is_handled_first(rig: Rig) -> None:
     assert client.ask(2, m.QueueDeclare("q", passive=True)).message_count == ready + 128
 
 
-def test_transports_of_other_loops_are_left_alone(rig: Rig) -> None:
-    client = publishing(rig, LARGE, FIRST_READ_BYTES, READ_BYTES)
+# uvloop's transports: 256,000 bytes at a time, or into a buffer.
 
-    client.send(1, m.BasicGet("q", no_ack=True))
 
-    assert not hasattr(client.wire, "max_size")
-    assert client.bodies() == [LARGE]
+@pytest.mark.parametrize(
+    ("body", "reads", "is_wide"),
+    [
+        (LARGE, (), False),
+        (LARGE, (FIRST_READ_BYTES, UVLOOP_READ_BYTES - 1), False),
+        (LARGE, (FIRST_READ_BYTES, UVLOOP_READ_BYTES), True),
+        (LARGE, (FIRST_READ_BYTES, UVLOOP_READ_BYTES, WIDE_READ_BYTES, 99), True),
+        (SMALL, (FIRST_READ_BYTES, UVLOOP_READ_BYTES, UVLOOP_READ_BYTES), False),
+    ],
+)
+def test_large_bodies_are_read_into_a_buffer_by_a_loop_that_has_its_own_size(
+    rig: Rig, body: bytes, reads: tuple[int, ...], is_wide: bool
+) -> None:
+    client = publishing(rig, body, *reads)
+
+    assert isinstance(client.wire.protocol, WideReads) is is_wide
+    count = client.ask(2, m.QueueDeclare("q", passive=True)).message_count
+    assert count == sum(reads) // len(body) + 1
+    for _ in range(count):
+        client.send(1, m.BasicGet("q", no_ack=True))
+    assert client.bodies() == [body] * count
+
+
+def test_a_full_read_of_many_runs_into_the_buffer_is_the_last_one(rig: Rig) -> None:
+    client = publishing(rig, LARGE, FIRST_READ_BYTES, UVLOOP_READ_BYTES)
+    client.ask(2, m.QueueDeclare("r"))
+    runs = client.contents(1, ("", "q", b"x" * 400, {}), ("", "r", b"x" * 400, {})) * 2_000
+    client.feed(runs[:WIDE_READ_BYTES])
+    client.feed(runs[WIDE_READ_BYTES:])
+
+    assert client.wire.protocol is client.protocol
+    assert client.ask(2, m.QueueDeclare("r", passive=True)).message_count == 2_000
+
+
+def test_what_happens_to_a_connection_that_reads_into_a_buffer_reaches_its_reader(
+    rig: Rig,
+) -> None:
+    client = publishing(rig, LARGE, FIRST_READ_BYTES, UVLOOP_READ_BYTES)
+    wide = client.wire.protocol
+    wide.pause_writing()
+    wide.resume_writing()
+    assert wide.eof_received() is None
+    wide.connection_lost(None)
+    rig.settle()
+    wide.buffer_updated(10)  # which nobody reads any more
+    rig.settle()
+
+    assert not client.protocol.is_attached

@@ -19,6 +19,7 @@ from leveret.server.event_loop import loop_factory, name_of
 from nodes import BrokerUnderTest, clean_environment, leveret_program, start_leveret, stop_leveret
 
 SOON_S = 10.0
+LARGE_BYTES = 5_000_000  # read in many pieces
 HAS_UVLOOP = find_spec("uvloop") is not None
 LOOPS = [
     "asyncio",
@@ -99,6 +100,10 @@ def test_a_client_is_served_and_a_signal_ends_it(tmp_path: Path, loop: str) -> N
             channel.confirm_delivery()
             channel.basic_publish("", "q", b"hello", pika.BasicProperties(delivery_mode=2))
             assert channel.basic_get("q", auto_ack=True)[2] == b"hello"
+            bodies = [bytes([n]) * LARGE_BYTES for n in range(20)]
+            for body in bodies:
+                channel.basic_publish("", "q", body)
+            assert [channel.basic_get("q", auto_ack=True)[2] for _ in bodies] == bodies
         assert status(node)["event_loop"] == loop
     finally:
         stop_leveret(node)

@@ -1,0 +1,80 @@
+"""How much of a socket is read at a time, on the loops that there are.
+
+asyncio's transports read ``max_size`` bytes at most, which is theirs to be told. uvloop's read 256,000, unless their
+protocol gives them a buffer to read into; so one of 1 MiB is given where bodies are large, each
+of which is copied once more when a read cuts it: a third of the CPU of messages of 64 KiB. All
+connections share the buffer, for what is in it is copied before anything else happens.
+
+Turned down: a buffer for all reads. It costs a call more, which small ones would feel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+FIRST_READ_BYTES: Final = 64 * 1024  # beyond some 128 KiB a read costs the process fresh pages
+READ_BYTES: Final = 256 * 1024
+WIDE_READ_BYTES: Final = 1024 * 1024
+UVLOOP_READ_BYTES: Final = 256_000
+
+_buffer: Final = memoryview(bytearray(WIDE_READ_BYTES))
+
+
+class WideReads(asyncio.BufferedProtocol):
+    """Reads into a large buffer what another protocol gets.
+
+    Args:
+        protocol: that one.
+    """
+
+    def __init__(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to."""
+        return _buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on what was read."""
+        self.protocol.data_received(bytes(_buffer[:nbytes]))
+
+    def eof_received(self) -> bool | None:
+        """Pass it on."""
+        is_kept: bool | None = self.protocol.eof_received()
+        return is_kept
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass it on."""
+        self.protocol.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        self.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        self.protocol.resume_writing()
+
+
+def limit_reads(transport: Any, read_bytes: int) -> int:
+    """Have a transport read so much at a time, or as near as it can; return what a full read holds.
+
+    With uvloop it holds from when reading is resumed after a pause.
+
+    Args:
+        transport: whose, of asyncio or uvloop.
+        read_bytes: one of the sizes above.
+    """
+    if hasattr(transport, "max_size"):
+        transport.max_size = read_bytes
+        return read_bytes
+    protocol = transport.get_protocol()
+    is_wide = isinstance(protocol, WideReads)
+    if read_bytes == WIDE_READ_BYTES:
+        if not is_wide:
+            transport.set_protocol(WideReads(protocol))
+        return read_bytes
+    if is_wide:
+        transport.set_protocol(protocol.protocol)
+    return min(read_bytes, UVLOOP_READ_BYTES)
