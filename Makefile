@@ -4,7 +4,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
-SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard */_kernel_c*.px?)
+SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard */_kernel_c*.px? */*/_kernel_c*.px?)
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONSAFEPATH := 1
@@ -36,7 +36,7 @@ bench: $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -f */_kernel_c.c */_kernel_c*.so
+	rm -f */_kernel_c.c */_kernel_c*.so */*/_kernel_c.c */*/_kernel_c*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

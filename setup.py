@@ -22,7 +22,7 @@ NOT_OURS = {"leveret", "tests", "build"}
 ROOTS = sorted(
     init.parent.name for init in Path().glob("*/__init__.py") if init.parent.name not in NOT_OURS
 )
-KERNELS = (Path("amqp/_kernel_c.pyx"), Path("msg_store/_kernel_c.pyx"))
+KERNELS = (Path("amqp/_kernel_c.pyx"), Path("msg_store/format/_kernel_c.pyx"))
 CHOICES = ("auto", "0", "require")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
 if COMPILE not in CHOICES:

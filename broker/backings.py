@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.metadata.interface import Metadata
     from leveret.metadata.tables import QueueRow
-    from leveret.msg_store.msg_store import MsgStore
+    from leveret.msg_store.store import MsgStore
     from leveret.queue_backing.backing_actor import BackingOwner, MakeQueue
     from leveret.queue_backing.backing_queue import BackingQueue
     from leveret.queue_backing.memory_monitor import MemoryMonitor

@@ -26,7 +26,7 @@ from leveret.broker.store_server import store_folder
 if TYPE_CHECKING:
     from leveret.broker.node import Node
     from leveret.broker.vhosts import VHost
-    from leveret.msg_store.msg_store import MsgStore
+    from leveret.msg_store.store import MsgStore
 
 log = logging.getLogger(__name__)
 

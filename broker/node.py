@@ -39,7 +39,7 @@ from leveret.core.files import Files
 from leveret.core.giving_way import NEVER, GivingWay
 from leveret.core.machine import Machine
 from leveret.core.sizes import SizeLimit
-from leveret.msg_store.ballast import Ballast
+from leveret.msg_store.format.ballast import Ballast
 from leveret.queue_backing.memory_monitor import MemoryMonitor
 from leveret.routing.exchange import Exchange
 

@@ -30,14 +30,14 @@ from leveret.broker.message_rules import checked_keys, checked_properties, witho
 from leveret.broker.routes import Route
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.message import Message
-from leveret.msg_store.errors import StoreFailed
+from leveret.msg_store.format.errors import StoreFailed
 
 if TYPE_CHECKING:
     from leveret.broker.channel import Channel
     from leveret.broker.queue_registry import QueueEntry
     from leveret.broker.vhosts import VHost
-    from leveret.msg_store.msg_store import MsgStore
-    from leveret.msg_store.pressure import Pressure
+    from leveret.msg_store.store import MsgStore
+    from leveret.msg_store.wal.backpressure import Pressure
 
 # basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
 _ANSWER = struct.Struct(">BHIHHQBB")

@@ -25,7 +25,7 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import Exit
 from leveret.broker import orphans
-from leveret.msg_store.errors import StoreLocked
+from leveret.msg_store.format.errors import StoreLocked
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from leveret.broker.node import Node
     from leveret.broker.vhosts import VHost
     from leveret.core.giving_way import Given
-    from leveret.msg_store.journal_frames import Mark
-    from leveret.msg_store.opening import Opened
+    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.msg_store.recovery.opening import Opened
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class StoreServer(GenServer):
 
     def _opened_by(self, epoch: int, trusted: Mark | None, given: Given) -> None:
         """Open the store; in a thread."""
-        from leveret.msg_store.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
+        from leveret.msg_store.recovery.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
 
         opened: Opened | Exception
         node = self._node
@@ -129,7 +129,7 @@ class StoreServer(GenServer):
 
     def _take(self, opened: Opened | Exception) -> None:
         from leveret.msg_store.drivers import threads  # noqa: PLC0415 - see above
-        from leveret.msg_store.msg_store import MsgStore  # noqa: PLC0415
+        from leveret.msg_store.store import MsgStore  # noqa: PLC0415
 
         if isinstance(opened, StoreLocked) and self._looks:  # one that was killed lets go soon
             self._looks -= 1

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from leveret.broker.access import User
     from leveret.broker.node import Node
     from leveret.broker.session import Session
-    from leveret.msg_store.journal_frames import Mark
-    from leveret.msg_store.msg_store import MsgStore
+    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.msg_store.store import MsgStore
 
 log = logging.getLogger(__name__)
 

@@ -9,16 +9,17 @@ from functools import partial
 from typing import Final
 
 from leveret.core.giving_way import NEVER, GivingWay
-from leveret.msg_store import arrived, transient_store
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_choice import ChoiceLimits
-from leveret.msg_store.collector_thread import Pace
-from leveret.msg_store.flush_threads import MakeWriters
-from leveret.msg_store.index_threads import Lane, MakeLane
-from leveret.msg_store.pressure import PressureLimits
-from leveret.msg_store.transient_index import TransientIndex
-from leveret.msg_store.worker import MakeWorker, ThreadWorker
-from leveret.msg_store.writer_threads import WriterThreads
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.checkpoint.driver import Lane, MakeLane
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.driver import Pace
+from leveret.msg_store.reading import read_cache as arrived
+from leveret.msg_store.threads.worker import MakeWorker, ThreadWorker
+from leveret.msg_store.threads.writers import WriterThreads
+from leveret.msg_store.transient import store as transient_store
+from leveret.msg_store.transient.index import TransientIndex
+from leveret.msg_store.wal.backpressure import PressureLimits
+from leveret.msg_store.wal.driver import MakeWriters
 
 
 def _in_thread(work: Callable[[], None], way: GivingWay = NEVER) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from leveret.msg_store.kernel import bytes_of
+from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.delta import BLANK, expand, next_boundary
 from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING
 from leveret.queue_backing.status import (

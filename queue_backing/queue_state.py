@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from leveret.msg_store.kernel import bytes_of
+from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.backing_queue import FOREVER_S
 from leveret.queue_backing.delta import BLANK, Delta
 from leveret.queue_backing.rates import Rates

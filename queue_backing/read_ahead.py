@@ -11,7 +11,7 @@ from bisect import bisect_right
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from leveret.msg_store.kernel import bytes_of
+from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.status import SEQ, seq_of, size_of
 

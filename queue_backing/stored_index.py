@@ -20,19 +20,19 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.core.message import LOST
-from leveret.msg_store.arrived import transient_key
-from leveret.msg_store.index_rows import SEQ_END
-from leveret.msg_store.kernel import bytes_of
-from leveret.msg_store.kernel import entries as entries_of
+from leveret.msg_store.format.kernel import bytes_of
+from leveret.msg_store.format.kernel import entries as entries_of
+from leveret.msg_store.format.rows import SEQ_END
+from leveret.msg_store.reading.read_cache import transient_key
 from leveret.queue_backing.queue_index import Bounds, Terms
 from leveret.queue_backing.row_window import Answer, RowWindow
 from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.msg_store.arrived import Arrived
-    from leveret.msg_store.queue_client import QueueClient
-    from leveret.msg_store.transients import Transients
+    from leveret.msg_store.client import QueueClient
+    from leveret.msg_store.reading.read_cache import Arrived
+    from leveret.msg_store.transient.client import Transients
     from leveret.queue_backing.status import Entry
 
 _CROWDED_MAX: Final = 128  # contents that a queue has read at once when many queues do

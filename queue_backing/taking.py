@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import LOST
-from leveret.msg_store.kernel import bytes_of
+from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.backing_queue import Dropped, Fetched
 from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.loading import deltas_to_betas, q3_was_taken_from

@@ -32,7 +32,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
-from leveret.msg_store.kernel import bytes_of
+from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing import folding, lifecycle, requeue, taking
 from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.delta import BLANK

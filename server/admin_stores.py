@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leveret.broker.vhosts import VHost
-    from leveret.msg_store.store_status import StoreStatus
+    from leveret.msg_store.status import StoreStatus
     from leveret.server.admin import Row
 
 

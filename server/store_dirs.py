@@ -21,7 +21,7 @@ from leveret.core.errors import StoreError
 from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
-from leveret.msg_store.folder import FORMAT
+from leveret.msg_store.format.folder import FORMAT
 from leveret.server.process import LOCK, DataDirectory, DataDirectoryError
 
 METADATA: Final = "metadata"

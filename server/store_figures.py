@@ -6,9 +6,9 @@ import json
 from typing import Any, Final
 
 from leveret.core.files import Files
-from leveret.msg_store.inspection import INDEX, Inspection
-from leveret.msg_store.lmdb_index import DATA
-from leveret.msg_store.queue_terms import Terms
+from leveret.msg_store.index.lmdb_index import DATA
+from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.offline.inspection import INDEX, Inspection
 from leveret.server.formats import printable
 from leveret.server.store_dirs import StoreAt
 from leveret.server.store_findings import queue_text

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.msg_store.examination import Examined
+from leveret.msg_store.offline.examination import Examined
 
 REASONS_SHOWN: Final = 3
 RANGES_SHOWN: Final = 10

@@ -17,15 +17,15 @@ from typing import Any, Final
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.metadata.reader import copy_metadata
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.errors import FormatTooNew, StoreLocked
-from leveret.msg_store.examination import Examined, examined, inspected
-from leveret.msg_store.inspection import INDEX
-from leveret.msg_store.lmdb_home import LmdbHome
-from leveret.msg_store.mending import mend, mend_of
-from leveret.msg_store.offline import OfflineStore
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.salvage import salvage
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.offline.examination import Examined, examined, inspected
+from leveret.msg_store.offline.inspection import INDEX
+from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.offline.repair import mend, mend_of
+from leveret.msg_store.offline.salvage import salvage
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.server.process import NODE, refuse_network
 from leveret.server.progress import Progress, progress_bar
 from leveret.server.store_dirs import (

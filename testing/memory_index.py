@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
-from leveret.msg_store.index_rows import (
+from leveret.msg_store.format.rows import (
     Batch,
     Checkpoint,
     FileRow,

@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if kernel not in {"c", "py"}:
         raise pytest.UsageError(f'leveret_kernel is "{kernel}"; allowed: c, py')
-    loaded = {"leveret.amqp.kernel", "leveret.msg_store.kernel"} & sys.modules.keys()
+    loaded = {"leveret.amqp.kernel", "leveret.msg_store.format.kernel"} & sys.modules.keys()
     if loaded and os.environ.get("LEVERET_KERNEL") != kernel:
         raise pytest.UsageError("leveret_kernel: the broker's kernel has been loaded before pytest")
     os.environ["LEVERET_KERNEL"] = kernel

@@ -23,14 +23,15 @@ from typing import Any
 from leveret.broker import backings, caretaker, node, orphans
 from leveret.broker.backings import queue_nos_of
 from leveret.core.files import Files, OsCalls
-from leveret.msg_store import msg_store, opening
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_choice import ChoiceLimits
-from leveret.msg_store.collector_thread import Pace
+from leveret.msg_store import store as msg_store
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import StoreFiles
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.driver import Pace
+from leveret.msg_store.recovery import opening
+from leveret.msg_store.recovery.opening import StoreFiles
+from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.backing_actor import SetRamDurationTarget
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.variable_queue import VariableQueue

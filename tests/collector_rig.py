@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterable
 
 from collector_steps import CollectorSteps
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector import Collector, Neighbours
-from leveret.msg_store.collector_choice import ChoiceLimits
-from leveret.msg_store.findings import Recovered
-from leveret.msg_store.journal_frames import Mark
-from leveret.msg_store.pins import Pins
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.collector import Collector, Neighbours
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.findings import Recovered
 from store_rig import Key, StoreRig
 
 FILE_BYTES = 1000

@@ -10,24 +10,24 @@ from pathlib import Path
 
 from leveret.core.files import Files, OsCalls, SystemCalls
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.arrived import Arrived
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.collector import Collector, Neighbours
-from leveret.msg_store.collector_choice import ChoiceLimits
-from leveret.msg_store.collector_thread import CollectorThread, Pace
-from leveret.msg_store.content_reader import ContentReader
-from leveret.msg_store.flush_threads import FlushThreads
-from leveret.msg_store.index_rows import Location
-from leveret.msg_store.index_threads import IndexThreads
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.pins import Pins
-from leveret.msg_store.read_thread import ReadThread
-from leveret.msg_store.reports import Report
-from leveret.msg_store.segment_reader import SegmentReader
-from leveret.msg_store.sync_times import SyncTimes
-from leveret.msg_store.views import View
-from leveret.msg_store.worker import ThreadWorker
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
+from leveret.msg_store.checkpoint.driver import IndexThreads
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.format.rows import Location
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.collector import Collector, Neighbours
+from leveret.msg_store.gc.driver import CollectorThread, Pace
+from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.reading.contents import ContentReader
+from leveret.msg_store.reading.read_cache import Arrived
+from leveret.msg_store.reading.read_thread import ReadThread
+from leveret.msg_store.reading.segments import SegmentReader
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.worker import ThreadWorker
+from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.reports import Report
 
 QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
 

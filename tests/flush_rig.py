@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 from leveret.core.files import Files, OsCalls
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.flush_threads import FlushThreads
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.recovery import Recovery
-from leveret.msg_store.reports import Report
-from leveret.msg_store.sync_times import SyncTimes
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.reports import Report
 from leveret.testing.faulty_files import FaultyCalls
 from store_rig import message
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.examination import Examined, examined
-from leveret.msg_store.index_rows import Location
-from leveret.msg_store.lmdb_home import LmdbHome
-from leveret.msg_store.offline import OfflineStore
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.rows import Location
+from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.offline.examination import Examined, examined
+from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
 
 UUID = bytes(range(16))
 MAP_BYTES = 1 << 20  # files of the map's length are read as a whole here

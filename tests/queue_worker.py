@@ -19,13 +19,13 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import BODY, Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_choice import ChoiceLimits
-from leveret.msg_store.collector_thread import Pace
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.driver import Pace
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.stored_index import StoredIndex
 from leveret.queue_backing.variable_queue import VariableQueue

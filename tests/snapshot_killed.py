@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.files import Files
-from leveret.msg_store.snapshot_job import SnapshotJob
+from leveret.msg_store.checkpoint.snapshot import SnapshotJob
 from leveret.server.main import main
 from leveret.server.snapshots.creating import Asked, create
 

@@ -14,18 +14,18 @@ from typing import Any
 from leveret.core.files import Files
 from leveret.core.giving_way import GivingWay
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_choice import ChoiceLimits
-from leveret.msg_store.collector_thread import Pace
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits, threads
-from leveret.msg_store.flush import Flush
-from leveret.msg_store.generation import Generation
-from leveret.msg_store.group_commit import GroupCommit
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.reports import Report
-from leveret.msg_store.store_image import StoreImage
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.driver import Pace
+from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
+from leveret.msg_store.wal.flush import Flush
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.reports import Report
 
 QUEUES = (1, 2, 3)
 RDQ_FILE_BYTES = 60_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planted import Mutant
 
-_LOG, _THREADS, _KERNEL = "append_log.py", "writer_threads.py", "_kernel_py.py"
+_LOG, _THREADS, _KERNEL = "format/append_log.py", "threads/writers.py", "format/_kernel_py.py"
 
 MUTANTS = {
     "steps without a sync": Mutant(

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from leveret.msg_store.index_pages import fault_of
-from leveret.msg_store.index_rows import Batch, FileRow
-from leveret.msg_store.lmdb_index import LmdbIndex
+from leveret.msg_store.format.rows import Batch, FileRow
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.index.page_check import fault_of
 from offline_rig import MAP_BYTES, UUID, OfflineRig
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

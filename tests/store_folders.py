@@ -12,10 +12,10 @@ from typing import Final
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import Checkpointer
-from leveret.msg_store.group_commit import GroupCommit
-from leveret.msg_store.opening import Opened, StoreFiles, open_store
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.recovery.opening import Opened, StoreFiles, open_store
+from leveret.msg_store.wal.group_commit import GroupCommit
 
 WORKER: Final = Path(__file__).with_name("store_worker.py")
 UUID: Final = bytes(range(16))

@@ -13,5 +13,5 @@ NAMES = ["_kernel_py", "_kernel_c"]
 def kernel_of(name: str) -> Any:
     """Import one; skip the test where the compiled one is not there."""
     if name == "_kernel_c":
-        return pytest.importorskip("leveret.msg_store._kernel_c")
-    return importlib.import_module(f"leveret.msg_store.{name}")
+        return pytest.importorskip("leveret.msg_store.format._kernel_c")
+    return importlib.import_module(f"leveret.msg_store.format.{name}")

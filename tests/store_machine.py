@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.core.message import BODY
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.index_rows import IndexFull
-from leveret.msg_store.reports import Due
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.format.rows import IndexFull
+from leveret.msg_store.wal.reports import Due
 from leveret.testing.faulty_files import Fate
 from store_rig import StoreRig
 

@@ -16,20 +16,25 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits, ReadJob, WriteJob
-from leveret.msg_store.file_header import MOVED, RDQ_MAGIC
-from leveret.msg_store.findings import Recovered
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import GroupCommit
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.index_rows import SEQ_END, IndexFull, IndexRow, Location
-from leveret.msg_store.journal_frames import Mark
-from leveret.msg_store.log_counts import Relocation
-from leveret.msg_store.recovery import Recovery
-from leveret.msg_store.replay import pages
-from leveret.msg_store.reports import Due, Report
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.checkpoint.checkpoint import (
+    Checkpointer,
+    CheckpointLimits,
+    ReadJob,
+    WriteJob,
+)
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
+from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.findings import Recovered
+from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.replay import pages
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.reports import Due, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryHome

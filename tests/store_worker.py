@@ -18,17 +18,17 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.flush_threads import FlushThreads
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.group_commit import GroupCommit
-from leveret.msg_store.index_rows import SEQ_END
-from leveret.msg_store.index_threads import IndexThreads
-from leveret.msg_store.recovery import Recovery
-from leveret.msg_store.replay import pages
-from leveret.msg_store.reports import Report
-from leveret.msg_store.sync_times import SyncTimes
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
+from leveret.msg_store.checkpoint.driver import IndexThreads
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.rows import SEQ_END
+from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.replay import pages
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.reports import Report
 
 QUEUES = (1, 2, 3)
 BATCH = 20

@@ -14,15 +14,15 @@ from typing import Any
 
 from leveret.core.files import Files
 from leveret.core.message import BODY, Message
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_choice import ChoiceLimits
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.index_rows import SEQ_END
-from leveret.msg_store.journal_frames import Mark
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.transient_index import TransientIndex
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.rows import SEQ_END
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
+from leveret.msg_store.transient.index import TransientIndex
 from leveret.queue_backing.backing_queue import Fetched
 from leveret.queue_backing.invariants import check
 from leveret.queue_backing.queue_state import Limits

@@ -6,97 +6,97 @@ from planted import Mutant
 
 MUTANTS = {
     "an ack while it is being written is forgotten": Mutant(
-        "paged_queue.py", "if self.is_on_disk:\n            self.gone", "if False:\n            self.gone"
+        "transient/paged_queue.py", "if self.is_on_disk:\n            self.gone", "if False:\n            self.gone"
     ),
     "what failed and was acked is written all the same": Mutant(
-        "paged_queue.py", "dropped = {seq for seq in flying if seq in self.gone}", "dropped = set()"
+        "transient/paged_queue.py", "dropped = {seq for seq in flying if seq in self.gone}", "dropped = set()"
     ),
     "what failed is not put back": Mutant(
-        "paged_queue.py", "self.contents = flying | self.contents", "pass"
+        "transient/paged_queue.py", "self.contents = flying | self.contents", "pass"
     ),
     "a range forgets the rows on their way": Mutant(
-        "paged_queue.py", "(self.rows, self.added, self.flying_rows):\n            seqs", "(self.rows, self.added):\n            seqs"
+        "transient/paged_queue.py", "(self.rows, self.added, self.flying_rows):\n            seqs", "(self.rows, self.added):\n            seqs"
     ),
     "rows that were acked while they were read are told": Mutant(
-        "paged_queue.py", "read.gone.update(seqs)", "pass"
+        "transient/paged_queue.py", "read.gone.update(seqs)", "pass"
     ),
     "rows that were added while they were read are not": Mutant(
-        "paged_queue.py", "read.added |= made", "pass"
+        "transient/paged_queue.py", "read.added |= made", "pass"
     ),
     "a range that is being deleted is still read": Mutant(
-        "paged_queue.py", "read.doomed.append(doomed)", "pass"
+        "transient/paged_queue.py", "read.doomed.append(doomed)", "pass"
     ),
     "rows behind what was read are told": Mutant(
-        "paged_queue.py", "if low <= s < reached}", "if low <= s}"
+        "transient/paged_queue.py", "if low <= s < reached}", "if low <= s}"
     ),
     "acked contents give no credit back": Mutant(
-        "paged_queue.py", "self.handle(before - len(self.contents))", "pass"
+        "transient/paged_queue.py", "self.handle(before - len(self.contents))", "pass"
     ),
     "credit comes one by one": Mutant(
-        "paged_queue.py", "MORE_CREDIT: Final = 800", "MORE_CREDIT: Final = 1"
+        "transient/paged_queue.py", "MORE_CREDIT: Final = 800", "MORE_CREDIT: Final = 1"
     ),
     "who was refused is not told": Mutant(
-        "paging_core.py", "self._refused[queue.life] = queue", "pass"
+        "transient/paging_core.py", "self._refused[queue.life] = queue", "pass"
     ),
     "a full disk takes more": Mutant(
-        "paging_core.py", "if self.is_stalled or queue.credit", "if queue.credit"
+        "transient/paging_core.py", "if self.is_stalled or queue.credit", "if queue.credit"
     ),
-    "a life is used twice": Mutant("paging_core.py", "self._next_life += 1", "pass"),
+    "a life is used twice": Mutant("transient/paging_core.py", "self._next_life += 1", "pass"),
     "what was written of a dropped queue stays": Mutant(
-        "paging_core.py", "if queue.is_on_disk:\n            self._ranges", "if False:\n            self._ranges"
+        "transient/paging_core.py", "if queue.is_on_disk:\n            self._ranges", "if False:\n            self._ranges"
     ),
     "the rest of a range is forgotten": Mutant(
-        "paging_core.py", "self._ranges.extendleft(reversed(job.left))", "pass"
+        "transient/paging_core.py", "self._ranges.extendleft(reversed(job.left))", "pass"
     ),
     "ranges of a job that failed are forgotten": Mutant(
-        "paging_core.py", "self._ranges.extendleft(reversed(job.ranges))", "pass"
+        "transient/paging_core.py", "self._ranges.extendleft(reversed(job.ranges))", "pass"
     ),
     "the index is lost with what is on its way": Mutant(
-        "paging_core.py", "if error is None and not is_lost:", "if error is None:"
+        "transient/paging_core.py", "if error is None and not is_lost:", "if error is None:"
     ),
     "a failed batch leaves its bytes": Mutant(
-        "transient_writer.py", "if contents:\n                self.segments.forget_from(start)", "if False:\n                pass"
+        "transient/writer.py", "if contents:\n                self.segments.forget_from(start)", "if False:\n                pass"
     ),
     "what was copied still counts where it was": Mutant(
-        "transient_writer.py", "self.segments.release([each.place", "list([each.place"
+        "transient/writer.py", "self.segments.release([each.place", "list([each.place"
     ),
     "what was copied is not looked for there": Mutant(
-        "transient_writer.py", "self.index.move(zip(", "list(zip("
+        "transient/writer.py", "self.index.move(zip(", "list(zip("
     ),
     "a range takes contents without a row": Mutant(
-        "transient_index.py", "if doomed.rows_only and not value[_IS_ROW]:", "if False:"
+        "transient/index.py", "if doomed.rows_only and not value[_IS_ROW]:", "if False:"
     ),
     "a range begins anew with each slice": Mutant(
-        "transient_index.py", "return doomed._replace(low=seq), looked_at", "return doomed, looked_at"
+        "transient/index.py", "return doomed._replace(low=seq), looked_at", "return doomed, looked_at"
     ),
     "an add of what is not there makes it": Mutant(
-        "transient_index.py", "if value is not None:\n                    transaction.put", "if True:\n                    transaction.put"
+        "transient/index.py", "if value is not None:\n                    transaction.put", "if True:\n                    transaction.put"
     ),
     "the limit of a read of rows does not hold": Mutant(
-        "transient_index.py", "return rows, seq\n", "return rows, high\n"
+        "transient/index.py", "return rows, seq\n", "return rows, high\n"
     ),
-    "what moved is lost": Mutant("transient_reader.py", "TRIES: Final = 3", "TRIES: Final = 1"),
+    "what moved is lost": Mutant("transient/reader.py", "TRIES: Final = 3", "TRIES: Final = 1"),
     "what was acked is said to be lost": Mutant(
-        "transient_reader.py", "still_there = self.index.places(keys)", "still_there = keys"
+        "transient/reader.py", "still_there = self.index.places(keys)", "still_there = keys"
     ),
     "without descriptors all is lost": Mutant(
-        "transient_reader.py", "error.errno in _EXHAUSTED", "error.errno == 0"
+        "transient/reader.py", "error.errno in _EXHAUSTED", "error.errno == 0"
     ),
     "checksums are not looked at in reading on": Mutant(
-        "transient_reader.py", "failed = error\n", "pass\n"
+        "transient/reader.py", "failed = error\n", "pass\n"
     ),
     "the space of unlinked segments is kept by readers": Mutant(
-        "transient_store.py", "if swept.unlinked:", "if False:"
+        "transient/store.py", "if swept.unlinked:", "if False:"
     ),
     "a dropped queue is still told": Mutant(
-        "transient_store.py",
+        "transient/store.py",
         "return self._is_closed or self._core.queues.get(queue.queue_no) is not queue",
         "return self._is_closed",
     ),
     "a segment in use is unlinked": Mutant(
-        "transient_segments.py", "self._dead - {self.current}", "set(self._dead)"
+        "transient/segments.py", "self._dead - {self.current}", "set(self._dead)"
     ),
     "old segments are left": Mutant(
-        "transient_segments.py", 'if name.endswith(".rdq"):', "if False:"
+        "transient/segments.py", 'if name.endswith(".rdq"):', "if False:"
     ),
 }  # fmt: skip

@@ -16,11 +16,11 @@ from typing import Any
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.transient_index import IndexLost, TransientIndex
-from leveret.msg_store.transient_store import Limits, TransientStore
-from leveret.msg_store.worker import Steps, T, Then
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.threads.worker import Steps, T, Then
+from leveret.msg_store.transient.index import IndexLost, TransientIndex
+from leveret.msg_store.transient.store import Limits, TransientStore
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.collector_copy import Copy, copy
-from leveret.msg_store.collector_scan import Source, ask_index, scan
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.index_rows import Location
-from leveret.msg_store.rdq_writer import RdqWriter
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.rows import Location
+from leveret.msg_store.gc.copy import Copy, copy
+from leveret.msg_store.gc.scan import Source, ask_index, scan
+from leveret.msg_store.wal.segment_writer import RdqWriter
 from leveret.testing.memory_index import MemoryIndex
 
 FILES = 2

@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable
 
 from leveret.core.message import Message, origin_of
-from leveret.msg_store import checksum, journal_records
-from leveret.msg_store.group_commit import GroupCommit
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.journal import Journal
-from leveret.msg_store.journal_frames import Mark, encode_frame
-from leveret.msg_store.pending import References
-from leveret.msg_store.rdq_writer import RdqWriter
-from leveret.msg_store.record import encode_run
-from leveret.msg_store.tables import Tables
+from leveret.msg_store.format import checksum, journal_records
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.journal_frames import Mark, encode_frame
+from leveret.msg_store.format.record import encode_run
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.journal import Journal
+from leveret.msg_store.wal.pending import References
+from leveret.msg_store.wal.segment_writer import RdqWriter
 
 BODY = bytes(1024)
 ORIGIN = origin_of(b"", b"queue")

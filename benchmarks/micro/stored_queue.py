@@ -18,9 +18,9 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.stored_index import StoredIndex
 from leveret.queue_backing.variable_queue import VariableQueue
 

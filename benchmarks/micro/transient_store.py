@@ -18,9 +18,9 @@ from typing import Any
 
 from leveret.core.files import Files
 from leveret.core.message import origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.transient_store import TransientStore
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.transient.store import TransientStore
 
 QUEUES = 4
 BATCH = 1_000

@@ -9,8 +9,8 @@ from typing import Any
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.image_check import Checked, ImageCheck
-from leveret.msg_store.store_image import StoreImage
+from leveret.msg_store.offline.image_check import Checked, ImageCheck
+from leveret.msg_store.offline.store_image import StoreImage
 from leveret.server.snapshots.copying import check_files
 from leveret.server.snapshots.manifest import Manifest, StoreEntry
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.folder import StorePaths
+from leveret.msg_store.format.folder import StorePaths
 from leveret.server.admin import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.making import crc32_of

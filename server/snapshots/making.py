@@ -24,10 +24,10 @@ from leveret.core.files import Files
 from leveret.metadata.environment import copy_at_rest
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents, QueueRow, Row, VhostRow
-from leveret.msg_store import lmdb_index
-from leveret.msg_store.folder import FORMAT as STORE_FORMAT
-from leveret.msg_store.snapshot_at_rest import Torn, take
-from leveret.msg_store.store_image import StoreImage
+from leveret.msg_store.format.folder import FORMAT as STORE_FORMAT
+from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.offline.snapshot import Torn, take
+from leveret.msg_store.offline.store_image import StoreImage
 from leveret.server.admin import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry

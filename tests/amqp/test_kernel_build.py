@@ -19,8 +19,12 @@ pytest.importorskip("Cython")
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "leveret"
-    kernels = [path.relative_to(ROOT) for path in ROOT.glob("*/_kernel_c*.p[yx][xi]")]
-    inits = [path.with_name("__init__.py") for path in kernels if path.suffix == ".pyx"]
+    sources = (
+        path for folder in ("amqp", "msg_store") for path in (ROOT / folder).rglob("_kernel_c*")
+    )
+    kernels = [path.relative_to(ROOT) for path in sources if path.suffix in {".pyx", ".pxi"}]
+    packages = {parent for path in kernels for parent in path.parents if parent.name}
+    inits = [package / "__init__.py" for package in packages]
     for name in ("setup.py", "leveret/__init__.py", *inits, *kernels):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
@@ -40,7 +44,8 @@ def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def built(tree: Path) -> set[str]:
-    return {path.parent.name for path in tree.rglob("_kernel_c*.so")}
+    out = tree / "out" / "leveret"
+    return {path.relative_to(out).parts[0] for path in out.rglob("_kernel_c*.so")}
 
 
 def test_without_a_compiler_the_package_is_made_without_the_extension(tree: Path) -> None:

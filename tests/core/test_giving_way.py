@@ -18,12 +18,12 @@ import pytest
 from leveret.core.files import Files
 from leveret.core.giving_way import BUSY_SHARE, LOOK_S, NEVER, PATIENCE_S, REST_S, GivingWay
 from leveret.metadata.store import MetadataStore
-from leveret.msg_store.append_log import AppendLog, Job, Part, Place
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.index_threads import Lane
-from leveret.msg_store.sync_times import SyncTimes
-from leveret.msg_store.worker import Steps, ThreadWorker
-from leveret.msg_store.writer_threads import WriterThreads
+from leveret.msg_store.checkpoint.driver import Lane
+from leveret.msg_store.format.append_log import AppendLog, Job, Part, Place
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.worker import Steps, ThreadWorker
+from leveret.msg_store.threads.writers import WriterThreads
 from waiting import eventually
 
 

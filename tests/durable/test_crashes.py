@@ -14,10 +14,10 @@ from conformance import wire
 from conformance.raw import Channel, Connection
 from durable.workers import BrokerWorker
 from leveret.core.files import Files
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.index_rows import SEQ_END
-from leveret.msg_store.opening import Opened, StoreFiles, open_store
-from leveret.msg_store.replay import pages
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.rows import SEQ_END
+from leveret.msg_store.recovery.opening import Opened, StoreFiles, open_store
+from leveret.msg_store.recovery.replay import pages
 
 Start = Callable[[], BrokerWorker]
 WINDOW = 5_000

@@ -31,8 +31,8 @@ from durable.clients import (
 from durable.oracle import Known, name_of
 from durable.workers import BrokerWorker
 from leveret.core.files import Files
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from waiting import wait_until
 
 QUEUES = (*FANNED, RECREATED)

@@ -17,8 +17,8 @@ from leveret.broker.queue_sup import RESTARTS_MAX
 from leveret.broker.store_server import store_folder
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, QueueRow, Row, VhostRow
-from leveret.msg_store.ballast import BALLAST_BYTES
-from leveret.msg_store.msg_store import MsgStore
+from leveret.msg_store.format.ballast import BALLAST_BYTES
+from leveret.msg_store.store import MsgStore
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.server.node_admin import NodeAdmin

@@ -12,7 +12,7 @@ import pytest
 
 from durable.test_restarts import PERSISTENT, channel_of, drain, node, publish
 from leveret.broker.store_server import store_folder
-from leveret.msg_store.examination import inspected
+from leveret.msg_store.offline.examination import inspected
 from nodes import BrokerUnderTest, clean_environment, kill_leveret, leveret_program, stop_leveret
 from offline_rig import flip
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.files import Buffer, Files, OsCalls
-from leveret.msg_store.append_log import AT_THE_END, AppendLog, Job, Part, Place, Step
+from leveret.msg_store.format.append_log import AT_THE_END, AppendLog, Job, Part, Place, Step
 from leveret.testing.faulty_files import FaultyCalls
 
 HEADER = b"header"

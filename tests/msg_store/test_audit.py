@@ -13,12 +13,12 @@ import pytest
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.errors import FormatTooNew, StoreLocked
-from leveret.msg_store.examination import Examined, examined
-from leveret.msg_store.index_probe import probe
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.index.probe import probe
+from leveret.msg_store.offline.examination import Examined, examined
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from offline_rig import MAP_BYTES, OfflineRig, bodies_of, flip, image, quiet, rows_of
 from store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.msg_store.append_log import Job
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.file_header import RDQ_MAGIC
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.journal_reader import JournalFile
-from leveret.msg_store.journal_records import CARRY, Carried
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.format.append_log import Job
+from leveret.msg_store.format.file_header import RDQ_MAGIC
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.journal_records import CARRY, Carried
+from leveret.msg_store.recovery.journal_reader import JournalFile
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from store_rig import STORE, UUID, StoreRig
 

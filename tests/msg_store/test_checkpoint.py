@@ -8,12 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.errors import StoreFailed
-from leveret.msg_store.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
-from leveret.msg_store.flush import SLICE_OPS
-from leveret.msg_store.index_rows import IndexDamaged, IndexFull, QueueTerms
-from leveret.msg_store.reports import Due
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.format.errors import StoreFailed
+from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
+from leveret.msg_store.format.rows import IndexDamaged, IndexFull, QueueTerms
+from leveret.msg_store.wal.flush import SLICE_OPS
+from leveret.msg_store.wal.reports import Due
 from leveret.testing.faulty_files import Crash, Fate
 from store_rig import STORE, StoreRig
 

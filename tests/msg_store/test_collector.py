@@ -9,11 +9,12 @@ from functools import partial
 import pytest
 
 from collector_rig import FILE_BYTES, CollectorRig, copied_by, in_files, until, wasteful
-from leveret.msg_store import collector, recovery
-from leveret.msg_store.checksum import CRC32, CRC32C
-from leveret.msg_store.collector_scan import NEEDED, Source
-from leveret.msg_store.collector_tasks import TURN, Moving, Steps, Wait
-from leveret.msg_store.identity import Identity
+from leveret.msg_store.format.checksum import CRC32, CRC32C
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.gc import collector
+from leveret.msg_store.gc.scan import NEEDED, Source
+from leveret.msg_store.gc.tasks import TURN, Moving, Steps, Wait
+from leveret.msg_store.recovery import recovery
 
 
 @pytest.fixture

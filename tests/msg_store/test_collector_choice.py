@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.msg_store.collector_choice import ChoiceLimits, choose, dead
-from leveret.msg_store.file_header import HEADER_BYTES
-from leveret.msg_store.pins import Pins
+from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.gc.choose import ChoiceLimits, choose, dead
 
 LIMIT = 1000
 LIMITS = ChoiceLimits(file_bytes=LIMIT, sources_max=4, small_files_max=4, small_sources_max=6)

@@ -8,20 +8,20 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from leveret.msg_store import collector_copy
-from leveret.msg_store.collector_copy import Copy, copy, discard, pieces, relocations
-from leveret.msg_store.collector_scan import (
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import MOVED
+from leveret.msg_store.format.rows import Location
+from leveret.msg_store.gc import copy as collector_copy
+from leveret.msg_store.gc.copy import Copy, copy, discard, pieces, relocations
+from leveret.msg_store.gc.scan import (
     NEEDED,
     NOT_NEEDED,
     Source,
     ask_index,
     scan,
 )
-from leveret.msg_store.collector_tasks import TURN
-from leveret.msg_store.errors import Corrupt
-from leveret.msg_store.file_header import MOVED
-from leveret.msg_store.index_rows import Location
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.gc.tasks import TURN
+from leveret.msg_store.reading.verify import Segment
 from leveret.testing.memory_index import MemoryIndex
 from store_rig import StoreRig
 
@@ -82,7 +82,7 @@ def filled(rig: StoreRig, count: int = 40, size: int = 100) -> list[int]:
 def test_a_scan_finds_every_message_whatever_the_size_of_a_block(
     rig: StoreRig, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.msg_store.collector_scan._BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("leveret.msg_store.gc.scan._BLOCK_BYTES", block_bytes)
     filled(rig)
     rig.publish((1,), 1, 5000)
     rig.run()
@@ -97,9 +97,9 @@ def test_a_scan_finds_every_message_whatever_the_size_of_a_block(
 
 
 def test_a_scan_takes_turns(rig: StoreRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leveret.msg_store.collector_scan.TURN_RECORDS", 3)
-    monkeypatch.setattr("leveret.msg_store.collector_scan._BLOCK_BYTES", 300)
-    monkeypatch.setattr("leveret.msg_store.collector_scan._INDEX_ASKED_MAX", 1)
+    monkeypatch.setattr("leveret.msg_store.gc.scan.TURN_RECORDS", 3)
+    monkeypatch.setattr("leveret.msg_store.gc.scan._BLOCK_BYTES", 300)
+    monkeypatch.setattr("leveret.msg_store.gc.scan._INDEX_ASKED_MAX", 1)
     filled(rig)
     source, index = Source(1), FakeIndex(rig, ())
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from collector_rig import CollectorRig
-from leveret.msg_store import collector
-from leveret.msg_store.collector_choice import ChoiceLimits
+from leveret.msg_store.gc import collector
+from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
 
 Cut = Callable[[FaultyCalls], None]

@@ -8,9 +8,9 @@ import pytest
 
 from collector_rig import CollectorRig, copied_by, in_files, spoil, until, wasteful
 from leveret.core.files import DISK_FULL
-from leveret.msg_store import collector_copy
-from leveret.msg_store.collector_choice import choose
-from leveret.msg_store.collector_tasks import TURN, Moving
+from leveret.msg_store.gc import copy as collector_copy
+from leveret.msg_store.gc.choose import choose
+from leveret.msg_store.gc.tasks import TURN, Moving
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from collector_rig import CollectorRig
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_choice import ChoiceLimits
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.gc.choose import ChoiceLimits
 from store_machine import StoreMachine
 
 

@@ -16,9 +16,9 @@ import pytest
 from collector_running import Running, drawn
 from leveret.core.files import OsCalls
 from leveret.core.message import BODY
-from leveret.msg_store import collector_copy
-from leveret.msg_store.checkpoint import CheckpointLimits
-from leveret.msg_store.collector_thread import Pace
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.gc import copy as collector_copy
+from leveret.msg_store.gc.driver import Pace
 from leveret.testing.faulty_files import FaultyCalls
 
 OFTEN = CheckpointLimits(rows=500)

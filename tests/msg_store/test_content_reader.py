@@ -10,12 +10,12 @@ from itertools import pairwise
 import pytest
 
 from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
-from leveret.msg_store import content_reader
-from leveret.msg_store.arrived import Arrived, transient_key
-from leveret.msg_store.content_reader import TRIES_MAX, ContentReader
-from leveret.msg_store.index_rows import Location
-from leveret.msg_store.segment_reader import DESCRIPTORS_MAX, SegmentReader
-from leveret.msg_store.views import View
+from leveret.msg_store.format.rows import Location
+from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.reading import contents as content_reader
+from leveret.msg_store.reading.contents import TRIES_MAX, ContentReader
+from leveret.msg_store.reading.read_cache import Arrived, transient_key
+from leveret.msg_store.reading.segments import DESCRIPTORS_MAX, SegmentReader
 from step_loop import StepLoop
 from store_rig import StoreRig, message
 

@@ -14,9 +14,9 @@ import pytest
 
 from flush_rig import Running
 from leveret.core.files import OsCalls
-from leveret.msg_store.append_log import AppendLog, Job, Step
-from leveret.msg_store.kernel import Bell, Caller
-from leveret.msg_store.reports import Report
+from leveret.msg_store.format.append_log import AppendLog, Job, Step
+from leveret.msg_store.format.kernel import Bell, Caller
+from leveret.msg_store.wal.reports import Report
 
 
 class StepByStep:
@@ -170,7 +170,7 @@ class FullDisk:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> type[FullDisk]:
-    monkeypatch.setattr("leveret.msg_store.writer_threads.Caller", FullDisk)
+    monkeypatch.setattr("leveret.msg_store.threads.writers.Caller", FullDisk)
     monkeypatch.setattr(FullDisk, "files", set())
     return FullDisk
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from flush_rig import Running
-from leveret.msg_store.group_commit import GroupCommit
-from leveret.msg_store.reports import Report
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.reports import Report
 
 
 @pytest.fixture

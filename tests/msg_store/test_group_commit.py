@@ -8,10 +8,10 @@ import random
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store import flush
-from leveret.msg_store.errors import StoreFailed
-from leveret.msg_store.flush import SLICE_BYTES, SLICE_OPS
-from leveret.msg_store.reports import Due
+from leveret.msg_store.format.errors import StoreFailed
+from leveret.msg_store.wal import flush
+from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
+from leveret.msg_store.wal.reports import Due
 from store_rig import STORE, StoreRig
 
 

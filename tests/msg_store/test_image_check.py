@@ -11,8 +11,8 @@ import lmdb
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store.image_check import Checked, ImageCheck
-from leveret.msg_store.store_image import StoreImage
+from leveret.msg_store.offline.image_check import Checked, ImageCheck
+from leveret.msg_store.offline.store_image import StoreImage
 from store_folders import Filled, fill
 
 

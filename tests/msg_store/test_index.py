@@ -12,8 +12,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from leveret.msg_store.generation import Generation
-from leveret.msg_store.index_rows import (
+from leveret.msg_store.format.rows import (
     Batch,
     Checkpoint,
     FileRow,
@@ -22,10 +21,11 @@ from leveret.msg_store.index_rows import (
     IndexFull,
     QueueTerms,
 )
-from leveret.msg_store.lmdb_errors import meant_by
-from leveret.msg_store.lmdb_home import LmdbHome
-from leveret.msg_store.lmdb_index import LmdbIndex
-from leveret.msg_store.lmdb_readers import LAG_MAX
+from leveret.msg_store.index.lmdb_errors import meant_by
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.readers import LAG_MAX
+from leveret.msg_store.memtable.memtable import Generation
 from leveret.testing.memory_index import MemoryHome
 
 UUID = bytes(range(16))
@@ -275,8 +275,8 @@ def test_f25_garbage_in_a_page_is_damage_and_no_other_error(tmp_path: Path, seed
     rng = random.Random(seed)
     script = (
         "import sys; from pathlib import Path\n"
-        "from leveret.msg_store.lmdb_index import LmdbIndex\n"
-        "from leveret.msg_store.index_rows import IndexDamaged\n"
+        "from leveret.msg_store.index.lmdb_index import LmdbIndex\n"
+        "from leveret.msg_store.format.rows import IndexDamaged\n"
         "try:\n"
         "    index = LmdbIndex(Path(sys.argv[1]), bytes(range(16)), 1 << 20)\n"
         "    index.rows(1, 0, 1 << 40, 9999); index.locations(range(1000, 4000))\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store import lmdb_home
-from leveret.msg_store.index_rows import Batch, IndexDamaged
-from leveret.msg_store.lmdb_home import LmdbHome
-from leveret.msg_store.lmdb_index import LmdbIndex
+from leveret.msg_store.format.rows import Batch, IndexDamaged
+from leveret.msg_store.index import location as lmdb_home
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.index.location import LmdbHome
 
 UUID = bytes(range(16))
 MIN = 1 << 20

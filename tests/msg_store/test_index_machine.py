@@ -13,12 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.msg_store.index_rows import SEQ_END, Checkpoint, IndexRow, Location
-from leveret.msg_store.journal_frames import Frame, Mark
-from leveret.msg_store.journal_records import PERSISTENT, Acks, JournalRecord, Publishes
-from leveret.msg_store.replay import Replay
-from leveret.msg_store.tables import Tables
-from leveret.msg_store.views import View, next_low
+from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_records import PERSISTENT, Acks, JournalRecord, Publishes
+from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.read_view import View, next_low
+from leveret.msg_store.recovery.replay import Replay
 from leveret.testing.memory_index import MemoryIndex
 
 QUEUES = (1, 2, 3)

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.index_pages import fault_of
-from leveret.msg_store.index_rows import Batch, Checkpoint, FileRow, IndexDamaged, QueueTerms
-from leveret.msg_store.lmdb_home import LmdbHome
-from leveret.msg_store.lmdb_index import DATA, LmdbIndex
+from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexDamaged, QueueTerms
+from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
+from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.page_check import fault_of
 from store_damage import PAGE_BYTES, zero_a_leaf
 
 UUID = bytes(range(16))
 WALK_ALL = """
 import sys
 from pathlib import Path
-from leveret.msg_store.index_probe import walk
+from leveret.msg_store.index.probe import walk
 for folder in sys.argv[1:]:
     print(walk(Path(folder)))
 """

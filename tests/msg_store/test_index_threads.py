@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.flush_threads import FlushThreads
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.index_rows import SEQ_END, IndexDamaged
-from leveret.msg_store.index_threads import IndexThreads, Lane
-from leveret.msg_store.recovery import Recovery
-from leveret.msg_store.reports import Report
-from leveret.msg_store.sync_times import SyncTimes
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
+from leveret.msg_store.checkpoint.driver import IndexThreads, Lane
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
+from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.reports import Report
 from store_rig import StoreRig, message
 
 SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.msg_store.append_log import Job
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.journal import Journal
-from leveret.msg_store.journal_frames import Mark
-from leveret.msg_store.journal_reader import JournalFile
-from leveret.msg_store.journal_records import encode_acks
+from leveret.msg_store.format.append_log import Job
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_records import encode_acks
+from leveret.msg_store.recovery.journal_reader import JournalFile
+from leveret.msg_store.wal.journal import Journal
 
 UUID = bytes(range(16))
 MARK = Mark(1, 1, 64)

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.message import Message, origin_of
-from leveret.msg_store import record
-from leveret.msg_store.checksum import CRC32, CRC32C, extender
-from leveret.msg_store.errors import Corrupt
-from leveret.msg_store.kernel import KERNEL_NAME, decode_run
+from leveret.msg_store.format import record
+from leveret.msg_store.format.checksum import CRC32, CRC32C, extender
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.kernel import KERNEL_NAME, decode_run
 from leveret.queue_backing.status import indexed
 from store_kernels import NAMES, kernel_of
 
@@ -239,7 +239,7 @@ def test_the_extension_was_made_from_the_sources_beside_it() -> None:
     source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
     assert source_hash == compiled.SOURCE_HASH, (
-        "leveret/msg_store/_kernel_c is stale: run pip install -e . again"
+        "leveret/msg_store/format/_kernel_c is stale: run pip install -e . again"
     )
 
 

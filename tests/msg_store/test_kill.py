@@ -10,14 +10,14 @@ import pytest
 
 from leveret.core.files import Files
 from leveret.core.message import exchange_and_key, origin_of
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.findings import Recovered
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.index_rows import SEQ_END
-from leveret.msg_store.record import unpack_meta
-from leveret.msg_store.recovery import Recovery
-from leveret.msg_store.replay import pages
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.record import unpack_meta
+from leveret.msg_store.format.rows import SEQ_END
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.findings import Recovered
+from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.replay import pages
 from store_folders import killed_after
 from store_worker import body_of
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store import mending
-from leveret.msg_store.examination import examined
-from leveret.msg_store.file_header import JOURNAL_MAGIC, RDQ_MAGIC
-from leveret.msg_store.identity import Identity
-from leveret.msg_store.index_rows import Batch
-from leveret.msg_store.mending import Mend, mend, mend_of
+from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.rows import Batch
+from leveret.msg_store.offline import repair as mending
+from leveret.msg_store.offline.examination import examined
+from leveret.msg_store.offline.repair import Mend, mend, mend_of
 from offline_rig import OfflineRig, bodies_of, quiet, rows_of
 from store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 

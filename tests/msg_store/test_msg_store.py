@@ -12,12 +12,12 @@ import pytest
 
 from leveret.core.files import Files
 from leveret.core.message import BODY
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.checkpoint import CheckpointLimits
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.errors import StoreFailed, StoreLocked
-from leveret.msg_store.msg_store import MsgStore
-from leveret.msg_store.opening import StoreFiles, open_store
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import StoreFailed, StoreLocked
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.stored_index import StoredIndex
 from leveret.queue_backing.variable_queue import VariableQueue

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store import offline
-from leveret.msg_store.examination import examined
-from leveret.msg_store.lmdb_home import LmdbHome
-from leveret.msg_store.lmdb_index import LmdbIndex
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.offline import offline_store as offline
+from leveret.msg_store.offline.examination import examined
 from offline_rig import MAP_BYTES, UUID, Key, OfflineRig, bodies_of, flip, quiet, rows_of
 
 

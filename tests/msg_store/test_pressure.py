@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.msg_store.pressure import Pressure, PressureLimits
+from leveret.msg_store.wal.backpressure import Pressure, PressureLimits
 from stored_rig import StoreBench, StoredQueue, publish
 
 FULL = OSError(errno.ENOSPC, "full")

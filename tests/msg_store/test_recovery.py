@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store import file_header
-from leveret.msg_store.errors import StoreLocked
-from leveret.msg_store.file_header import HEADER_BYTES
-from leveret.msg_store.findings import Findings
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.journal_frames import HEADER_BYTES as FRAME_HEADER_BYTES
+from leveret.msg_store.format import file_header
+from leveret.msg_store.format.errors import StoreLocked
+from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.journal_frames import HEADER_BYTES as FRAME_HEADER_BYTES
+from leveret.msg_store.recovery.findings import Findings
 from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
 from store_rig import STORE, StoreRig
 

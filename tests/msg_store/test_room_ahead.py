@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.file_header import HEADER_BYTES
-from leveret.msg_store.journal_reader import JournalFile
+from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.recovery.journal_reader import JournalFile
 from leveret.testing.faulty_files import Fate
 from store_rig import StoreRig
 

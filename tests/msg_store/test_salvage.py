@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.examination import examined
-from leveret.msg_store.mending import mend_of
-from leveret.msg_store.offline import OfflineStore
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.salvage import Salvaged, salvage
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.offline.examination import examined
+from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.offline.repair import mend_of
+from leveret.msg_store.offline.salvage import Salvaged, salvage
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of
 from store_damage import DAMAGES, WRONGS, change_index, damage_index
 

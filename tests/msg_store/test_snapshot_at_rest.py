@@ -12,14 +12,14 @@ import pytest
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.ballast import Ballast
-from leveret.msg_store.errors import StoreLocked
-from leveret.msg_store.findings import Findings
-from leveret.msg_store.folder import StoreFolder
-from leveret.msg_store.image_check import ImageCheck
-from leveret.msg_store.opening import StoreFiles, open_store
-from leveret.msg_store.snapshot_at_rest import Torn, take
-from leveret.msg_store.store_image import StoreImage
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import StoreLocked
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.offline.image_check import ImageCheck
+from leveret.msg_store.offline.snapshot import Torn, take
+from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.recovery.findings import Findings
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from snapshot_load import QUEUES, Rows, rows_of
 from store_damage import used_bytes
 from store_folders import UUID, Filled, fill, killed_after

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.index_rows import IndexFull
-from leveret.msg_store.pins import Pins
-from leveret.msg_store.snapshot_job import OPS_PER_FLUSH, Snapshot, SnapshotJob
+from leveret.msg_store.checkpoint.snapshot import OPS_PER_FLUSH, Snapshot, SnapshotJob
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.format.rows import IndexFull
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_index import MemoryIndex
 from snapshot_load import Oracle, Rows

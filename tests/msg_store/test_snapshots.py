@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store.image_check import ImageCheck
-from leveret.msg_store.store_image import StoreImage
-from leveret.msg_store.verify import Segment
+from leveret.msg_store.offline.image_check import ImageCheck
+from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.reading.verify import Segment
 from snapshot_load import LoadedStore, Rows, body_of, rows_of
 from waiting import eventually
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.msg_store.index_rows import Checkpoint, FileRow, Location, QueueTerms
-from leveret.msg_store.log_counts import Relocation
-from leveret.msg_store.read_places import COUNT_MAX
-from leveret.msg_store.tables import BEHIND_GENERATIONS, Tables
+from leveret.msg_store.format.rows import Checkpoint, FileRow, Location, QueueTerms
+from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS, Tables
+from leveret.msg_store.memtable.read_locations import COUNT_MAX
+from leveret.msg_store.memtable.reference_counts import Relocation
 from leveret.testing.memory_index import MemoryIndex
 
 POINT = Checkpoint(1, 1, 1, 1)

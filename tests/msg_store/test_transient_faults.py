@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.transient_index import IndexLost
+from leveret.msg_store.transient.index import IndexLost
 from transient_rig import (
     FOLDER,
     LARGE,

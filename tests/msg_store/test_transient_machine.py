@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.core.message import Message
-from leveret.msg_store import transient_writer
-from leveret.msg_store.transient_index import IndexLost
-from leveret.msg_store.transient_store import Limits
+from leveret.msg_store.transient import writer as transient_writer
+from leveret.msg_store.transient.index import IndexLost
+from leveret.msg_store.transient.store import Limits
 from transient_rig import READER, WRITER, TransientRig, message, row
 
 queue_nos = st.integers(1, 3)

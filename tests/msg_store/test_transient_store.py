@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store import transients
-from leveret.msg_store.paged_queue import CREDIT, MORE_CREDIT
+from leveret.msg_store.transient import client as transients
+from leveret.msg_store.transient.paged_queue import CREDIT, MORE_CREDIT
 from leveret.queue_backing import status
 from transient_rig import (
     FOLDER,
@@ -159,7 +159,7 @@ def test_a_range_takes_rows_and_leaves_contents_without(rig: TransientRig) -> No
 def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
     rig: TransientRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.msg_store.transient_writer.DELETE_KEYS", 3)
+    monkeypatch.setattr("leveret.msg_store.transient.writer.DELETE_KEYS", 3)
     rig.page(1, *range(50))
     rig.run()
     rig.store.ack_range(1, 0, 40)
@@ -181,7 +181,7 @@ def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
 def test_a_range_passes_over_contents_without_row_in_slices(
     rig: TransientRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.msg_store.transient_writer.DELETE_KEYS", 3)
+    monkeypatch.setattr("leveret.msg_store.transient.writer.DELETE_KEYS", 3)
     rig.page(1, *range(20), with_rows=False)
     rig.page(1, *range(20, 30))
     rig.run()
@@ -203,7 +203,7 @@ def test_rows_that_are_acked_but_still_there_do_not_count_for_the_limit(rig: Tra
 def test_a_queue_that_begins_anew_never_meets_what_it_had(
     rig: TransientRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.msg_store.transient_writer.DELETE_KEYS", 3)
+    monkeypatch.setattr("leveret.msg_store.transient.writer.DELETE_KEYS", 3)
     rig.page(1, *range(20))
     rig.page(2, 1)
     rig.run()
@@ -322,7 +322,7 @@ def test_origin_and_head_are_shared_by_what_is_read_together(rig: TransientRig) 
 def test_an_index_that_was_large_and_is_empty_is_made_anew(
     rig: TransientRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.msg_store.transient_writer.SHRINK_BYTES", 200_000)
+    monkeypatch.setattr("leveret.msg_store.transient.writer.SHRINK_BYTES", 200_000)
     entries = rig.page(1, *range(5_000), size=0)
     rig.settle()
     names = sorted(path.name for path in rig.index._folder.iterdir())
@@ -401,9 +401,9 @@ def test_real_threads_and_a_real_folder(tmp_path: Path) -> None:
     import asyncio
     import threading
 
-    from leveret.msg_store.ballast import Ballast
-    from leveret.msg_store.identity import Identity
-    from leveret.msg_store.transient_store import Limits, TransientStore
+    from leveret.msg_store.format.ballast import Ballast
+    from leveret.msg_store.format.identity import Identity
+    from leveret.msg_store.transient.store import Limits, TransientStore
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

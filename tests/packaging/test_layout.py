@@ -86,7 +86,7 @@ def _files_of_packages() -> set[str]:
     ours = {"leveret/__init__.py", "leveret/__main__.py", "leveret/py.typed"}
     for folder in FOLDERS:
         ours |= {f"leveret/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
-    sources = (path for path in ROOT.glob("*/_kernel_c*.p*") if path.suffix != ".so")
+    sources = (path for folder in FOLDERS for path in (ROOT / folder).rglob("_kernel_c*.p*"))
     return ours | {f"leveret/{path.relative_to(ROOT)}" for path in sources}
 
 

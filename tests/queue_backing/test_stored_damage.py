@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.core.message import BODY
-from leveret.msg_store.index_rows import IndexDamaged
+from leveret.msg_store.format.rows import IndexDamaged
 from leveret.queue_backing.queue_state import Limits
 from stored_rig import (
     STORE,

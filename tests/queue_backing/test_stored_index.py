@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from leveret.core.message import BODY
-from leveret.msg_store.queue_client import RESTART_GAP, _without
+from leveret.msg_store.client import RESTART_GAP, _without
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.queue_state import Limits
 from stored_rig import (

@@ -16,7 +16,7 @@ import pytest
 from leveret.broker.store_server import store_folder
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
-from leveret.msg_store.index_rows import IndexFull
+from leveret.msg_store.format.rows import IndexFull
 from leveret.server.main import main
 from leveret.server.process import DataDirectory
 from leveret.server.progress import progress_bar
@@ -307,7 +307,7 @@ def test_a_full_disk_leaves_nothing_behind(
         raise IndexFull("No space left on device")
 
     rig.spoil(next(iter(rig.rows.values())))
-    monkeypatch.setattr("leveret.msg_store.lmdb_index.LmdbIndex.write", full)
+    monkeypatch.setattr("leveret.msg_store.index.lmdb_index.LmdbIndex.write", full)
 
     code, out, err = run("salvage", data_of(rig), "--to", tmp_path / "new")
     assert (code, out) == (74, "")

@@ -1,0 +1,349 @@
+"""Checkpoints: when the tables go into the index, and what must be read from it. Without I/O.
+
+Two kinds of jobs come out, for two threads (``index_threads``) or for a test that goes step by step:
+
+* a **read** finds what the tables are owed (counts that only the index has) and the next slice of a
+  range that is to be acked;
+* a **write** puts the oldest frozen generation into the index, then unlinks journal files.
+
+Between two writes there may be a **snapshot** (``snapshot_job``): a generation is ended for it, and when
+that one is in the index, and nothing above it, the index is copied.
+
+A generation ends when it has many rows, or its journal is long (what a start has to read), or when
+nothing happens for a while. Flushes wait for the rotation, which waits for what is owed: one short
+read. A generation is one transaction with its own checkpoint, so the index is always the log up to some
+LSN. Its journal files stay until the *next* generation is in the index: should the newest transaction
+turn out to be lost, the one before and the journals make up for it.
+
+With a full disk the generation stays frozen, its journals stay too, and it is tried again. An index
+that is damaged is condemned, and with any other error as well the store has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.core.errors import StoreError
+from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob, disk_full
+from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.rows import (
+    Index,
+    IndexDamaged,
+    IndexFull,
+    IndexHome,
+    IndexRow,
+    Location,
+)
+from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS
+from leveret.msg_store.wal.flush import SLICE_OPS
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.range_acks import SLICE_ROWS, RangeAck
+from leveret.msg_store.wal.reports import Report
+
+IDLE_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointLimits:
+    """When a generation ends.
+
+    Attributes:
+        rows: it has so many.
+        journal_bytes: its journal is so long.
+        idle_rows: it has so many and nothing happens for ``IDLE_S``.
+    """
+
+    rows: int = 100_000
+    journal_bytes: int = 32 * 1024 * 1024
+    idle_rows: int = 10_000
+
+
+@dataclass(slots=True)
+class ReadJob:
+    """What is to be read from the index, and what was found."""
+
+    msg_nos: list[int]
+    range_ack: RangeAck | None
+    locations: dict[int, Location] = field(default_factory=dict)
+    rows: list[IndexRow] = field(default_factory=list)
+
+    def run(self, index: Index) -> None:
+        """Read; on any thread."""
+        if self.msg_nos:
+            self.locations = index.locations(self.msg_nos)
+        asked = self.range_ack
+        if asked is not None:
+            self.rows = index.rows(asked.queue_no, asked.low, asked.high, SLICE_ROWS)
+
+
+@dataclass(slots=True)
+class WriteJob:
+    """A generation that is to be put into the index.
+
+    The journals may go then, so what they carry of messages must have its sync before.
+    """
+
+    generation: Generation
+
+    def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Iterator[str]:
+        """Write it, then unlink the journals nobody needs; yields the points that are reached.
+
+        Raises:
+            IndexFull: nothing was written.
+            OSError: a segment cannot be synced, or a journal not be unlinked.
+        """
+        for file_no in sorted(self.generation.owed):
+            with folder.files.open_append(folder.rdq_path(file_no)) as segment:
+                segment.fdatasync()
+            yield "segment synced"
+        before = index.checkpoint()
+        yield "before commit"
+        try:
+            index.write(self.generation.batch())
+        except IndexFull:
+            if not reserve.release():
+                raise
+            index.write(self.generation.batch())
+        yield "committed"
+        for file_no in folder.journal_nos():
+            if before is not None and file_no < before.first_journal:
+                folder.files.unlink(folder.journal_path(file_no))
+                yield "unlinked"
+
+
+class Checkpointer:
+    """Decides about generations and jobs. For the loop's thread.
+
+    Args:
+        core: whose tables these are.
+        home: to condemn the index if it is damaged.
+        limits: when a generation ends.
+
+    Attributes:
+        is_full: the disk is, and a generation waits for ``resume``.
+        snapshot: the one that is being made.
+    """
+
+    def __init__(
+        self, core: GroupCommit, home: IndexHome, limits: CheckpointLimits | None = None
+    ) -> None:
+        self.is_full = False
+        self.has_room = True  # as of the last write
+        self.snapshot: Snapshot | None = None
+        self.is_stopping = False
+        self._core = core
+        self._home = home
+        self._limits = limits or CheckpointLimits()
+        self._is_requested = False
+        self._read: ReadJob | None = None
+        self._write: WriteJob | SnapshotJob | None = None
+        self._is_last = False
+
+    def request(self) -> None:
+        """End the generation as soon as may be."""
+        self._is_requested = True
+        self._core.wake_index()
+
+    def begin_snapshot(self, snapshot: Snapshot) -> None:
+        """Make a snapshot of all that was issued before.
+
+        Raises:
+            StoreError: one is being made, or the store is about to end.
+        """
+        if self.snapshot is not None:
+            raise StoreError("another snapshot of this store is being made")
+        if self.is_stopping or self._core.error is not None:
+            raise StoreError("the store is being closed")
+        self.snapshot = snapshot
+        self._core.hurry()
+        self._core.wake_index()
+
+    def end_snapshot(self, error: Exception | None) -> None:
+        """Note that the snapshot is made, or never will be."""
+        snapshot, self.snapshot = self.snapshot, None
+        if snapshot is not None:
+            snapshot.then(error)
+
+    def _give_snapshot_up(self, error: Exception) -> None:
+        """End a snapshot, unless the thread is at it."""
+        if self.snapshot is not None and self._write is not self.snapshot.job:
+            self.end_snapshot(error)
+
+    def stop(self) -> None:
+        """Put what is durable into the index, as a clean end if nothing else is left to do.
+
+        To be called when no flush will be started any more.
+        """
+        self.is_stopping = True
+        self._give_snapshot_up(StoreError("the store is being closed"))
+        self._core.wake_index()
+
+    @property
+    def is_stopped(self) -> bool:
+        """All is in the index, or never will be."""
+        failed = self._core.error is not None or self.is_full
+        is_idle = self._read is None and self._write is None
+        return is_idle and self.is_stopping and (failed or self._is_over())
+
+    def _is_over(self) -> bool:
+        return self._is_last and not self._core.tables.frozen
+
+    # Rotation.
+
+    def turn(self, is_quiet: bool = False) -> None:
+        """End the generation if it is time.
+
+        Args:
+            is_quiet: nothing has happened for ``IDLE_S``.
+        """
+        core = self._core
+        if core.error is not None or self._is_last:
+            return
+        if core.is_full or self.is_full:
+            self._give_snapshot_up(disk_full())
+        if self._is_due(is_quiet):
+            core.is_rotating = True
+        if not core.is_rotating or not core.can_rotate():
+            return
+        self._is_requested = False
+        if self.is_stopping:
+            self._is_last = True
+            core.rotate(is_clean=core.is_idle)
+        elif self.snapshot is not None and self.snapshot.wants_cut:
+            core.roll_segment()
+            self.snapshot.begin(core.rotate().number, core.tables.files)
+        else:
+            core.rotate()
+
+    def _is_due(self, is_quiet: bool) -> bool:
+        core, limits = self._core, self._limits
+        if self.is_stopping:
+            return True
+        tables, snapshot = core.tables, self.snapshot
+        if snapshot is not None and not snapshot.generation:
+            # Another reason to rotate waits: the snapshot's generation is to have all it wants.
+            return len(tables.frozen) < BEHIND_GENERATIONS and snapshot.is_ready(core)
+        if tables.active.is_empty or len(tables.frozen) >= BEHIND_GENERATIONS:
+            return False
+        weight = tables.active.weight
+        return (
+            self._is_requested
+            or weight >= limits.rows
+            or core.journal_bytes >= limits.journal_bytes
+            or (is_quiet and weight >= limits.idle_rows)
+        )
+
+    @property
+    def may_act(self) -> bool:
+        """A turn, or a job, may be due. Told at every flush, so that most need no turn."""
+        core, limits = self._core, self._limits
+        tables = core.tables
+        return bool(
+            core.journal_bytes >= limits.journal_bytes
+            or tables.active.weight >= limits.rows
+            or core.is_rotating
+            or core.range_acks
+            or tables.has_unresolved
+            or (tables.frozen and self._write is None)
+            or self._is_requested
+            or self.snapshot is not None
+            or self.is_stopping
+        )
+
+    @property
+    def may_become_quiet(self) -> bool:
+        """It is worth calling ``turn`` when nothing has happened for ``IDLE_S``."""
+        return self._core.tables.active.weight >= self._limits.idle_rows
+
+    # Reading.
+
+    def read_job(self) -> ReadJob | None:
+        """Return what should be read now, unless something is."""
+        core = self._core
+        if self._read is not None or core.error is not None:
+            return None
+        asked: RangeAck | None = None
+        if core.range_acks and core.pending_ops < SLICE_OPS and not self.is_stopping:
+            asked = core.range_acks[0]
+            asked.view = core.tables.view()
+        msg_nos = core.tables.unresolved()
+        if asked is None and not msg_nos:
+            return None
+        self._read = ReadJob(msg_nos, asked)
+        return self._read
+
+    def read_done(self, job: ReadJob, error: Exception | None = None) -> Report | None:
+        """Take what was read; returns a report if the store has failed."""
+        self._read = None
+        if self._core.error is not None:
+            return None
+        if error is not None:
+            return self._fail(error)
+        self._core.tables.resolve(job.msg_nos, job.locations)
+        if job.range_ack is not None:
+            self._ack_slice(job.range_ack, job.rows)
+        self._core.wake_index()
+        return None
+
+    def _ack_slice(self, asked: RangeAck, base: list[IndexRow]) -> None:
+        core = self._core
+        meanwhile = core.acked_meanwhile(asked.queue_no)
+        rows = asked.rows(base)
+        acked = [(row[0], row[1]) for row in rows if row[0] not in meanwhile]
+        if asked.is_done:
+            core.range_acks.remove(asked)
+            core.wake()
+        if acked:
+            core.ack(asked.queue_no, acked)
+        if asked.is_done and asked.then is not None:
+            asked.then()
+
+    # Writing.
+
+    def write_job(self) -> WriteJob | SnapshotJob | None:
+        """Return what should be written now, unless something is."""
+        core, snapshot = self._core, self.snapshot
+        if self._write is not None or self.is_full or core.error is not None:
+            return None
+        if snapshot is not None and 0 < snapshot.generation == core.tables.committed:
+            self._write = snapshot.job
+            return self._write
+        if not core.tables.frozen:
+            return None
+        self._write = WriteJob(core.tables.frozen[0])
+        return self._write
+
+    def write_done(
+        self, job: WriteJob | SnapshotJob, error: Exception | None = None
+    ) -> Report | None:
+        """Drop the generation, or keep it; returns a report if the store has failed."""
+        self._write = None
+        if isinstance(job, SnapshotJob):
+            self.end_snapshot(error)
+            self._core.wake_index()
+            return None
+        if self._core.error is not None:
+            return None
+        self.has_room = not isinstance(error, IndexFull)
+        if not self.has_room:
+            self.is_full = True
+            return None
+        if error is not None:
+            return self._fail(error)
+        self._core.tables.commit(job.generation)
+        self._core.wake_index()
+        return None
+
+    def resume(self) -> None:
+        """Try again although the disk was full."""
+        self.is_full = False
+        self._core.wake_index()
+
+    def _fail(self, error: Exception) -> Report:
+        if isinstance(error, IndexDamaged):
+            self._home.condemn()
+        return self._core.fail(error)

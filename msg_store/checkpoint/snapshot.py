@@ -1,0 +1,138 @@
+"""A snapshot of a store that goes on working: links to segments, and a copy of the index.
+
+A snapshot is the store as of one LSN, the *cut*. Segments never change, so they are only linked; the
+index does, so it is copied. Between the two there is nothing: the cut is where a generation of the
+tables ends (``checkpoint``), and the index is copied when that generation is in it and no later one.
+So a snapshot needs no journal, and its index alone says what it holds.
+
+::
+
+    loop                    what was issued before is flushed; the segment in use is left, so that
+                            nobody writes any linked file; a generation ends: the cut; pins
+    the checkpoint's thread that generation, then links and the copy; later generations wait
+    loop                    pins are taken back
+
+Only segments with messages that the cut needs are linked. They are there until the pins are gone: the
+collector may have moved messages since, and then unlinks nothing that is pinned.
+
+What is made is a draft: nothing is synced, and who asked for it says when it counts
+(``server/snapshots.py``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from leveret.core.files import Files
+from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.folder import FORMAT, StorePaths
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.format.rows import Index, IndexFull
+from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.wal.flush import SLICE_OPS
+from leveret.msg_store.wal.group_commit import GroupCommit
+
+OPS_PER_FLUSH: Final = SLICE_OPS // 4  # at least, with large messages too
+ROOM_BYTES: Final = 64 * 1024 * 1024  # is left to the store
+
+
+def disk_full() -> OSError:
+    """Return the error of a snapshot that has no room."""
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def check_room(files: Files, folder: Path, index: Index) -> None:
+    """Refuse to copy an index where the store would be left without room.
+
+    Raises:
+        OSError: the disk is as good as full.
+    """
+    free, needed = files.free_bytes(folder), index.size_bytes + ROOM_BYTES
+    if free < needed:
+        raise OSError(errno.ENOSPC, f"{free} bytes are free on the disk, {needed} are needed")
+
+
+@dataclass(slots=True)
+class SnapshotJob:
+    """What the checkpoint's thread does.
+
+    Attributes:
+        target: the store's folder in the draft; must not be there.
+    """
+
+    target: Path
+
+    def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Iterator[str]:
+        """Link and copy; yields the points that are reached. The reserve is not for this.
+
+        Raises:
+            OSError: the disk refuses; a part is there.
+        """
+        files, target = folder.files, self.target
+        new = StorePaths(files, target)
+        for each in (target, new.rdq, new.journal):
+            files.mkdir(each)
+        check_room(files, target, index)
+        yield "snapshot: made"
+        files.link(folder.path / FORMAT, target / FORMAT)
+        for file_no, row in sorted(index.files().items()):
+            if row.valid_bytes:
+                files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
+                yield "snapshot: linked"
+        try:
+            index.copy_to(target / lmdb_index.FOLDER)
+        except IndexFull as error:
+            raise disk_full() from error
+        yield "snapshot: copied"
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A snapshot on its way. For the loop.
+
+    Attributes:
+        job: for the thread.
+        pins: of the store.
+        done: gets None, or why there is none.
+        wants_cut: the next generation that ends is to end for it.
+        generation: the one that ends at the cut; 0 before.
+    """
+
+    job: SnapshotJob
+    pins: Pins
+    done: Callable[[Exception | None], None]
+    wants_cut: bool = False
+    generation: int = 0
+    _pinned: list[int] = field(default_factory=list)
+    _lsn: int = -1
+    _flushes_left: int = 0
+
+    def is_ready(self, core: GroupCommit) -> bool:
+        """Want the cut when what was issued before is durable or on its way; tell whether it does.
+
+        Where work never ends so many flushes must do. What anybody was told to be durable is in the
+        snapshot in any case.
+        """
+        if self._lsn < 0:
+            self._flushes_left = 2 + core.pending_ops // OPS_PER_FLUSH
+        elif core.mark.lsn != self._lsn:
+            self._flushes_left -= 1
+        self._lsn = core.mark.lsn
+        self.wants_cut |= not core.pending_ops or self._flushes_left <= 0
+        return self.wants_cut
+
+    def begin(self, generation: int, file_nos: Iterable[int]) -> None:
+        """Note the cut, and keep the segments that are there."""
+        self.wants_cut = False
+        self.generation, self._pinned = generation, list(file_nos)
+        self.pins.pin(self._pinned)
+
+    def then(self, error: Exception | None) -> None:
+        """Let the segments go, and tell."""
+        self.pins.unpin(self._pinned)
+        self.done(error)

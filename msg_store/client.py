@@ -1,0 +1,262 @@
+"""A queue's part in a store: what it may ask, how much it has, who hears of it.
+
+One for each queue, for as long as the store is open; a queue may end and begin again behind it. The
+counts are exact in every turn, of what was *issued* and not of what is durable, so that a queue that
+begins again finds what the one before has left, pending or not.
+
+Ranges that were acked are *dying* until the store has found their rows and acked them one by one
+(``GroupCommit.ack_range``); meanwhile no read shows them.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from leveret.core.message import Message
+from leveret.msg_store.format.errors import RowsLost
+from leveret.msg_store.format.rows import IndexRow
+from leveret.msg_store.reading.rows import GotRows
+
+if TYPE_CHECKING:
+    from leveret.msg_store.reading.read_cache import Arrived
+    from leveret.msg_store.store import MsgStore
+    from leveret.msg_store.transient.client import Transients
+
+# A queue that begins again in the same store goes on so much higher: above the seqs of messages of
+# which the store never heard, transients and those that were on their way.
+RESTART_GAP: Final = 1 << 32
+
+
+class QueueOwner(Protocol):
+    """Who uses the client. Called on the loop, never within a call to the client."""
+
+    def safe(self, runs: list[tuple[int, int]]) -> None:
+        """These ``(first_seq, count)`` are on disk, or were acked before they got there."""
+
+    def nacked(self, runs: list[tuple[int, int]]) -> None:
+        """These could not be written now; they may be safe later."""
+
+    def failed(self, error: Exception) -> None:
+        """The store has failed, or something without which this queue cannot go on."""
+
+    def resume(self) -> None:
+        """What was asked for has been read, or more can be taken."""
+
+    def transients_lost(self, seqs: list[int]) -> None:
+        """Contents that were paged out cannot be read any more."""
+
+
+class CleanTerms(NamedTuple):
+    """What a queue left when it ended in order."""
+
+    next_seq: int
+    next_deliver: int
+
+
+class QueueClient:
+    """The part of one queue.
+
+    Args:
+        store: whose client it is.
+        queue_no: the queue.
+        next_seq: above all seqs that were ever given out.
+        messages: rows it has, all of persistent messages.
+        size_bytes: their bodies.
+        terms: what it left, if it ended in order.
+
+    Attributes:
+        low: at or below the lowest seq it has.
+        terms: what its last owner left, as long as nobody has taken it.
+        routed_as: what its messages are written for, the queue's route number.
+    """
+
+    __slots__ = ("_dying", "_first_seq", "_owner", "_reported", "_store", "_was_attached", "low",
+        "messages", "next_seq", "queue_no", "routed_as", "size_bytes", "terms")  # fmt: skip
+
+    def __init__(
+        self,
+        store: MsgStore,
+        queue_no: int,
+        next_seq: int,
+        messages: int = 0,
+        size_bytes: int = 0,
+        terms: CleanTerms | None = None,
+    ) -> None:
+        self.queue_no = self.routed_as = queue_no
+        self.low = 0
+        self.next_seq = next_seq
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self._store = store
+        self.terms = terms
+        self._owner: QueueOwner | None = None
+        self._first_seq = next_seq
+        self._was_attached = False
+        self._dying: list[tuple[int, int]] = []
+        self._reported: set[int] = set()
+
+    @property
+    def transients(self) -> Transients:
+        """Where paged-out transients go."""
+        return self._store.transients
+
+    @property
+    def arrived(self) -> Arrived:
+        """Where contents are that have been read and not taken."""
+        return self._store.arrived
+
+    # Begin and end.
+
+    def attach(self, owner: QueueOwner) -> int:
+        """Serve an owner from now on, and no other.
+
+        Returns:
+            The seq at which its own begin.
+        """
+        if self._was_attached and self.terms is None:
+            self.next_seq += RESTART_GAP
+        self._was_attached = True
+        self._owner = owner
+        self._first_seq = self.next_seq
+        self._store.drop_transients(self.queue_no)
+        return self.next_seq
+
+    def take_terms(self) -> CleanTerms | None:
+        """Return what the last owner left, once."""
+        terms, self.terms = self.terms, None
+        return terms
+
+    def terminate(self, next_seq: int, next_deliver: int) -> None:
+        """End, to go on from there."""
+        self.terms = CleanTerms(next_seq, next_deliver)
+        self.next_seq = max(self.next_seq, next_seq)
+        self.forget()
+
+    def forget(self) -> None:
+        """End."""
+        self._owner = None
+        self._store.drop_transients(self.queue_no)
+        self._store.queue_down(self.routed_as)
+
+    def delete(self) -> None:
+        """End and keep nothing."""
+        self._owner = None
+        self._store.queue_down(self.routed_as)
+        self._store.delete_queue(self.queue_no)
+
+    # Issue.
+
+    def publish(self, first_seq: int, rows: Sequence[tuple[int, int]], size_bytes: int) -> None:
+        """Add rows ``(msg_no, expiry_ms)`` at seqs in a row."""
+        self.messages += len(rows)
+        self.size_bytes += size_bytes
+        self.next_seq = first_seq + len(rows)
+        store = self._store
+        is_awaited = rows[0][0] < store.awaited_below
+        store.core.publish(self.queue_no, first_seq, rows, is_awaited, self.routed_as)
+
+    def ack(self, acked: Sequence[tuple[int, int]], size_bytes: int) -> None:
+        """Remove rows ``(seq, msg_no)``."""
+        self.messages -= len(acked)
+        self.size_bytes -= size_bytes
+        self._store.core.ack(self.queue_no, acked)
+
+    def ack_ranges(self, ranges: Iterable[tuple[int, int]], messages: int, size_bytes: int) -> None:
+        """Remove all rows within half-open ranges of seqs, which are so many."""
+        self.messages -= messages
+        self.size_bytes -= size_bytes
+        if messages:
+            for low, high in ranges:
+                insort(self._dying, (low, high))
+                gone = partial(self._dying.remove, (low, high))
+                self._store.core.ack_range(self.queue_no, low, high, gone)
+
+    def discard(self, first_msg_no: int, count: int) -> None:
+        """Give up references to messages that were written for the queue and not published."""
+        self._store.discard(self.routed_as, first_msg_no, count)
+
+    # Read.
+
+    def rows(self, low: int, limit: int, then: GotRows) -> None:
+        """Find the first rows from ``low`` on; see ``RowReader.read``."""
+
+        def came(rows: list[IndexRow], upto: int) -> None:
+            then(_without(rows, self._dying) if self._dying else rows, upto)
+
+        self._store.rows.read(self.queue_no, low, limit, came)
+
+    def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
+        """Return contents; see ``ContentReader.look``."""
+        return self._store.contents.look(msg_nos)
+
+    def prefetch(self, wanted: Iterable[tuple[int, int]]) -> None:
+        """Have contents ``(msg_no, body size)`` read; ``resume`` follows if any must be."""
+        self._store.contents.prefetch(wanted, self._resume)
+
+    def report_lost(self, rows: Sequence[tuple[int, int]]) -> None:
+        """Note that the queue goes on without messages ``(seq, msg_no)``."""
+        news = [row for row in rows if row[0] not in self._reported]
+        if news:
+            self._reported.update(seq for seq, _ in news)
+            self._store.report_lost(self.queue_no, news)
+
+    # What the store calls.
+
+    def _resume(self) -> None:
+        if self._owner is not None:
+            self._owner.resume()
+
+    def on_safe(self, runs: list[tuple[int, int]]) -> None:
+        """Pass on what the owner has issued; not what one before has."""
+        runs = self._own(runs)
+        if runs and self._owner is not None:
+            self._owner.safe(runs)
+
+    def _own(self, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        first = self._first_seq
+        if min(runs)[0] >= first:
+            return runs
+        ends = [(max(seq, first), seq + count) for seq, count in runs]
+        return [(seq, end - seq) for seq, end in ends if seq < end]
+
+    def on_nacked(self, runs: list[tuple[int, int]]) -> None:
+        """Pass on, as ``on_safe``."""
+        runs = self._own(runs)
+        if runs and self._owner is not None:
+            self._owner.nacked(runs)
+
+    def on_failed(self, error: Exception) -> None:
+        """Pass on, for good."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.failed(error)
+
+    def on_credit(self) -> None:
+        """Pass on that transients can be paged out again."""
+        self._resume()
+
+    def on_transients_lost(self, seqs: list[int] | None) -> None:
+        """Pass on; without their rows the queue does not know any more what it has."""
+        if self._owner is None:
+            return
+        if seqs is None:
+            self._owner.failed(RowsLost(self.queue_no))
+        else:
+            self._owner.transients_lost(seqs)
+
+
+def _without(rows: list[IndexRow], ranges: list[tuple[int, int]]) -> list[IndexRow]:
+    """Return the rows outside of half-open ranges, which may overlap; both ascending."""
+    left: list[IndexRow] = []
+    reach, at = 0, 0  # what is below ``reach`` lies in one of the ranges before ``at``
+    for row in rows:
+        seq = row[0]
+        while at < len(ranges) and ranges[at][0] <= seq:
+            reach = max(reach, ranges[at][1])
+            at += 1
+        if seq >= reach:
+            left.append(row)
+    return left

@@ -1,0 +1,96 @@
+"""The first 64 bytes of every segment (.rdq) and journal file.
+
+::
+
+    magic:8s version:u16 flags:u16 number:u32 uuid:16s created_ms:u64
+    boot_epoch:u32 crc_kind:u8 reserved:3x first_lsn:u64 reserved:4x crc32:u32       little endian
+
+``crc32`` is zlib's over the 60 bytes before it, since the kind of all others is only known from here.
+``boot_epoch`` is the start of the broker that made the file; its messages have numbers
+``boot_epoch << 40 | counter``. ``first_lsn`` is 0 in a segment. Flag 1: written by the collector.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.msg_store.format.checksum import Extend, extender, seed_of
+from leveret.msg_store.format.errors import Corrupt
+
+HEADER_BYTES: Final = 64
+VERSION: Final = 1
+RDQ_MAGIC: Final = b"LVRDQ\r\n\0"
+JOURNAL_MAGIC: Final = b"LVJNL\r\n\0"
+MOVED: Final = 1  # flag: made by the collector
+
+EPOCH_SHIFT: Final = 40
+EPOCH_MAX: Final = (1 << 24) - 1
+
+_LAYOUT: Final = struct.Struct("<8sHHI16sQIB3xQ4x")
+_CRC: Final = struct.Struct("<I")
+_FLAGS: Final = MOVED
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """Whose file it is, which one, and how to check what is in it."""
+
+    magic: bytes
+    number: int
+    uuid: bytes
+    created_ms: int
+    boot_epoch: int
+    crc_kind: int
+    first_lsn: int = 0
+    flags: int = 0
+
+    def encode(self) -> bytes:
+        """Return the 64 bytes."""
+        fields = _LAYOUT.pack(
+            self.magic,
+            VERSION,
+            self.flags,
+            self.number,
+            self.uuid,
+            self.created_ms,
+            self.boot_epoch,
+            self.crc_kind,
+            self.first_lsn,
+        )
+        return fields + _CRC.pack(zlib.crc32(fields))
+
+    @property
+    def extend(self) -> Extend:
+        """The checksum function of what follows."""
+        return extender(self.crc_kind)
+
+    @property
+    def seed(self) -> int:
+        """Where the checksums of what follows start."""
+        return seed_of(self.uuid)
+
+
+def decode_header(data: bytes, magic: bytes) -> FileHeader:
+    """Read a file's first bytes.
+
+    Raises:
+        Corrupt: too short, damaged, another kind of file, or written by a newer version.
+    """
+    if len(data) < HEADER_BYTES:
+        raise Corrupt(f"file header of {len(data)} bytes, {HEADER_BYTES} expected")
+    if zlib.crc32(data[: _LAYOUT.size]) != _CRC.unpack_from(data, _LAYOUT.size)[0]:
+        raise Corrupt("checksum of the file header is wrong")
+    found, version, flags, number, uuid, created_ms, epoch, crc_kind, first_lsn = (
+        _LAYOUT.unpack_from(data)
+    )
+    if found != magic:
+        raise Corrupt(f"file header begins with {found!r}, not {magic!r}")
+    if version != VERSION or flags & ~_FLAGS:
+        raise Corrupt(f"file has version {version} and flags {flags:#x}, known are {VERSION}, 1")
+    extender(crc_kind)
+    if epoch > EPOCH_MAX:
+        raise Corrupt(f"file of boot epoch {epoch}, at most {EPOCH_MAX}")
+    return FileHeader(found, number, uuid, created_ms, epoch, crc_kind, first_lsn, flags)

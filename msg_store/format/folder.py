@@ -1,0 +1,210 @@
+"""The folder of a store: what lies where, whose it is, and that only one process uses it.
+
+::
+
+    FORMAT            version, uuid; written first, as a whole
+    lock              held as long as the store is open
+    journal/%016x.jnl rdq/%08x.rdq     ascending
+    quarantine/       bytes set aside, and a .json report for each recovery that found damage
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.core.errors import StoreError
+from leveret.core.files import File, Files
+from leveret.msg_store.format.append_log import AppendLog, Reserve
+from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
+from leveret.msg_store.wal import journal
+from leveret.msg_store.wal import segment_writer as rdq_writer
+
+VERSION: Final = 1
+FORMAT: Final = "FORMAT"
+LOCK: Final = "lock"
+_KEYS: Final = ("leveret-message-store", "uuid", "created-ms")
+
+
+class StorePaths:
+    """Where what lies of a store, for whoever only reads it.
+
+    Args:
+        files: the way to the disk.
+        path: the store's folder.
+    """
+
+    uuid: bytes
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self.files = files
+        self.path = path
+        self.rdq = path / "rdq"
+        self.journal = path / "journal"
+
+    def rdq_nos(self) -> list[int]:
+        """Return the numbers of the segments, ascending."""
+        return _numbers(self.files.names(self.rdq), ".rdq", 8)
+
+    def journal_nos(self) -> list[int]:
+        """Return the numbers of the journal files, ascending."""
+        return _numbers(self.files.names(self.journal), ".jnl", 16)
+
+    def rdq_path(self, file_no: int) -> Path:
+        """Return where a segment lies."""
+        return self.rdq / (rdq_writer.NAME % file_no)
+
+    def journal_path(self, file_no: int) -> Path:
+        """Return where a journal file lies."""
+        return self.journal / (journal.NAME % file_no)
+
+
+class StoreAtRest(StorePaths):
+    """The files of a store that nobody writes.
+
+    Raises:
+        StoreError: no store lies there, or one of a newer version.
+    """
+
+    def __init__(self, files: Files, path: Path) -> None:
+        super().__init__(files, path)
+        try:
+            self.uuid = read_format(files, path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(f"{path} is not a message store") from None
+
+
+class StoreFolder(StorePaths):
+    """A store's folder, locked until ``close``.
+
+    Args:
+        files: where it lies.
+        path: the folder; made if it is not there.
+        new_uuid: makes the 16 bytes of a new store.
+        now_ms: wall time.
+
+    Raises:
+        StoreLocked: another process has it.
+        FormatTooNew: it was made by a newer version.
+        FormatLost: it is damaged beyond recognition.
+    """
+
+    def __init__(
+        self, files: Files, path: Path, new_uuid: Callable[[], bytes], now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(files, path)
+        self.quarantine = path / "quarantine"
+        for folder in (path, self.rdq, self.journal, self.quarantine):
+            files.mkdir(folder)
+        files.fsync_dir(path.parent)
+        self._lock = self._locked()
+        try:
+            self.uuid = (
+                read_format(files, path) if self._is_made() else self._make(new_uuid(), now_ms())
+            )
+            self._drop_drafts()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _locked(self) -> File:
+        file = self.files.open_lock(self.path / LOCK)
+        try:
+            file.lock()
+        except BlockingIOError:
+            file.close()
+            raise StoreLocked(f"{self.path} is in use by another process") from None
+        return file
+
+    def _is_made(self) -> bool:
+        if FORMAT in self.files.names(self.path):
+            return True
+        if self.rdq_nos() or self.journal_nos():
+            raise FormatLost(f"{self.path} holds messages but no {FORMAT}")
+        return False
+
+    def _make(self, uuid: bytes, now_ms: int) -> bytes:
+        write_format(self.files, self.path, uuid, now_ms)
+        return uuid
+
+    def _drop_drafts(self) -> None:
+        """Remove what the collector or a report had not finished."""
+        for folder, ending in ((self.rdq, ".rdt"), (self.quarantine, ".tmp"), (self.path, ".tmp")):
+            for name in self.files.names(folder):
+                if name.endswith(ending):
+                    self.files.unlink(folder / name)
+
+    def rdq_log(self, reserve: Reserve) -> AppendLog:
+        """Return what writes the segments."""
+        return AppendLog(self.files, self.rdq, rdq_writer.NAME, reserve)
+
+    def journal_log(self, reserve: Reserve, ahead_bytes_max: int) -> AppendLog:
+        """Return what writes the journal, with so much room taken ahead."""
+        return AppendLog(self.files, self.journal, journal.NAME, reserve, ahead_bytes_max)
+
+    def set_aside(self, path: Path, data: bytes, offset: int) -> str:
+        """Keep doubtful bytes of a file in quarantine; the same ones only once.
+
+        Returns:
+            The name they have there.
+        """
+        name = f"{path.name}-{offset:x}-{len(data):x}.bin"
+        if name not in self.files.names(self.quarantine):
+            self.files.write_new(self.quarantine / name, data)
+        return name
+
+    def move_aside(self, path: Path) -> str:
+        """Move a whole file to the quarantine; its name is not used again."""
+        name = f"{path.name}.set-aside"
+        self.files.rename(path, self.quarantine / name)
+        self.files.fsync_dir(self.quarantine)
+        self.files.fsync_dir(path.parent)
+        return name
+
+    def report(self, name: str, contents: dict[str, Any]) -> None:
+        """Write a report beside what was set aside."""
+        text = json.dumps(contents, indent=1)
+        self.files.write_new(self.quarantine / f"{name}.json", text.encode())
+
+    def close(self) -> None:
+        """Let others in."""
+        self._lock.close()
+
+
+def read_format(files: Files, path: Path) -> bytes:
+    """Return the uuid that a store's folder names.
+
+    Raises:
+        FormatTooNew: it was made by a newer version.
+        FormatLost: it cannot be read.
+    """
+    try:
+        text = files.read(path / FORMAT).decode("ascii")
+        fields = dict(line.split(" ", 1) for line in text.splitlines())
+        version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
+    except (ValueError, KeyError) as error:
+        raise FormatLost(f"{path / FORMAT} is damaged: {error}") from error
+    if version > VERSION:
+        raise FormatTooNew(f"{path} has format {version}, known are up to {VERSION}")
+    return uuid
+
+
+def write_format(files: Files, path: Path, uuid: bytes, now_ms: int) -> None:
+    """Say whose a folder is."""
+    values = (VERSION, uuid.hex(), now_ms)
+    text = "".join(f"{key} {value}\n" for key, value in zip(_KEYS, values, strict=True))
+    files.write_new(path / FORMAT, text.encode("ascii"))
+
+
+def _numbers(names: list[str], ending: str, digits: int) -> list[int]:
+    numbers = []
+    for name in names:
+        stem = name.removesuffix(ending)
+        if name.endswith(ending) and len(stem) == digits:
+            try:
+                numbers.append(int(stem, 16))
+            except ValueError:
+                raise Corrupt(f"{name} is not the name of a file of the store") from None
+    return sorted(numbers)

@@ -1,0 +1,95 @@
+"""The store's kernel: its contract, and which of the two implementations runs.
+
+The kernel is what goes through a batch of stored messages one by one when they come back from the disk;
+all else deals with batches. Two modules implement it: ``leveret.msg_store.format._kernel_py`` and
+``leveret.msg_store.format._kernel_c`` (Cython, optional); ``leveret.core.compiled`` says which one is taken.
+Everything below is true of both; the same tests and properties hold them to it.
+
+A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Location`` is.
+
+* ``runs(places: list[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None``: what can be
+  read at once. Half-open ranges of positions, which cover ``places``; those of a range are in one file,
+  each begins at most ``gap_bytes`` behind the end of the one before, and they span at most
+  ``join_bytes``, or there is one only. None if the places do not ascend by file and offset.
+* ``decode_run(data: bytes, start: int, msg_nos: list[int], places: list[Place], kind: int, seed: int,
+  parts_of, messages: dict[int, Message]) -> tuple[list[Want], int]``: reads records of which number and place are
+  known out of bytes of a segment that begin at ``start``. ``kind`` and ``seed`` are those of the
+  checksum. The good ones are put into ``messages``; ``parts_of(meta: bytes) -> (origin, head)`` is called when
+  a meta differs from that before, so messages of one publisher share both. Returns the others,
+  ``(msg_no, place)``, those for which ``parts_of`` raised ``Corrupt`` among them, and the bytes of the
+  bodies of the good ones.
+* ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
+  20 bytes long.
+* ``total(places: list[Location]) -> tuple[int, int, dict[int, int]]``: their log counts and their bodies, and by
+  segment the bytes of their records.
+* ``rows(values: list[bytes], first_seq: int) -> list[IndexRow]``: the index's values of rows at seqs in a row;
+  ``struct.error`` if one is not 21 bytes long.
+* ``entries(rows: list[IndexRow], persistent: bool) -> list[Entry]``: entries of a queue whose rows and contents
+  are on disk, as ``queue_backing.status`` has them: ``(seq, None, expiry_ms, persistent, msg_no, body_size, True,
+  True)``.
+* ``bytes_of(entries: Iterable[Entry]) -> int``: the sizes of such entries.
+* ``row_items(queue_no: int, rows: list[IndexRow]) -> list[tuple[bytes, bytes]]``: keys and values of rows for the
+  index, in the order given.
+* ``location_items(places: list[tuple[int, Location | None]]) -> list[tuple[bytes, bytes]]``: those of messages,
+  without those that have no place, in the order given. Both: ``struct.error`` or ``OverflowError`` if a number
+  does not fit.
+* ``take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]``: takes messages out, up to the
+  first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
+* ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
+
+Then there is what writes: ``Caller(bell)`` makes system calls on a thread of its caller's, one batch at a time. The
+compiled one needs the interpreter's lock neither to take them nor to make them nor to say that it is done, so it
+does not wait for the loop, nor hold it up.
+
+* ``run()``: the thread's work; returns after ``close``.
+* ``give(steps: list[tuple[int, bytes | None, int]])``: has the thread make calls, each with a descriptor: write all
+  of these bytes at this offset, behind the end of a file opened for appending if it is negative; or, without
+  bytes, ``fdatasync``. None at all may be given.
+* ``give_work(work: Callable[[], object])``: has the thread call a function instead, which may not raise. Both:
+  ``RuntimeError`` if what was given before has not been taken, or after ``close``.
+* ``taken() -> tuple[int, int, int, object] | None``: what came of it, once, when it is done: how many calls were made,
+  what the one after them failed with (0: there was none), and how long the syncs took, in ns; what the function
+  has returned.
+* ``close()``: from any thread, once: ``run`` ends when what was given is done.
+
+``Bell(descriptor)`` counts what is done, by one ``Caller`` or several, and wakes the loop once for all of it.
+
+* ``expect(count: int)``: so many batches will be given now; nothing else is on its way.
+* ``done()``: one is done. With the last one, eight bytes are written to the descriptor, for an eventfd or a pipe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leveret.core.compiled import choose_kernel
+
+__all__ = ["KERNEL_NAME", "Bell", "Caller", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
+    "runs", "size_of", "take", "total"]  # fmt: skip
+
+if TYPE_CHECKING:
+    from leveret.msg_store.format._kernel_py import (
+        Bell,
+        Caller,
+        bytes_of,
+        decode_run,
+        entries,
+        location_items,
+        locations,
+        row_items,
+        rows,
+        runs,
+        size_of,
+        take,
+        total,
+    )
+
+    KERNEL_NAME: str
+else:
+    KERNEL_NAME, _kernel = choose_kernel("leveret.msg_store.format", Path(__file__).parent)
+    decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
+    rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
+    bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
+    size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total
+    Bell, Caller = _kernel.Bell, _kernel.Caller

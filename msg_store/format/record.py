@@ -1,0 +1,195 @@
+"""A message in a segment: a header of 36 bytes, what is known about it, its body as it came.
+
+::
+
+    crc:u32 total_len:u32 msg_no:u64 ts_ms:u64 meta_len:u32 body_len:u32 flags:u16 magic:u16
+    meta[meta_len] body[body_len]                                                 little endian
+
+* ``crc`` covers everything behind it, seeded by the store (``checksum``). ``total_len`` counts all,
+  the crc too; 0 means that nothing was written here (the zeros behind a torn end).
+* ``msg_no`` is ``boot_epoch << 40 | counter``: never used twice, growing within a file.
+* ``ts_ms`` is when it was taken in, for replays; nothing depends on it.
+* ``magic`` helps to find the next record behind a damaged one.
+* ``meta`` is msgpack ``[exchange, [routing_key...], guid or nil, head, [queue_no...]]``: enough to
+  read a segment, or to save a store, with nothing else at hand. ``head`` is the payload of the
+  content header frame as received; the queues are all that routing chose, each by its route number
+  (``route_numbers``).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgpack
+
+from leveret.core.message import Message, exchange_and_key
+from leveret.msg_store.format.checksum import Extend
+from leveret.msg_store.format.errors import Corrupt
+
+HEADER_BYTES: Final = 36
+MAGIC: Final = 0x4C56
+PERSISTENT: Final = 1
+MOVED: Final = 2  # reserved: "moved" is a flag of the file
+GUID: Final = 4
+
+QueueNos: TypeAlias = tuple[int, ...]
+Unwritten: TypeAlias = tuple[int, tuple[Message, QueueNos]]
+Place: TypeAlias = Sequence[int]  # file_no, offset, total_len, and whatever a Location says more
+Want: TypeAlias = tuple[int, Place]  # msg_no, where
+
+HEADER: Final = struct.Struct("<IIQQIIHH")
+_CRC: Final = struct.Struct("<I")
+_REST: Final = struct.Struct("<IQQIIHH")  # the header without its crc
+_MAGIC_AT: Final = HEADER_BYTES - 2
+_MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
+FLAGS: Final = PERSISTENT | MOVED | GUID
+_packer: Final = msgpack.Packer(use_bin_type=True)
+
+
+class Record(NamedTuple):
+    """A record as read; ``meta`` is still packed."""
+
+    msg_no: int
+    ts_ms: int
+    flags: int
+    total_len: int
+    meta: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a record says about its message."""
+
+    exchange: bytes
+    routing_keys: tuple[bytes, ...]
+    guid: bytes | None
+    head: bytes
+    queue_nos: QueueNos
+
+
+def pack_meta(origin: bytes, head: bytes, queue_nos: QueueNos, guid: bytes | None = None) -> bytes:
+    """Return the meta of messages with this origin and head (``core.message``)."""
+    exchange, key = exchange_and_key(origin)
+    packed: bytes = _packer.pack((exchange, (key,), guid, head, queue_nos))
+    return packed
+
+
+def unpack_meta(meta: bytes) -> Meta:
+    """Read a record's meta.
+
+    Raises:
+        Corrupt: it is not what ``pack_meta`` makes.
+    """
+    try:
+        fields: Any = msgpack.unpackb(meta, raw=False)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Corrupt(f"meta of a record is not msgpack: {error}") from error
+    if not isinstance(fields, list) or len(fields) != 5:
+        raise Corrupt("meta of a record has not five fields")
+    exchange, keys, guid, head, queue_nos = fields
+    texts = isinstance(exchange, bytes) and isinstance(head, bytes)
+    if not texts or not isinstance(guid, bytes | None):
+        raise Corrupt("exchange, guid or head of a record is not bytes")
+    if not _all_of(keys, bytes) or not _all_of(queue_nos, int):
+        raise Corrupt("routing keys or queues of a record are not lists of bytes and numbers")
+    return Meta(exchange, tuple(keys), guid, head, tuple(queue_nos))
+
+
+def _all_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def encode_run(
+    items: Iterable[Unwritten],
+    ts_ms: int,
+    extend: Extend,
+    seed: int,
+    parts: list[bytes],
+    flags: int = PERSISTENT,
+) -> list[int]:
+    """Append the records of some messages to ``parts``, three buffers each; return their lengths.
+
+    The meta is packed once for messages in a row that share origin, head and queues as objects.
+    """
+    pack, lengths = _REST.pack, []
+    last_origin = last_head = last_queues = None
+    meta, meta_len = b"", 0
+    for msg_no, ((origin, head, body), queue_nos) in items:
+        if head is not last_head or origin is not last_origin or queue_nos is not last_queues:
+            meta = pack_meta(origin, head, queue_nos)
+            meta_len = len(meta)
+            last_origin, last_head, last_queues = origin, head, queue_nos
+        body_len = len(body)
+        total_len = HEADER_BYTES + meta_len + body_len
+        rest = pack(total_len, msg_no, ts_ms, meta_len, body_len, flags, MAGIC) + meta
+        crc = extend(extend(seed, rest), body)
+        parts += (crc.to_bytes(4, "little"), rest, body)
+        lengths.append(total_len)
+    return lengths
+
+
+def _header(data: bytes, offset: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """Return the fields of the record header at ``offset``, checked as far as they can be."""
+    if offset < 0 or len(data) - offset < HEADER_BYTES:
+        raise Corrupt("the file ends inside a record header")
+    fields = HEADER.unpack_from(data, offset)
+    _, total_len, _, _, meta_len, body_len, flags, magic = fields
+    if magic != MAGIC:
+        raise Corrupt(f"magic of a record is {magic:#06x}, not {MAGIC:#06x}")
+    if total_len != HEADER_BYTES + meta_len + body_len or flags & ~FLAGS:
+        raise Corrupt(f"record of {total_len} bytes with meta {meta_len}, body {body_len}")
+    return fields
+
+
+def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
+    """Return number and length that the record header at ``offset`` gives.
+
+    They are checked as far as they can be without the rest of the record.
+
+    Raises:
+        Corrupt: no record header stands there; where nothing was written, neither.
+    """
+    _, total_len, msg_no, _, _, _, _, _ = _header(data, offset)
+    return msg_no, total_len
+
+
+def total_len_at(data: bytes, offset: int = 0) -> int:
+    """Return the length that the record header at ``offset`` gives.
+
+    Raises:
+        Corrupt: as ``header_at``.
+    """
+    return _header(data, offset)[1]
+
+
+def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Record:
+    """Read the record at ``offset``.
+
+    Raises:
+        Corrupt: it is not whole or not what was written.
+    """
+    crc, total_len, msg_no, ts_ms, meta_len, _, flags, _ = _header(data, offset)
+    end = offset + total_len
+    if end > len(data):
+        raise Corrupt(f"the file ends inside a record of {total_len} bytes")
+    if extend(seed, data[offset + _CRC.size : end]) != crc:
+        raise Corrupt(f"checksum of record {msg_no:#x} is wrong")
+    meta_at = offset + HEADER_BYTES
+    body_at = meta_at + meta_len
+    return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
+
+
+def resealed(data: bytes, extend: Extend, seed: int) -> bytes:
+    """Return a good record as another store would have written it."""
+    rest = data[_CRC.size :]
+    return extend(seed, rest).to_bytes(4, "little") + rest
+
+
+def next_magic(data: bytes, offset: int) -> int:
+    """Return where behind ``offset`` a record may begin, judged by its magic; -1 if nowhere."""
+    at = data.find(_MAGIC_BYTES, offset + 1 + _MAGIC_AT)
+    return at - _MAGIC_AT if at >= 0 else -1

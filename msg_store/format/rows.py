@@ -1,0 +1,159 @@
+"""What the index holds, and what is asked of it: LMDB, or memory in tests.
+
+The index is the state of the log as of a checkpoint. It is written by one thread, in transactions that
+are synced when ``write`` returns and are there as a whole or not at all, and read by any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from leveret.msg_store.format.errors import Corrupt
+
+IndexRow: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, body_size, expiry_ms, flags
+Location: TypeAlias = tuple[
+    int, int, int, int, int
+]  # file_no, offset, total_len, body_size, log_count
+
+
+SEQ_END: Final = 1 << 64  # above all seqs
+
+
+class IndexDamaged(Corrupt):
+    """The index is not there as it was written; it can be rebuilt from the segments."""
+
+
+class IndexMissing(IndexDamaged):
+    """There is none to read."""
+
+
+class IndexFull(Exception):  # noqa: N818  an event, not an error
+    """The disk is full; nothing of the transaction was written."""
+
+
+class QueueTerms(NamedTuple):
+    """A queue as of the checkpoint.
+
+    Attributes:
+        next_seq: above all seqs whose rows were durable; as ``terminate`` said if ``is_clean``.
+        next_deliver: every message below it had been handed out; only if ``is_clean``.
+        messages: how many rows it has.
+        size_bytes: the bodies of those rows.
+        is_clean: nothing happened to the queue after its ``terminate``.
+    """
+
+    next_seq: int
+    next_deliver: int
+    messages: int
+    size_bytes: int
+    is_clean: bool
+
+
+class FileRow(NamedTuple):
+    """A segment as of the checkpoint: bytes of live records, length."""
+
+    valid_bytes: int
+    size_bytes: int
+
+
+class Checkpoint(NamedTuple):
+    """How far the index goes.
+
+    Attributes:
+        lsn: all records of the log below it are in the index, none above.
+        first_journal: the number of the first journal file that may have records above.
+        boot_epoch: of the start that made it.
+        next_file_no: above all numbers of segments that were ever used.
+        is_clean: the store was stopped after it, with nothing left to do.
+    """
+
+    lsn: int
+    first_journal: int
+    boot_epoch: int
+    next_file_no: int
+    is_clean: bool = False
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction. Rows that are removed come before those that are added.
+
+    It is gone through more than once, for an index that is full begins anew when it has grown.
+    """
+
+    rows: Mapping[int, Mapping[int, IndexRow]] = field(default_factory=dict)
+    acked: Mapping[int, Collection[int]] = field(default_factory=dict)
+    locations: Collection[tuple[int, Location | None]] = ()
+    files: Mapping[int, FileRow | None] = field(default_factory=dict)
+    queues: Mapping[int, QueueTerms | None] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+
+
+class Index(Protocol):
+    """Rows of queues, places of messages. Every method but ``write`` and ``close`` from any thread.
+
+    Reading raises ``IndexDamaged`` if what is found cannot be.
+    """
+
+    def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
+        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
+
+    def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        """Return the places of those messages that the index has."""
+
+    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+        """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
+
+    def queue_nos(self) -> list[int]:
+        """Return the numbers that rows are under, ascending."""
+
+    def queues(self) -> dict[int, QueueTerms]:
+        """Return all queues."""
+
+    def files(self) -> dict[int, FileRow]:
+        """Return all segments."""
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return how far the index goes; None if it is new."""
+
+    def write(self, batch: Batch) -> None:
+        """Write and sync a transaction.
+
+        Raises:
+            IndexFull: the disk is full; nothing was written, later it may do.
+            IndexDamaged: the index is not what it was.
+            OSError: the disk fails.
+        """
+
+    def copy_to(self, folder: Any) -> None:
+        """Write a copy of the last transaction into a new folder; not synced.
+
+        Raises:
+            IndexFull, IndexDamaged, OSError: as ``write``.
+        """
+
+    @property
+    def size_bytes(self) -> int:
+        """What a copy takes, at most."""
+
+    def close(self) -> None:
+        """End; no read may be under way."""
+
+
+class IndexHome(Protocol):
+    """Where the index of a store lies."""
+
+    def open(self) -> Index:
+        """Open it; a new one if nothing is there.
+
+        Raises:
+            IndexDamaged: it must be set aside.
+        """
+
+    def set_aside(self, quarantine: Any, name: str) -> None:
+        """Move what is there to a folder, under a name."""
+
+    def condemn(self) -> None:
+        """Have the next ``open`` say that it is damaged."""

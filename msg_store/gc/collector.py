@@ -1,0 +1,305 @@
+"""The collector: gives the disk back what nobody needs any more.
+
+A segment is written once and holds messages of many queues, so it is rarely free of them all at once.
+Two things are done, both beside the readers and without keeping anybody out:
+
+* A segment in which **nothing** is needed is unlinked. Where messages are consumed about as fast as
+  they come this is all there ever is to do, and costs nothing.
+* Segments with **much garbage**, and those that are **small and many**, are *merged*
+  (``collector_choice``): what is needed of them is copied into a new segment with a higher number,
+  the index is told, and the old ones have nothing left that is needed.
+
+::
+
+    chosen --scan--> judged (RAM, then the index on disk) --copy--> renamed, synced
+           --MOVE records, in slices, through group commit--> durable --grace--> unlinked
+
+Nothing is changed in place, so at every step each message lies complete in the place that the durable
+log names. What a crash leaves, by step:
+
+=============================  ==========================================  =========================
+crash                          on disk                                     at the next start
+=============================  ==========================================  =========================
+while copying                  a draft (.rdt)                              removed
+after the rename, no MOVE      a segment that nobody refers to             removed
+some MOVE records durable      copy and sources both hold needed ones      collected some other time
+all durable, not yet unlinked  sources that nobody refers to               removed
+=============================  ==========================================  =========================
+
+Only accounting decides about unlinking: a segment goes when ``Tables`` counts nothing valid in it, the
+flush that made it so is durable (``Tables`` changes only then), the generation of the log in which
+that happened is in the index on disk (until then a damaged journal could bring messages back that lie
+in it), and no snapshot pins it. Therefore nothing that was overlooked while copying is lost, and what
+died meanwhile is just garbage in the copy: ``Tables.moved`` takes only messages still at their source.
+
+The work is written as tasks and jobs (``collector_tasks``), so that a test can let anything else happen
+between any two steps. Jobs run on the collector's thread (``collector_thread``) in turns of bounded
+work. At most two merges are on their way.
+
+A merge that fails is given up, and its copy removed. With a full disk the next one waits
+(``Wait.RETRY``). A source that made a merge fail, or did not come out of it empty (a message that a queue
+has been promised is not moved; one whose header is damaged is not found), is left alone for a while,
+longer each time, measured in generations of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from leveret.core.files import DISK_FULL
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.format.rows import Index
+from leveret.msg_store.gc.choose import ChoiceLimits, choose, dead
+from leveret.msg_store.gc.copy import Copy, copy, discard, relocations, unlink
+from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, Source, ask_index, scan
+from leveret.msg_store.gc.tasks import Job, Moving, Task, Wait
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.wal.group_commit import GroupCommit
+
+log = logging.getLogger(__name__)
+
+MERGES_MAX: Final = 2
+BACKOFF_BASE: Final = 4  # to the power of its failures: how long a segment is left alone
+BACKOFF_MAX: Final = 6
+JUDGED_PER_TURN: Final = 4_000
+MOVED_PER_FLUSH: Final = 2_000
+
+
+@dataclass(slots=True)
+class Collected:
+    """What has been done since the start.
+
+    Attributes:
+        merges: merges that were completed.
+        given_up: merges that were not.
+        copied_bytes: what they wrote.
+        moved: messages that lie elsewhere now.
+        removed: segments unlinked.
+        removed_bytes: what that gave back.
+        damaged: messages that were found to be unreadable.
+    """
+
+    merges: int = 0
+    given_up: int = 0
+    copied_bytes: int = 0
+    moved: int = 0
+    removed: int = 0
+    removed_bytes: int = 0
+    damaged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Whom the collector tells what it did, and asks for what it needs.
+
+    Attributes:
+        removed: gets the numbers of segments that were unlinked, so that nobody keeps them open.
+        checkpoint: asks for one although it is not time yet, for segments wait for it.
+    """
+
+    removed: Callable[[list[int]], None] = lambda _: None
+    checkpoint: Callable[[], None] = lambda: None
+
+
+class Collector:
+    """Decides what is collected, and does it. For the loop; what blocks is left to jobs.
+
+    Args:
+        folder: the store's.
+        core: takes the moves, and gives the copies their numbers.
+        tables: what is known of messages and segments.
+        index: the index on disk, for the thread.
+        pins: segments that must stay.
+        now_ms: wall time.
+        limits: when to merge.
+        neighbours: whom to tell.
+    """
+
+    def __init__(
+        self,
+        folder: StoreFolder,
+        core: GroupCommit,
+        tables: Tables,
+        index: Index,
+        pins: Pins,
+        now_ms: Callable[[], int],
+        limits: ChoiceLimits | None = None,
+        neighbours: Neighbours | None = None,
+    ) -> None:
+        self.collected = Collected()
+        self._folder = folder
+        self._core = core
+        self._tables = tables
+        self._index = index
+        self._pins = pins
+        self._now_ms = now_ms
+        self._limits = limits or ChoiceLimits()
+        self._neighbours = neighbours or Neighbours()
+        self._busy: set[int] = set()  # sources, copies, and what is being unlinked
+        self._failures: Counter[int] = Counter()
+        self._left_alone: dict[int, int] = {}  # until which generation
+        self._merges = 0
+
+    def next_task(self) -> Task | None:
+        """Return something that should be done now, if there is anything."""
+        return self._next_removal() or self._next_merge()
+
+    def _next_removal(self) -> Task | None:
+        files, waiting_bytes, ready = self._tables.files, 0, []
+        for file_no in dead(files, self._busy.union(self._pins)):
+            if files[file_no].emptied_in <= self._tables.committed:
+                ready.append(file_no)
+            else:
+                waiting_bytes += files[file_no].size_bytes
+        if waiting_bytes >= self._limits.file_bytes:
+            self._neighbours.checkpoint()
+        if not ready:
+            return None
+        self._busy.update(ready)
+        return self._remove(ready)
+
+    def _next_merge(self) -> Task | None:
+        if self._merges >= MERGES_MAX:
+            return None
+        now = self._tables.active.number
+        left_alone = {no for no, until in self._left_alone.items() if until > now}
+        taken = self._busy.union(self._pins, left_alone)
+        chosen = choose(self._tables.files, taken, self._limits)
+        if not chosen:
+            return None
+        self._merges += 1
+        self._busy.update(chosen)
+        return self._merge(chosen)
+
+    # Unlinking.
+
+    def _remove(self, file_nos: list[int]) -> Task:
+        gone: list[int] = []
+        try:
+            yield Job(unlink(self._folder, file_nos, gone))
+        except OSError as error:
+            log.error("segments not removed error=%s", error)
+            yield Wait.RETRY
+        finally:
+            self._note_removed(gone)
+            self._busy.difference_update(file_nos)
+
+    def _note_removed(self, gone: list[int]) -> None:
+        for file_no in gone:
+            self.collected.removed += 1
+            self.collected.removed_bytes += self._tables.files[file_no].size_bytes
+            self._tables.removed(file_no)
+            del self._failures[file_no]
+            self._left_alone.pop(file_no, None)
+        if gone:
+            self._neighbours.removed(gone)
+
+    # Merging.
+
+    def _merge(self, file_nos: list[int]) -> Task:
+        try:
+            try:
+                yield from self._merged(file_nos)
+            finally:
+                self._merges -= 1
+            yield Wait.GRACE
+        finally:
+            self._busy.difference_update(file_nos)
+
+    def _merged(self, file_nos: list[int]) -> Task:
+        sources = yield from self._judged(file_nos)
+        made = Copy(self._core.take_file_no(), sources, self._core.boot_epoch, self._now_ms())
+        self._busy.add(made.file_no)
+        try:
+            yield Job(copy(self._folder, made))
+        except (OSError, EOFError) as error:
+            yield from self._give_up(made, error)
+        else:
+            yield from self._move(made)
+            self._note(made, sources)
+        finally:
+            self._busy.discard(made.file_no)
+
+    def _judged(self, file_nos: list[int]) -> Generator[Job | Wait, None, list[Source]]:
+        """Find out what is needed of the sources.
+
+        RAM is asked before the index on disk: what a checkpoint takes from one to the other
+        between the two questions is then seen twice and not never.
+        """
+        sources: list[Source] = []
+        for file_no in file_nos:
+            source = Source(file_no)
+            try:
+                yield Job(scan(self._folder, source))
+            except (OSError, Corrupt) as error:
+                self._blame(file_no, error)
+                continue
+            if not sources or source.crc_kind == sources[0].crc_kind:
+                sources.append(source)
+        for source in sources:
+            yield from self._judge(source)
+            yield Job(ask_index(self._index, source))
+        return sources
+
+    def _judge(self, source: Source) -> Generator[Job | Wait, None, None]:
+        tables, needed = self._tables, source.needed
+        for start in range(0, len(needed), JUDGED_PER_TURN):
+            some = source.msg_nos[start : start + JUDGED_PER_TURN]
+            for at, msg_no in enumerate(some, start):
+                place = tables.location(msg_no)
+                if place is not None:
+                    needed[at] = NEEDED if source.is_at(at, place) else NOT_NEEDED
+                elif tables.knows(msg_no):
+                    needed[at] = NOT_NEEDED
+            yield Wait.TURN
+
+    def _move(self, made: Copy) -> Task:
+        """Let the index know of the copies, a slice per flush."""
+        if not made.size_bytes:
+            return
+        files, used = self._tables.files, 0
+        files.add_sealed(made.file_no, made.size_bytes)
+        moves = relocations(made)
+        while some := list(islice(moves, MOVED_PER_FLUSH)):
+            moving = Moving(len(some))
+            self._core.move(some, moving.decided)
+            yield moving
+            used += moving.used
+        self.collected.moved += used
+        if not used:  # all died meanwhile
+            files.free(made.file_no, 0, self._tables.active.number)
+
+    def _note(self, made: Copy, sources: list[Source]) -> None:
+        """Count a merge that came to its end."""
+        self.collected.merges += 1
+        self.collected.copied_bytes += made.size_bytes
+        self.collected.damaged += len(made.damaged)
+        for source in sources:
+            if self._tables.files[source.file_no].valid_bytes:
+                self._leave_alone(source.file_no)
+
+    def _give_up(self, made: Copy, error: Exception) -> Task:
+        self.collected.given_up += 1
+        yield Job(discard(self._folder, made.file_no))
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            log.warning("merge of segments put off, the disk is full error=%s", error)
+            yield Wait.RETRY
+        else:
+            self._blame(made.reading, error)
+
+    def _blame(self, file_no: int, error: Exception) -> None:
+        log.error("segment not merged segment=%08x error=%s", file_no, error)
+        self._leave_alone(file_no)
+
+    def _leave_alone(self, file_no: int) -> None:
+        """Do not choose a segment for a while: a merge failed, or it did not come out empty."""
+        self._failures[file_no] += 1
+        generations = BACKOFF_BASE ** min(self._failures[file_no], BACKOFF_MAX)
+        self._left_alone[file_no] = self._tables.active.number + generations

@@ -1,0 +1,194 @@
+"""The thin driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
+
+``wake`` says that the collector may have something to do; it looks a little later, so that a
+thousand flushes cost one look. A store where nothing dies has no timer running.
+
+A job runs in turns: it is put aside after a few megabytes and goes on after a pause, so that it
+neither fills the disk's queue before a sync of the journal nor keeps the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from leveret.msg_store.checkpoint.driver import Lane, MakeLane
+from leveret.msg_store.gc.collector import Collector
+from leveret.msg_store.gc.tasks import TURN, Job, Moving, Steps, Task, Wait
+from leveret.msg_store.wal.driver import Loop, Reached, Timer
+from leveret.msg_store.wal.group_commit import GroupCommit
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the collector waits.
+
+    Attributes:
+        look_s: from a ``wake`` until it looks; a little more when there are very many segments.
+        pause_s: between two turns of a job.
+        grace_s: before the sources of a merge are unlinked.
+        retry_s: after the disk was full.
+    """
+
+    look_s: float = 0.1
+    pause_s: float = 0.01
+    grace_s: float = 1.0
+    retry_s: float = 10.0
+
+    def delay_s(self, wait: Wait) -> float:
+        """Return how long a task waits."""
+        return {Wait.TURN: 0.0, Wait.GRACE: self.grace_s, Wait.RETRY: self.retry_s}[wait]
+
+
+LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds
+
+_PACE: Final = Pace()
+
+
+class CollectorThread:
+    """Brings a ``Collector`` onto a loop and its jobs onto a thread, which starts with the first.
+
+    Args:
+        core: decides what to do.
+        commit: whose ``wake_index`` it listens to, too: after each flush and each checkpoint. What
+            else listens there has been set up.
+        loop: where all methods are called.
+        failed: called when the collector cannot go on, with what the store must be restarted for:
+            a damaged index, or a mistake. It has ended then.
+        reached: called on the thread for each point of a job; for tests that kill there.
+        make_lane: makes the thread.
+        pace: how long it waits.
+    """
+
+    def __init__(
+        self,
+        core: Collector,
+        commit: GroupCommit,
+        loop: Loop,
+        failed: Callable[[Exception], None],
+        reached: Reached = lambda _: None,
+        make_lane: MakeLane = Lane,
+        pace: Pace = _PACE,
+    ) -> None:
+        self._core = core
+        self._loop = loop
+        self._failed = failed
+        self._reached = reached
+        self._make_lane = make_lane
+        self._pace = pace
+        self._tables = commit.tables
+        self._lane: Lane | None = None
+        self._tasks: set[Task] = set()
+        self._jobs: dict[Task, Steps] = {}
+        self._timer: Timer | None = None
+        self._is_closed = False
+        others = commit.wake_index
+
+        def wake_index() -> None:
+            others()
+            self.wake()
+
+        commit.wake_index = wake_index
+        self.wake()
+
+    def wake(self) -> None:
+        """Look soon whether there is anything to do: whenever messages, rows or pins have gone."""
+        if self._timer is None and not self._is_closed:
+            look_s = self._pace.look_s + len(self._tables.files) * LOOK_PER_FILE_S
+            self._timer = self._loop.call_later(look_s, self._look)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way."""
+        return self._timer is None and not self._tasks
+
+    def end(self) -> None:
+        """Begin nothing any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """End, the thread as well. Blocks for the turn of a job that is running.
+
+        What was not finished is left as a crash would leave it, and the next start removes it.
+        """
+        self.end()
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
+        for steps in self._jobs.values():
+            steps.close()
+        for task in self._tasks:
+            task.close()
+        self._jobs.clear()
+        self._tasks.clear()
+
+    # On the loop.
+
+    def _look(self) -> None:
+        self._timer = None
+        while (task := self._core.next_task()) is not None:
+            self._tasks.add(task)
+            self._advance(task)
+
+    def _advance(self, task: Task, error: Exception | None = None) -> None:
+        if self._is_closed:
+            return
+        try:
+            wait = next(task) if error is None else task.throw(error)
+        except StopIteration:
+            self._tasks.discard(task)
+            self.wake()
+            return
+        except Exception as cause:  # noqa: BLE001  it is for the owner of the store to decide
+            self._tasks.discard(task)
+            self.end()
+            self._failed(cause)
+            return
+        self._go_on_after(wait, task)
+
+    def _go_on_after(self, wait: Job | Moving | Wait, task: Task) -> None:
+        if isinstance(wait, Job):
+            self._jobs[task] = wait.steps
+            self._give(task)
+        elif isinstance(wait, Moving):
+            wait.when_done(lambda: self._loop.call_soon(self._advance, task))
+        else:
+            self._loop.call_later(self._pace.delay_s(wait), self._advance, task)
+
+    def _give(self, task: Task) -> None:
+        """Have the thread do a turn of the task's job."""
+        if self._is_closed:
+            return
+        if self._lane is None:
+            self._lane = self._make_lane("leveret-collector")
+        steps = self._jobs[task]
+        self._lane.do(lambda: self._run(task, steps))
+
+    def _turned(self, task: Task, is_over: bool, error: Exception | None) -> None:
+        if self._is_closed:
+            return
+        if is_over:
+            del self._jobs[task]
+            self._advance(task, error)
+        else:
+            self._loop.call_later(self._pace.pause_s, self._give, task)
+
+    # On the thread.
+
+    def _run(self, task: Task, steps: Steps) -> None:
+        is_over, error = self._turn(steps)
+        self._loop.call_soon_threadsafe(self._turned, task, is_over, error)
+
+    def _turn(self, steps: Steps) -> tuple[bool, Exception | None]:
+        try:
+            for point in steps:
+                self._reached(point)
+                if point == TURN:
+                    return False, None
+        except Exception as error:  # noqa: BLE001  the top of a thread; the task deals with it
+            return True, error
+        return True, None

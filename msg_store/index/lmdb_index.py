@@ -1,0 +1,477 @@
+"""The index in LMDB: rows of queues and places of messages as of the last checkpoint.
+
+::
+
+    table   key, big endian            value, little endian
+    qidx    queue_no:u32 seq:u64       msg_no:u64 body_size:u32 expiry_ms:u64 flags:u8
+    loc     msg_no:u64                 file:u32 offset:u32 total_len:u32 body_size:u32 log_count:u32
+    files   file_no:u32                valid_bytes:u64 size_bytes:u64
+    queues  queue_no:u32               next_seq:u64 next_deliver:u64 messages:u64 size_bytes:u64 clean:u8
+    meta    text                       ``version``, ``uuid``, ``checkpoint``; with a crc32 in front
+
+One thread writes, with a sync at the end of each transaction; any thread reads, a short transaction
+per call, so that no page stays pinned. Keys grow, so pages fill up one after the other. The file
+has the length of its map, mostly a hole: reading behind the end of a mapped file would kill the
+process, so a file that was cut off must be told from a good one before.
+
+LMDB has no checksums. What it finds impossible, and values that cannot be, are ``IndexDamaged``;
+whoever meets it condemns the index (a file beside it), and the next start rebuilds it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice, repeat, starmap
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import lmdb
+
+from leveret.core.files import DISK_FULL
+from leveret.msg_store.format.ascending import runs, slices, stretches
+from leveret.msg_store.format.kernel import location_items, row_items
+from leveret.msg_store.format.kernel import locations as locations_of
+from leveret.msg_store.format.kernel import rows as rows_of
+from leveret.msg_store.format.rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexDamaged,
+    IndexFull,
+    IndexMissing,
+    IndexRow,
+    Location,
+    QueueTerms,
+)
+from leveret.msg_store.index.lmdb_errors import free_bytes, meant_by, sorted_errors
+from leveret.msg_store.index.readers import Readers
+from leveret.msg_store.memtable.seq_set import runs_of
+
+FOLDER: Final = "store.lmdb"
+DATA: Final = "data.mdb"
+CONDEMNED: Final = "condemned"
+VERSION: Final = 1
+MAP_BYTES: Final = 1 << 28  # to begin with; doubled when full
+READERS_MAX: Final = 126
+
+_QIDX_KEY: Final = struct.Struct(">IQ")
+_QIDX: Final = struct.Struct("<QIQB")
+_LOC_KEY: Final = struct.Struct(">Q")
+_LOC: Final = struct.Struct("<IIIII")
+_NO_KEY: Final = struct.Struct(">I")
+_FILE: Final = struct.Struct("<QQ")
+_QUEUE: Final = struct.Struct("<QQQQB")
+_CHECKPOINT: Final = struct.Struct("<QQIIB")
+_CRC: Final = struct.Struct("<I")
+_SEQ_END: Final = 1 << 64
+_NO_MAX: Final = (1 << 32) - 1
+_AT_ONCE: Final = 1_024  # rows that are deleted in one step, in which no other thread runs
+
+_T = TypeVar("_T")
+
+
+class LmdbIndex:
+    """``index_rows.Index`` over an LMDB environment.
+
+    Args:
+        path: its folder; made if it is not there.
+        uuid: the store's 16 bytes; an index of another store is refused.
+        map_bytes: how large it may become before it must grow.
+        is_readonly: it is not written, nor anything beside it; nobody else may write it meanwhile.
+
+    Attributes:
+        closed: called once, when it has been closed.
+
+    Raises:
+        IndexDamaged: it is there and not what it was.
+    """
+
+    def __init__(
+        self, path: Path, uuid: bytes, map_bytes: int = MAP_BYTES, is_readonly: bool = False
+    ) -> None:
+        self._path = path
+        self._data = path / DATA
+        self._is_readonly = is_readonly
+        self.closed: Callable[[], None] = _nothing
+        self._lock = threading.Lock()  # readers, and whoever changes the map
+        if is_readonly and not _size_of(self._data):
+            raise IndexMissing(f"{self._data} is missing")
+        self._env = _opened(path, max(map_bytes, _size_of(self._data)), is_readonly)
+        if is_readonly and not self._env.info()["last_txnid"]:
+            self._env.close()
+            raise IndexMissing(f"{self._data} was never written")
+        self._readers = Readers(path, self._env)
+        try:
+            with sorted_errors():
+                self._check_length()
+                tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
+                opened = [self._env.open_db(name) for name in tables]
+                self._qidx, self._loc, self._files, self._queues, self._meta = opened
+                if not is_readonly:
+                    self._readers.check()
+                self._check(uuid)
+        except BaseException:
+            self._env.close()
+            raise
+
+    def _check_length(self) -> None:
+        info, page_bytes = self._env.info(), self._env.stat()["psize"]
+        size_bytes, used_bytes = _size_of(self._data), (info["last_pgno"] + 1) * page_bytes
+        if size_bytes < used_bytes and info["last_txnid"] > 0:
+            raise IndexDamaged(f"{self._data} has {size_bytes} bytes, {used_bytes} expected")
+        if size_bytes < info["map_size"] and not self._is_readonly:
+            os.truncate(self._data, info["map_size"])
+
+    def _check(self, uuid: bytes) -> None:
+        version, found = self._meta_of(b"version"), self._meta_of(b"uuid")
+        if version is None and found is None and self._is_empty() and not self._is_readonly:
+            self._make(uuid)
+        elif version is None or found != uuid:
+            raise IndexDamaged(f"{self._path} is not the index of this store")
+        elif version[0] > VERSION:
+            raise IndexDamaged(f"{self._path} has version {version[0]}, known are up to {VERSION}")
+
+    def _is_empty(self) -> bool:
+        with self._env.begin() as transaction:
+            tables = (self._qidx, self._loc, self._files, self._queues)
+            return not any(transaction.stat(table)["entries"] for table in tables)
+
+    def _make(self, uuid: bytes) -> None:
+        with self._env.begin(write=True, db=self._meta) as transaction:
+            transaction.put(b"version", _sealed(bytes([VERSION])))
+            transaction.put(b"uuid", _sealed(uuid))
+        for folder in (self._path, self._path.parent):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    # Reading.
+
+    def _read(self, table: Any, read: Callable[[Any], _T]) -> _T:
+        with self._lock, sorted_errors(), self._env.begin(db=table, buffers=False) as transaction:
+            return read(transaction)
+
+    def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
+        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
+        if low >= high or limit <= 0:
+            return []
+        start = _QIDX_KEY.pack(queue_no, low)
+        end = _QIDX_KEY.pack(queue_no, high) if high < _SEQ_END else _NO_KEY.pack(queue_no + 1)
+
+        def read(transaction: Any) -> list[IndexRow]:
+            with transaction.cursor() as cursor:
+                if not cursor.set_range(start):
+                    return []
+                found = _rows_in_a_row(cursor, queue_no, high, limit)
+                if found is not None or not cursor.set_range(start):
+                    return found or []
+                found = []
+                for key, value in islice(cursor, limit):
+                    if key >= end:
+                        break
+                    found.append((_QIDX_KEY.unpack(key)[1], *_QIDX.unpack(value)))
+            return found
+
+        return self._read(self._qidx, read)
+
+    def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        """Return the places of those messages that the index has."""
+
+        def read(transaction: Any) -> dict[int, Location]:
+            found: dict[int, Location] = {}
+            with transaction.cursor() as cursor:
+                for first, last in stretches(sorted(set(msg_nos))):
+                    places = _places_in_a_row(cursor, first, last)
+                    if places is not None:
+                        found.update(zip(range(first, last + 1), places, strict=True))
+                        continue
+                    for msg_no in range(first, last + 1):
+                        value = transaction.get(_LOC_KEY.pack(msg_no))
+                        if value is not None:
+                            found[msg_no] = _LOC.unpack(value)
+            return found
+
+        return self._read(self._loc, read)
+
+    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+        """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
+
+        def read(transaction: Any) -> list[tuple[int, Location]]:
+            with transaction.cursor() as cursor:
+                if not cursor.set_range(_LOC_KEY.pack(low)):
+                    return []
+                some = islice(cursor, limit)
+                return [(_LOC_KEY.unpack(key)[0], _LOC.unpack(value)) for key, value in some]
+
+        return self._read(self._loc, read)
+
+    def queue_nos(self) -> list[int]:
+        """Return the numbers that rows are under, ascending; a step for each, not for each row."""
+
+        def read(transaction: Any) -> list[int]:
+            found: list[int] = []
+            with transaction.cursor() as cursor:
+                is_there = cursor.first()
+                while is_there:
+                    queue_no, _ = _QIDX_KEY.unpack(cursor.key())
+                    found.append(queue_no)
+                    if queue_no == _NO_MAX:
+                        break
+                    is_there = cursor.set_range(_NO_KEY.pack(queue_no + 1))
+            return found
+
+        return self._read(self._qidx, read)
+
+    def queues(self) -> dict[int, QueueTerms]:
+        """Return all queues."""
+
+        def read(transaction: Any) -> dict[int, QueueTerms]:
+            return {_NO_KEY.unpack(k)[0]: _terms(v) for k, v in transaction.cursor()}
+
+        return self._read(self._queues, read)
+
+    def files(self) -> dict[int, FileRow]:
+        """Return all segments."""
+
+        def read(transaction: Any) -> dict[int, FileRow]:
+            return {
+                _NO_KEY.unpack(k)[0]: FileRow(*_FILE.unpack(v)) for k, v in transaction.cursor()
+            }
+
+        return self._read(self._files, read)
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Return how far the index goes; None if it is new."""
+        with self._lock, sorted_errors():
+            value = self._meta_of(b"checkpoint")
+            if value is None:
+                return None
+            lsn, first_journal, boot_epoch, next_file_no, is_clean = _CHECKPOINT.unpack(value)
+            return Checkpoint(lsn, first_journal, boot_epoch, next_file_no, bool(is_clean))
+
+    def _meta_of(self, key: bytes) -> bytes | None:
+        with self._env.begin(db=self._meta) as transaction:
+            value: bytes | None = transaction.get(key)
+        return None if value is None else _unsealed(value)
+
+    # Writing.
+
+    def write(self, batch: Batch) -> None:
+        """Write and sync a transaction, in a larger map if need be; one thread at a time."""
+        self._readers.check()
+        while True:
+            try:
+                with sorted_errors(self._path), self._env.begin(write=True) as transaction:
+                    self._put(transaction, batch)
+            except lmdb.MapFullError:
+                self._grow()
+            else:
+                return
+
+    def _put(self, transaction: Any, batch: Batch) -> None:
+        with transaction.cursor(db=self._qidx) as cursor:
+            for queue_no, acked in sorted(batch.acked.items()):
+                for first, last in runs_of(acked):
+                    _delete(cursor, first, last, partial(_QIDX_KEY.pack, queue_no))
+            for queue_no, rows in sorted(batch.rows.items()):
+                for some in slices(rows.values()):
+                    cursor.putmulti(row_items(queue_no, some))
+        gone = [msg_no for msg_no, location in batch.locations if location is None]
+        with transaction.cursor(db=self._loc) as cursor:
+            for first, last in runs(gone):
+                _delete(cursor, first, last, _LOC_KEY.pack)
+            for places in slices(batch.locations):
+                cursor.putmulti(sorted(location_items(places)))
+        self._put_small(transaction, batch)
+
+    def _put_small(self, transaction: Any, batch: Batch) -> None:
+        for table, layout, items in (
+            (self._files, _FILE, batch.files.items()),
+            (self._queues, _QUEUE, batch.queues.items()),
+        ):
+            for number, fields in items:
+                key = _NO_KEY.pack(number)
+                if fields is None:
+                    transaction.delete(key, db=table)
+                else:
+                    transaction.put(key, layout.pack(*fields), db=table)
+        if batch.checkpoint is not None:
+            value = _sealed(_CHECKPOINT.pack(*batch.checkpoint))
+            transaction.put(b"checkpoint", value, db=self._meta)
+
+    def _grow(self) -> None:
+        with self._lock:  # no transaction may be open in this process
+            map_bytes = self._env.info()["map_size"] * 2
+            try:
+                os.truncate(self._data, map_bytes)
+            except OSError as error:
+                if error.errno in DISK_FULL:
+                    raise IndexFull(str(error)) from error
+                raise
+            self._env.set_mapsize(map_bytes)
+
+    def copy_to(self, folder: Path) -> None:
+        """Write a copy of the last transaction into a new folder, free pages left out, not synced.
+
+        No other thread may write meanwhile.
+
+        Raises:
+            IndexFull: the disk is full.
+            IndexDamaged: the index is not what it was.
+            OSError: the disk fails.
+        """
+        folder.mkdir(mode=0o700)
+        target = folder / DATA
+        with sorted_errors(folder):
+            try:
+                self._env.copy(str(folder), compact=True)
+            except lmdb.Error as error:
+                if not isinstance(meant_by(error, free_bytes(folder)), IndexDamaged):
+                    raise
+                # Pages that nobody refers to are no damage, but a compact copy fails on them.
+                target.unlink(missing_ok=True)
+                self._env.copy(str(folder))
+        target.chmod(0o600)
+
+    @property
+    def location_count(self) -> int:
+        """How many messages have a place in it."""
+
+        def read(transaction: Any) -> int:
+            return int(transaction.stat(self._loc)["entries"])
+
+        return self._read(self._loc, read)
+
+    @property
+    def size_bytes(self) -> int:
+        """What is in use of the file."""
+        return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
+
+    @property
+    def live_bytes(self) -> int:
+        """What is in use of it now; the rest is free pages."""
+        tables = (self._qidx, self._loc, self._files, self._queues, self._meta)
+        with sorted_errors(), self._env.begin() as transaction:
+            stats = [self._env.stat(), *(transaction.stat(table) for table in tables)]
+        kinds = ("branch_pages", "leaf_pages", "overflow_pages")
+        return sum(int(stat[kind]) for stat in stats for kind in kinds) * int(stats[0]["psize"])
+
+    @property
+    def entries(self) -> int:
+        """How many rows and places it has."""
+        with sorted_errors(), self._env.begin() as transaction:
+            return sum(transaction.stat(table)["entries"] for table in (self._qidx, self._loc))
+
+    def compact_to(self, folder: Path) -> None:
+        """Write what is in use into a new file in an empty folder, without a sync.
+
+        Fails, as damage, if pages have been lost that nobody refers to; ``copy_to`` does not.
+        """
+        with sorted_errors(folder):
+            self._env.copy(str(folder), compact=True)
+
+    def close(self) -> None:
+        """Unmap the file."""
+        with self._lock:
+            self._env.close()
+        closed, self.closed = self.closed, _nothing
+        closed()
+
+
+def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
+    options: dict[str, Any] = {
+        "map_size": map_bytes,
+        "max_dbs": 8,
+        "max_readers": READERS_MAX,
+        "mode": 0o600,
+        "readahead": True,  # pages that were written together are read together
+    }
+    if is_readonly:
+        options |= {"readonly": True, "lock": False, "create": False}
+    else:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with sorted_errors():
+        try:
+            # Bindings that know several LMDBs would write the newest format.
+            return lmdb.open(str(path), lib_version=0, **options)
+        except TypeError:
+            return lmdb.open(str(path), **options)  # they know the 0.9 format only
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _rows_in_a_row(cursor: Any, queue_no: int, high: int, limit: int) -> list[IndexRow] | None:
+    """Return ``limit`` rows from the cursor's place on if no seq is missing between them, else None.
+
+    Values alone take half the time; with the last key in its place all keys are what they must be.
+    """
+    first = _QIDX_KEY.unpack(cursor.key())[1]
+    if first + limit > high:
+        return None
+    values = list(islice(cursor.iternext(keys=False), limit))
+    if cursor.key() != _QIDX_KEY.pack(queue_no, first + limit - 1):
+        return None
+    return rows_of(values, first)
+
+
+def _places_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | None:
+    """Return the places of all messages from the first to the last, None if one is missing."""
+    if not cursor.set_key(_LOC_KEY.pack(first)):
+        return None
+    values = list(islice(cursor.iternext(keys=False), last - first + 1))
+    if cursor.key() != _LOC_KEY.pack(last):
+        return None
+    return locations_of(values)
+
+
+def _delete(cursor: Any, first_no: int, last_no: int, key: Callable[[int], bytes]) -> None:
+    """Delete what is there of a run of numbers: finding each key takes twice as long."""
+    for low in range(first_no, last_no + 1, _AT_ONCE):
+        high = min(low + _AT_ONCE - 1, last_no)
+        first, last, count = key(low), key(high), high - low + 1
+        if _are_all_there(cursor, first, last, count):
+            cursor.set_key(first)
+            deque(starmap(cursor.delete, repeat((), count)), 0)
+        elif cursor.set_range(first):
+            while first <= cursor.key() <= last:  # empty behind the end of the table
+                cursor.delete()
+
+
+def _are_all_there(cursor: Any, first: bytes, last: bytes, count: int) -> bool:
+    """Tell whether so many keys go from the first to the last: then no number is missing."""
+    if not cursor.set_key(first):
+        return False
+    deque(islice(cursor.iternext(keys=True, values=False), count), 0)
+    return bool(cursor.key() == last)
+
+
+def _terms(value: bytes) -> QueueTerms:
+    next_seq, next_deliver, messages, size_bytes, is_clean = _QUEUE.unpack(value)
+    return QueueTerms(next_seq, next_deliver, messages, size_bytes, bool(is_clean))
+
+
+def _sealed(value: bytes) -> bytes:
+    return _CRC.pack(zlib.crc32(value)) + value
+
+
+def _unsealed(value: bytes) -> bytes:
+    if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != zlib.crc32(value[_CRC.size :]):
+        raise IndexDamaged("a record of the index has a wrong checksum")
+    return value[_CRC.size :]
+
+
+def _nothing() -> None:
+    """Tell nobody."""

@@ -1,0 +1,182 @@
+"""Where the index lies: opening it, setting it aside, and making its file small again.
+
+LMDB never gives space back: pages that are free are used again, but a file that has grown to a
+backlog of ten million messages stays as large when all are gone. So a start that finds an index which
+is mostly free pages copies what is in use into a new file and lets that take the old one's place.
+Whether it is worth it is known without reading: LMDB counts the pages of its tables. The old file
+stays as it is until the new one is whole and synced, and then one rename changes them.
+
+Before LMDB sees it, an index is gone over (``index_pages``), for a damaged page may end the process.
+A file beside it says that it is open. One that a start finds was left by a process that did not close
+it, or a machine that went down, and then all pages are looked at; else the leaves of very large ones
+are not, for that would take seconds, and if one is bad the next start finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+from itertools import chain, count
+from pathlib import Path
+from typing import Final
+
+from leveret.msg_store.format.rows import IndexDamaged, IndexFull
+from leveret.msg_store.index.lmdb_errors import free_bytes
+from leveret.msg_store.index.lmdb_index import CONDEMNED, DATA, MAP_BYTES, LmdbIndex
+from leveret.msg_store.index.page_check import fault_of
+
+log = logging.getLogger(__name__)
+
+COMPACT_BYTES_MIN: Final = 64 * 1024 * 1024  # below that nobody misses the space
+LIVE_SHARE_MAX: Final = 4  # at most one part in so many is copied, so that a start stays short
+LEAVES_BYTES_MAX: Final = 256 * 1024 * 1024  # two million messages, half a second
+ROOM_BYTES: Final = 16 * 1024 * 1024  # left free on the disk
+
+_DRAFT: Final = ".compact"
+_LOCK: Final = "lock.mdb"
+_IN_USE: Final = "in-use"
+
+
+class LmdbHome:
+    """``index_rows.IndexHome`` of an LMDB environment in a folder of its own.
+
+    Args:
+        path: the folder.
+        uuid: the store's 16 bytes.
+        map_bytes: how large it may become before it must grow.
+        compact_bytes_min: how much must be in use of the file before it is worth a look.
+        leaves_bytes_max: of an index that was closed in order, up to how much is looked at whole.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        uuid: bytes,
+        map_bytes: int = MAP_BYTES,
+        compact_bytes_min: int = COMPACT_BYTES_MIN,
+        leaves_bytes_max: int = LEAVES_BYTES_MAX,
+    ) -> None:
+        self._path = path
+        self._uuid = uuid
+        self._map_bytes = map_bytes
+        self._compact_bytes_min = compact_bytes_min
+        self._leaves_bytes_max = leaves_bytes_max
+
+    @property
+    def is_condemned(self) -> bool:
+        """Whether it was found damaged when it was used."""
+        return (self._path / CONDEMNED).exists()
+
+    def open(self) -> LmdbIndex:
+        """Open it, or make it; a file that is mostly free pages is made smaller first."""
+        if self.is_condemned:
+            raise IndexDamaged(f"{self._path} was found damaged when it was used")
+        index = self._opened()
+        if index.size_bytes < self._compact_bytes_min:
+            return index
+        if index.live_bytes * LIVE_SHARE_MAX > index.size_bytes:
+            return index
+        return self._compacted(index)
+
+    def compact(self) -> tuple[int, int]:
+        """Make the file as small as can be; return how much was in use of it before and after.
+
+        Raises:
+            OSError: the disk refuses, or has no room; the index is as it was.
+        """
+        index = self._opened()
+        before = index.size_bytes
+        try:
+            self._write_draft(index)
+        finally:
+            index.close()
+        self._take_draft()
+        index = self._opened()
+        after = index.size_bytes
+        index.close()
+        return before, after
+
+    def _opened(self) -> LmdbIndex:
+        shutil.rmtree(self._draft, ignore_errors=True)  # of a start that was cut off
+        in_use = self._path / _IN_USE
+        leaves_bytes_max = math.inf if in_use.exists() else self._leaves_bytes_max
+        if fault := fault_of(self._path / DATA, leaves_bytes_max):
+            raise IndexDamaged(fault)
+        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        in_use.touch(mode=0o600)
+        _sync(self._path)
+        index = LmdbIndex(self._path, self._uuid, self._map_bytes)
+        index.closed = lambda: in_use.unlink(missing_ok=True)
+        return index
+
+    @property
+    def _draft(self) -> Path:
+        return self._path.with_name(self._path.name + _DRAFT)
+
+    def _compacted(self, index: LmdbIndex) -> LmdbIndex:
+        before = index.size_bytes
+        try:
+            self._write_draft(index)
+        except OSError as error:
+            log.warning("index of messages not compacted index=%s error=%s", self._path, error)
+            shutil.rmtree(self._draft, ignore_errors=True)
+            return index
+        except BaseException:
+            index.close()
+            raise
+        index.close()
+        self._take_draft()
+        index = self._opened()
+        log.info(
+            "index of messages compacted index=%s bytes_before=%d bytes_after=%d",
+            self._path,
+            before,
+            index.size_bytes,
+        )
+        return index
+
+    def _write_draft(self, index: LmdbIndex) -> None:
+        need = index.live_bytes + ROOM_BYTES
+        if free_bytes(self._path) < need:
+            raise OSError(f"{need} bytes of room are needed on the disk")
+        self._draft.mkdir(mode=0o700)
+        try:
+            index.compact_to(self._draft)
+        except (IndexFull, IndexDamaged) as error:
+            # Lost pages, which are no damage, make a compact copy fail, too.
+            raise OSError(str(error)) from error
+        _sync(self._draft / DATA)
+
+    def _take_draft(self) -> None:
+        """Let the copy take the place of the index, which is closed.
+
+        The number of the last transaction also stands in LMDB's lock file, as long as any process
+        has that open, and the copy begins to count anew: with the old lock file it may look empty.
+        """
+        (self._path / _LOCK).unlink(missing_ok=True)
+        _sync(self._path)
+        os.replace(self._draft / DATA, self._path / DATA)
+        _sync(self._path)
+        shutil.rmtree(self._draft, ignore_errors=True)
+
+    def set_aside(self, quarantine: Path, name: str) -> None:
+        """Move the folder to the quarantine, under a name that is free."""
+        if self._path.exists():
+            names = chain([name], (f"{name}-{number}" for number in count(2)))
+            free = next(each for each in names if not (quarantine / each).exists())
+            os.replace(self._path, quarantine / free)
+
+    def condemn(self) -> None:
+        """Have the next ``open`` say that it is damaged."""
+        with open(self._path / CONDEMNED, "wb") as file:
+            os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,161 @@
+"""A generation: what the log did between two rotations, as ``tables`` keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from leveret.msg_store.format.rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexRow,
+    Location,
+    QueueTerms,
+)
+from leveret.msg_store.memtable.seq_set import AckedSeqs
+
+
+class Generation:
+    """Changes to rows of queues and places of messages. See ``tables`` for the words.
+
+    Attributes:
+        number: growing by one.
+        rows: by queue and seq; published in this generation.
+        acked: by queue; rows of generations below or of the index that are gone.
+        born: messages placed in this generation; added by ``bear``.
+        changed: messages from below with another place or count; None: gone. Added by ``change``.
+        row_count: rows and acked together.
+        dirty_queues, dirty_files: whose terms and states have changed.
+        queues, files, checkpoint: captured when it was frozen.
+        owed: segments to be synced before it may be in the index.
+    """
+
+    __slots__ = (
+        "_born_span",
+        "_changed_span",
+        "acked",
+        "born",
+        "changed",
+        "checkpoint",
+        "dirty_files",
+        "dirty_queues",
+        "files",
+        "number",
+        "owed",
+        "queues",
+        "row_count",
+        "rows",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.rows: dict[int, dict[int, IndexRow]] = {}
+        self.acked: dict[int, AckedSeqs] = {}
+        self.born: dict[int, Location] = {}
+        self.changed: dict[int, Location | None] = {}
+        self._born_span = self._changed_span = _NOTHING
+        self.row_count = 0
+        self.dirty_queues: set[int] = set()
+        self.dirty_files: set[int] = set()
+        self.queues: dict[int, QueueTerms | None] = {}
+        self.files: dict[int, FileRow | None] = {}
+        self.checkpoint: Checkpoint | None = None
+        self.owed: frozenset[int] = frozenset()
+
+    def bear(self, locations: Mapping[int, Location], low: int, high: int) -> None:
+        """Add messages to ``born``, of which the lowest and the highest are given."""
+        self.born.update(locations)
+        first, last = self._born_span
+        self._born_span = min(first, low), max(last, high)
+
+    def change(self, changes: Mapping[int, Location | None], low: int, high: int) -> None:
+        """Add messages to ``changed``, as ``bear``."""
+        self.changed.update(changes)
+        first, last = self._changed_span
+        self._changed_span = min(first, low), max(last, high)
+
+    def change_one(self, msg_no: int, location: Location | None) -> None:
+        """Add a message to ``changed``."""
+        self.change({msg_no: location}, msg_no, msg_no)
+
+    def says_nothing_of(self, msg_nos: Collection[int], low: int, high: int) -> bool:
+        """Tell whether none of these messages is in it, of which the lowest and the highest are given."""
+        for known, (first, last) in (
+            (self.born, self._born_span),
+            (self.changed, self._changed_span),
+        ):
+            if low <= last and high >= first and not known.keys().isdisjoint(msg_nos):
+                return False
+        return True
+
+    @property
+    def weight(self) -> int:
+        """How many rows a checkpoint will have to write, about."""
+        return self.row_count + len(self.changed)
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing happened."""
+        return not (self.weight or self.born or self.dirty_queues or self.dirty_files)
+
+    def batch(self) -> Batch:
+        """Return it as a transaction; once frozen, from any thread."""
+        return Batch(
+            self.rows,
+            self.acked,
+            _Items(self.born, self.changed),
+            self.files,
+            self.queues,
+            self.checkpoint,
+        )
+
+    def rows_between(
+        self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[AckedSeqs]
+    ) -> list[IndexRow]:
+        """Return the first ``limit`` rows with ``low <= seq < high`` that are in no set of ``gone``."""
+        rows = self.rows.get(queue_no)
+        if not rows:
+            return []
+        first = max(low, next(iter(rows)))
+        last = min(high, next(reversed(rows)) + 1)
+        is_sparse = last - first > _SPARSE * len(rows)
+        seqs = (
+            sorted(seq for seq in rows if first <= seq < last) if is_sparse else range(first, last)
+        )
+        found: list[IndexRow] = []
+        for seq in seqs:
+            row = rows.get(seq)
+            if row is None or any(seq in each for each in gone):
+                continue
+            found.append(row)
+            if len(found) == limit:
+                break
+        return found
+
+
+class _Items(Collection[tuple[int, Location | None]]):
+    """Messages of both kinds with their places; a list of so many pairs would hold all threads up."""
+
+    __slots__ = ("_born", "_changed")
+
+    def __init__(
+        self, born: Mapping[int, Location], changed: Mapping[int, Location | None]
+    ) -> None:
+        self._born = born
+        self._changed = changed
+
+    def __iter__(self) -> Iterator[tuple[int, Location | None]]:
+        return chain(self._born.items(), self._changed.items())
+
+    def __len__(self) -> int:
+        return len(self._born) + len(self._changed)
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == each for each in self)
+
+
+_SPARSE: Final = 8  # with more seqs to probe per row it is cheaper to go through the rows
+
+_NOTHING: Final = (1 << 64, -1)  # a span: the lowest and the highest number

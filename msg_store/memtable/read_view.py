@@ -1,0 +1,109 @@
+"""A view: what a reader of the index must add to what it finds there.
+
+The index is read in a thread, and meanwhile generations are committed to it and dropped. A view keeps
+all of them from when the question was asked until it is answered. So whatever the index had when it
+was read, each change since is in one of them, and applying one that the index had already changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+
+from leveret.msg_store.format.ascending import span_of
+from leveret.msg_store.format.rows import IndexRow, Location
+from leveret.msg_store.memtable.memtable import Generation
+
+
+class View:
+    """The generations above an index that is being read, oldest first.
+
+    ``tables`` adds those that begin while the view is in use.
+    """
+
+    __slots__ = ("__weakref__", "generations")
+
+    def __init__(self, generations: list[Generation]) -> None:
+        self.generations = generations
+
+    def rows(
+        self, queue_no: int, low: int, high: int, limit: int, base: list[IndexRow]
+    ) -> list[IndexRow]:
+        """Return the first rows of a queue as of now.
+
+        Args:
+            queue_no: the queue.
+            low: the first seq.
+            high: the seq behind the last.
+            limit: how many at most.
+            base: what the index's ``rows`` returned for the same, not changed.
+
+        Returns:
+            Rows, ascending. If ``base`` has ``limit`` rows, what is behind its last seq is not known,
+            and only rows up to there are returned, none perhaps; ``next_low`` tells where to go on.
+        """
+        touched = [each for each in self.generations if _touches(each, queue_no)]
+        if not touched:
+            return base
+        if len(base) >= limit:
+            high = min(high, base[-1][0] + 1)
+        gone = [each.acked[queue_no] for each in touched if queue_no in each.acked]
+        # A generation's rows are new in it, so those of the index come from below all of them.
+        near = [each for each in gone if base and each.reaches(base[0][0], base[-1][0])]
+        seqs = [row[0] for row in base] if near else []
+        if not all(each.isdisjoint(seqs) for each in near):
+            base = [row for row in base if not any(row[0] in each for each in near)]
+        if not any(queue_no in each.rows for each in touched):
+            return base
+        merged = {row[0]: row for row in base}
+        for index, generation in enumerate(touched):
+            later = [
+                each.acked[queue_no] for each in touched[index + 1 :] if queue_no in each.acked
+            ]
+            for row in generation.rows_between(queue_no, low, high, limit, later):
+                merged[row[0]] = row
+        return [merged[seq] for seq in sorted(merged)[:limit]]
+
+    def locations(
+        self, msg_nos: Iterable[int], base: Mapping[int, Location]
+    ) -> dict[int, Location]:
+        """Return where messages lie as of now; ``base`` is what the index returned for them.
+
+        The log counts are not to be relied on; who is not there is gone.
+        """
+        found: dict[int, Location] = {}
+        generations = self.generations[::-1]
+        for msg_no in msg_nos:
+            location = base.get(msg_no)
+            for generation in generations:
+                if msg_no in generation.born:
+                    location = generation.born[msg_no]
+                    break
+                if msg_no in generation.changed:
+                    location = generation.changed[msg_no]
+                    break
+            if location is not None:
+                found[msg_no] = location
+        return found
+
+    def spoken_of(self, msg_nos: Collection[int]) -> Iterator[AbstractSet[int]]:
+        """Yield the messages of generations that may say something about any of these."""
+        if not msg_nos:
+            return
+        low, high = span_of(list(msg_nos))
+        for generation in self.generations:
+            if not generation.says_nothing_of(msg_nos, low, high):
+                yield generation.born.keys()
+                yield generation.changed.keys()
+
+
+def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) -> int:
+    """Return the seq from which to ask on after ``View.rows``; ``high`` if there is nothing more."""
+    if len(rows) == limit:
+        return rows[-1][0] + 1
+    return base[-1][0] + 1 if len(base) == limit else high
+
+
+def _touches(generation: Generation, queue_no: int) -> bool:
+    return queue_no in generation.rows or queue_no in generation.acked

@@ -1,0 +1,181 @@
+"""A store without loop and threads: what is to be done is done when it is called for.
+
+For tools that have a store to themselves. It is the same group commit, checkpoints and collector as in
+a broker; only who drives them differs, so whatever cuts a tool off is a crash that a start recovers.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from leveret.core.errors import StoreError
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer
+from leveret.msg_store.format.append_log import AppendLog, Job
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.format.rows import IndexFull
+from leveret.msg_store.gc.choose import ChoiceLimits
+from leveret.msg_store.gc.collector import Collected, Collector, Neighbours
+from leveret.msg_store.gc.tasks import Job as CollectorJob
+from leveret.msg_store.gc.tasks import Moving, Task, Wait
+from leveret.msg_store.recovery.opening import Opened
+from leveret.msg_store.wal.reports import Due
+
+# Nobody waits, so a tenth of garbage is worth the copying, and no two small files are left.
+THOROUGH: Final = ChoiceLimits(
+    small_files_max=1, files_before_garbage=0, garbage_share=0.1, sources_max=64
+)
+
+
+class OfflineStore:
+    """A store that one caller works on, step after step.
+
+    Args:
+        opened: taken over.
+        choice: what the collector merges.
+
+    Attributes:
+        core: group commit, for ``write``, ``publish`` and ``ack``.
+    """
+
+    def __init__(self, opened: Opened, choice: ChoiceLimits = THOROUGH) -> None:
+        self.core = opened.core
+        self._opened = opened
+        self._index = opened.recovered.index
+        self._checkpointer = Checkpointer(self.core, opened.home)
+        self._collector = Collector(
+            opened.folder,
+            self.core,
+            self.core.tables,
+            self._index,
+            Pins(),
+            opened.now_ms,
+            choice,
+            Neighbours(checkpoint=self._checkpointer.request),
+        )
+
+    def flush(self) -> None:
+        """Write and sync all that is pending.
+
+        Raises:
+            OSError: the disk refuses, or is full.
+        """
+        while self.core.due() is not Due.NEVER:
+            if self.core.is_full:
+                raise OSError(errno.ENOSPC, "the disk is full", str(self._opened.folder.path))
+            flush = self.core.start()
+            errors = [
+                _error_of(self._opened.rdq_log, flush.rdq),
+                _error_of(self._opened.journal_log, flush.journal),
+            ]
+            report = self.core.finish(*errors)
+            if report.error is not None:
+                raise report.error
+
+    def checkpoint(self) -> None:
+        """Bring all that is durable into the index.
+
+        Raises:
+            OSError: the disk refuses, or is full.
+        """
+        self._checkpointer.request()
+        self._write_index()
+
+    def _write_index(self) -> None:
+        checkpointer, folder = self._checkpointer, self._opened.folder
+        is_busy = True
+        while is_busy:
+            is_busy = False
+            checkpointer.turn()
+            if (read := checkpointer.read_job()) is not None:
+                read.run(self._index)
+                checkpointer.read_done(read)
+                self.flush()
+                is_busy = True
+            if (write := checkpointer.write_job()) is not None:
+                try:
+                    for _ in write.run(self._index, folder, self._opened.reserve):
+                        pass
+                except IndexFull as error:
+                    raise OSError(errno.ENOSPC, str(error), str(folder.path)) from error
+                checkpointer.write_done(write)
+                is_busy = True
+
+    def collect(self, told: Callable[[Collected], None] = lambda _: None) -> Collected:
+        """Merge and remove segments until nothing is to be gained.
+
+        Args:
+            told: called now and then with what has been done.
+
+        Raises:
+            OSError: the disk refuses, or is full.
+        """
+        is_first_try = True
+        while True:
+            task = self._collector.next_task()
+            if task is not None:
+                self._run(task)
+                told(self._collector.collected)
+                is_first_try = True
+            elif is_first_try:
+                self.checkpoint()  # what is empty must be so in the index before it goes
+                is_first_try = False
+            else:
+                return self._collector.collected
+
+    def _run(self, task: Task) -> None:
+        error: Exception | None = None
+        while True:
+            try:
+                wait = next(task) if error is None else task.throw(error)
+            except StopIteration:
+                return
+            error = None
+            if isinstance(wait, CollectorJob):
+                error = _error_in(wait.steps)
+            elif isinstance(wait, Moving):
+                self.flush()
+                while self.core.tables.has_unresolved:
+                    self.checkpoint()
+            elif wait is Wait.RETRY:
+                raise OSError(
+                    errno.ENOSPC, "no room to merge segments", str(self._opened.folder.path)
+                )
+
+    def stop(self) -> None:
+        """Write all, and end as a broker does that is stopped; queues that were clean stay so.
+
+        Raises:
+            OSError: the disk refuses, or is full.
+        """
+        for queue_no, terms in self._opened.recovered.queues.items():
+            if terms.is_clean:
+                self.core.close_queue(queue_no, terms.next_seq, terms.next_deliver)
+        self.flush()
+        self._checkpointer.stop()
+        self._write_index()
+        assert self._checkpointer.is_stopped, "something is left to do after the last checkpoint"
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it as it is."""
+        self._opened.close()
+
+
+def _error_of(log: AppendLog, job: Job) -> OSError | None:
+    try:
+        for _ in log.run(job):
+            pass
+    except OSError as error:
+        return error
+    return None
+
+
+def _error_in(steps: Iterable[str]) -> Exception | None:
+    try:
+        for _ in steps:
+            pass
+    except (OSError, EOFError, StoreError) as error:
+        return error
+    return None

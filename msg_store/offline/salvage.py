@@ -1,0 +1,238 @@
+"""Salvage: what can be read of a store, copied into a new one. Nothing is written to the old one.
+
+The new store has a uuid of its own, segments with the needed messages one behind the other, an index
+of what was found, and no journal; numbers of queues, seqs and messages stay what they were, so it
+fits the definitions that the old one belonged to. FORMAT comes last: what was cut off before is no
+store.
+"""
+
+from __future__ import annotations
+
+import errno
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from leveret.core.files import File, Files
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC
+from leveret.msg_store.format.folder import write_format
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.record import resealed
+from leveret.msg_store.format.rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexFull,
+    IndexRow,
+    QueueTerms,
+)
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.offline.audit import Audit, LostRow, Progress
+from leveret.msg_store.offline.audit_locations import UNKNOWN, Places
+from leveret.msg_store.offline.examination import Examined
+from leveret.msg_store.offline.inspection import INDEX
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN
+from leveret.msg_store.wal import segment_writer as rdq_writer
+
+PIECE: Final = 50_000  # rows or places per transaction
+_BUFFER_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What came of it.
+
+    Attributes:
+        messages: copied.
+        rows: of queues that have them.
+        size_bytes: of the new segments.
+        lost: rows that were left behind.
+    """
+
+    messages: int = 0
+    rows: int = 0
+    size_bytes: int = 0
+    lost: list[LostRow] = field(default_factory=list)
+
+
+def salvage(
+    found: Examined, target: Path, uuid: bytes, now_ms: int, progress: Progress
+) -> Salvaged:
+    """Copy what is needed and can be read into a new store.
+
+    Args:
+        found: the old one, kept open.
+        target: the folder of the new one, empty.
+        uuid: its 16 bytes.
+        now_ms: wall time.
+        progress: gets how far it is.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    return _Salvage(found, target, Identity(uuid, found.store.epoch_seen), now_ms, progress).run()
+
+
+class _Salvage:
+    def __init__(
+        self, found: Examined, target: Path, identity: Identity, now_ms: int, progress: Progress
+    ) -> None:
+        self._old = found.store
+        self._places = _places_of(found.audit)
+        self._unreadable = found.audit.unreadable.keys() - found.audit.elsewhere.keys()
+        self._counted = found.audit.queues
+        self._target = target
+        self._files = Files()
+        self._identity = identity
+        self._now_ms = now_ms
+        self._progress = progress
+        self._file: File | None = None
+        self._file_no = self._offset = 0
+        self._buffer: list[bytes] = []
+        self._buffered_bytes = 0
+        self._new_file_nos = array("I", bytes(4 * len(self._places)))
+        self._new_offsets = array("I", bytes(4 * len(self._places)))
+        self._states: dict[int, FileRow] = {}
+        self._failed: dict[int, str] = {}  # messages that could not be read again
+        self._out = Salvaged(lost=list(found.audit.lost))
+
+    def run(self) -> Salvaged:
+        for folder in ("rdq", "journal", "quarantine"):
+            self._files.mkdir(self._target / folder)
+        self._copy_messages()
+        index = LmdbIndex(self._target / INDEX, self._identity.uuid)
+        try:
+            self._write_index(index)
+        except IndexFull as error:
+            raise OSError(errno.ENOSPC, str(error), str(self._target)) from error
+        finally:
+            index.close()
+        write_format(self._files, self._target, self._identity.uuid, self._now_ms)
+        return self._out
+
+    # Messages.
+
+    def _copy_messages(self) -> None:
+        places, unreadable, done = self._places, self._unreadable, 0
+        total = sum(places.lengths)
+        for file_no, those in places.by_file().items():
+            wanted = [
+                at for at in those if places.rows[at] and places.msg_nos[at] not in unreadable
+            ]
+            if wanted:
+                with Segment(self._old.folder, file_no) as segment:
+                    for at in wanted:
+                        self._copy(segment, at)
+            done += sum(places.lengths[at] for at in those)
+            self._progress("copied", done, total)
+        self._seal()
+
+    def _copy(self, segment: Segment, at: int) -> None:
+        places = self._places
+        try:
+            data = segment.bytes_at(places.offsets[at], places.lengths[at])
+            segment.decode(data, places.lengths[at])
+        except (Corrupt, OSError) as error:  # it could be read a minute ago: a disk that is failing
+            self._failed[places.msg_nos[at]] = str(error)
+            return
+        if self._file is None or self._offset >= rdq_writer.FILE_BYTES:
+            self._begin()
+        self._new_file_nos[at], self._new_offsets[at] = self._file_no, self._offset
+        self._buffer.append(resealed(data, self._identity.extend, self._identity.seed))
+        self._offset += len(data)
+        self._buffered_bytes += len(data)
+        if self._buffered_bytes >= _BUFFER_BYTES:
+            self._write()
+        self._out.messages += 1
+
+    def _begin(self) -> None:
+        self._seal()
+        self._file_no += 1
+        rdq = self._target / "rdq"
+        self._file = self._files.create(rdq / (rdq_writer.NAME % self._file_no))
+        self._file.append([self._identity.header(RDQ_MAGIC, self._file_no, self._now_ms)])
+        self._offset = HEADER_BYTES
+
+    def _write(self) -> None:
+        assert self._file is not None, "messages are buffered for a segment"
+        self._file.append([b"".join(self._buffer)])
+        self._buffer.clear()
+        self._buffered_bytes = 0
+
+    def _seal(self) -> None:
+        if self._file is None:
+            return
+        self._write()
+        self._file.fsync()
+        self._file.close()
+        self._file = None
+        self._files.fsync_dir(self._target / "rdq")
+        self._states[self._file_no] = FileRow(self._offset - HEADER_BYTES, self._offset)
+        self._out.size_bytes += self._offset
+
+    # Index.
+
+    def _write_index(self, index: LmdbIndex) -> None:
+        for batch in self._locations():
+            index.write(batch)
+        queues: dict[int, QueueTerms | None] = {}
+        for queue_no in self._counted:
+            terms = Terms()
+            for batch in self._rows(queue_no, terms):
+                index.write(batch)
+            said = self._old.recovered.tables.terms.get(queue_no, Terms())
+            next_seq = max(said.next_seq, self._counted[queue_no].next_seq)
+            queues[queue_no] = QueueTerms(next_seq, 0, terms.messages, terms.size_bytes, False)
+            self._out.rows += terms.messages
+        # Behind the first record there is: a journal that begins must not look as if it had all.
+        point = Checkpoint(FIRST_LSN + 1, FIRST_FILE, self._identity.boot_epoch, self._file_no + 1)
+        index.write(Batch(files=self._states, queues=queues, checkpoint=point))
+
+    def _locations(self) -> Iterator[Batch]:
+        places = self._places
+        for first in range(0, len(places), PIECE):
+            some = range(first, min(first + PIECE, len(places)))
+            yield Batch(
+                locations=[
+                    (
+                        places.msg_nos[at],
+                        (
+                            self._new_file_nos[at],
+                            self._new_offsets[at],
+                            places.lengths[at],
+                            places.sizes[at],
+                            places.rows[at],
+                        ),
+                    )
+                    for at in some
+                    if self._new_file_nos[at]
+                ]
+            )
+
+    def _rows(self, queue_no: int, terms: Terms) -> Iterator[Batch]:
+        piece: dict[int, IndexRow] = {}
+        for row in self._old.rows(queue_no):
+            at = self._places.find(row[1])
+            if at == UNKNOWN or not self._new_file_nos[at]:
+                if row[1] in self._failed:
+                    lost = LostRow(queue_no, row[0], row[1], row[2], self._failed[row[1]])
+                    self._out.lost.append(lost)
+                continue
+            size = self._places.sizes[at]
+            piece[row[0]] = (*row[:2], size, *row[3:])
+            terms.messages += 1
+            terms.size_bytes += size
+            if len(piece) >= PIECE:
+                yield Batch(rows={queue_no: piece})
+                piece = {}
+        yield Batch(rows={queue_no: piece})
+
+
+def _places_of(audit: Audit) -> Places:
+    """Return where messages lie that can be read, and where others should."""
+    return audit.places.moved(audit.elsewhere, audit.bare) if audit.elsewhere else audit.places

@@ -1,0 +1,257 @@
+"""The parts of a store put together: who is made of what, and in which order they end.
+
+What is read must be closed before what it reads: readers and the collector, then the threads of the
+index, which close it, then the folder with its lock. Who opens the store again must wait for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer
+from leveret.msg_store.checkpoint.driver import IndexThreads
+from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
+from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.gc.collector import Collector, Neighbours
+from leveret.msg_store.gc.driver import CollectorThread
+from leveret.msg_store.reading.contents import ContentReader
+from leveret.msg_store.reading.read_cache import Arrived
+from leveret.msg_store.reading.read_thread import ReadThread
+from leveret.msg_store.reading.rows import RowReader
+from leveret.msg_store.reading.segments import SegmentReader
+from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
+from leveret.msg_store.transient.store import TransientStore
+from leveret.msg_store.wal.driver import Deliver, FlushThreads, Loop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.msg_store.drivers import Drivers, StoreLimits
+    from leveret.msg_store.format.rows import IndexRow
+    from leveret.msg_store.recovery.opening import Opened
+    from leveret.msg_store.transient.client import OnCredit, OnLost
+
+
+class Listeners(NamedTuple):
+    """Who hears of what.
+
+    Attributes:
+        deliver: reports of group commit.
+        failed: an error after which the store cannot go on.
+        on_credit: of the transient store.
+        on_lost: of the transient store.
+        progressed: something that waited for the disk may be done, or the disk may be full.
+    """
+
+    deliver: Deliver
+    failed: Callable[[Exception], None]
+    on_credit: OnCredit
+    on_lost: OnLost
+    progressed: Callable[[], None]
+
+
+class StoreParts:
+    """All parts, made and running. Ended with ``flush`` and ``write_index``, or with ``kill``.
+
+    Args:
+        opened: what they work on; taken over.
+        loop: where everything is called.
+        monotonic_s: for figures.
+        listeners: who hears.
+        drivers: who does what blocks.
+        limits: the constants.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        loop: Loop,
+        monotonic_s: Callable[[], float],
+        listeners: Listeners,
+        drivers: Drivers,
+        limits: StoreLimits,
+    ) -> None:
+        self.core = core = opened.core
+        self.resident = core.resident  # for readers, as the three that follow
+        self.places = core.tables.places
+        self.learn = core.tables.learn
+        self.view = core.tables.view
+        self.arrived = Arrived(limits.room_bytes)
+        self.pins = Pins()
+        self._opened = opened
+        self._loop = loop
+        self._in_thread = drivers.in_thread
+        self._syncs = SyncTimes(monotonic_s)
+        self._age = CheckpointAge(monotonic_s)
+        self.transients = _transient_store(opened, loop, listeners, drivers, limits)  # may refuse
+        self._make_readers(loop, listeners, drivers)
+        self._flusher = FlushThreads(
+            core,
+            opened.rdq_log,
+            opened.journal_log,
+            loop,
+            listeners.deliver,
+            self._syncs,
+            drivers.make_writers,
+            listeners.progressed,
+        )
+        self._checkpointer = Checkpointer(core, opened.home, limits.checkpoint)
+        self._index_threads = IndexThreads(
+            core,
+            self._checkpointer,
+            opened.recovered.index,
+            opened.folder,
+            opened.reserve,
+            loop,
+            listeners.deliver,
+            self._age.reached,
+            drivers.make_lane,
+            listeners.progressed,
+        )
+        self._make_collector(loop, listeners, drivers, limits)
+
+    @property
+    def has_residents(self) -> bool:
+        """Some messages are in RAM because they are not on disk yet; for readers, as ``resident``."""
+        return self.core.has_residents
+
+    def _make_readers(self, loop: Loop, listeners: Listeners, drivers: Drivers) -> None:
+        index, files = self._opened.recovered.index, SegmentReader(self._opened.folder)
+        worker = drivers.make_worker(loop, "leveret-read", files.close)
+        self.reader = ReadThread(worker, listeners.failed)
+        self.contents = ContentReader(self, files, index, self.reader, loop, self.arrived)
+        self.rows = RowReader(self, index, self.reader)
+
+    def _make_collector(
+        self, loop: Loop, listeners: Listeners, drivers: Drivers, limits: StoreLimits
+    ) -> None:
+        opened = self._opened
+        self._collector = Collector(
+            opened.folder,
+            self.core,
+            self.core.tables,
+            opened.recovered.index,
+            self.pins,
+            opened.now_ms,
+            limits.choice,
+            Neighbours(self._segments_removed, self._checkpointer.request),
+        )
+        self._collecting = CollectorThread(
+            self._collector,
+            self.core,
+            loop,
+            listeners.failed,
+            make_lane=drivers.make_lane,
+            pace=limits.pace,
+        )
+        self.pins.freed = self._collecting.wake
+
+    def _segments_removed(self, file_nos: Iterable[int]) -> None:
+        for file_no in file_nos:
+            self.contents.segment_removed(file_no)
+
+    def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
+        """Return what is on its way to the disk; for ``RowReader``."""
+        return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no, low)
+
+    @property
+    def is_full(self) -> bool:
+        """The disk had no room for the last flush, or for the last checkpoint."""
+        return not (self.core.has_room and self._checkpointer.has_room)
+
+    def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
+        """Make a draft of a snapshot; see ``MsgStore.snapshot``."""
+        self._checkpointer.begin_snapshot(Snapshot(SnapshotJob(target), self.pins, done))
+
+    def status(self) -> StoreStatus:
+        """Return the figures of all parts."""
+        return status_of(
+            self.core,
+            self.contents,
+            self.transients,
+            self._syncs,
+            self._age,
+            self.arrived.size_bytes,
+            self._collector.collected,
+        )
+
+    # End.
+
+    def flush(self, then: Callable[[], None]) -> None:
+        """Write all that is pending, end all but the index's threads, and call ``then``."""
+        self._collecting.close()  # or it may move something behind the last flush
+
+        def flushed() -> None:
+            self._close_readers()
+            then()
+
+        self._flusher.stop(flushed)
+
+    def write_index(self, then: Callable[[], None]) -> None:
+        """After ``flush``: make a checkpoint, end, and call ``then``."""
+
+        def written() -> None:
+            self._close()
+            then()
+
+        self._index_threads.stop(written)
+
+    def kill(self, then: Callable[[], None]) -> None:
+        """End now, and call ``then`` when what was begun with the disk is completed.
+
+        A disk that hangs keeps that for as long as it likes, and nothing else.
+        """
+        for part in (self._flusher, self._collecting, self.reader, self.transients):
+            part.end()
+        self._index_threads.end()
+        self._empty()
+        self._in_thread(partial(self._close_all, then))
+
+    def _close_all(self, then: Callable[[], None]) -> None:
+        self._flusher.close()
+        self._close_readers()
+        self._index_threads.close()
+        self._opened.folder.close()
+
+        def closed() -> None:
+            self._index_threads.closed()
+            then()
+
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            self._loop.call_soon_threadsafe(closed)
+
+    def _close_readers(self) -> None:
+        self._collecting.close()
+        self.reader.close()
+        self.transients.close()
+
+    def _close(self) -> None:
+        self._empty()
+        self._opened.folder.close()
+
+    def _empty(self) -> None:
+        self.arrived.drop(list(self.arrived.contents))
+
+
+def _transient_store(
+    opened: Opened, loop: Loop, listeners: Listeners, drivers: Drivers, limits: StoreLimits
+) -> TransientStore:
+    return TransientStore(
+        opened.folder.files,
+        opened.folder.path / TRANSIENT_FOLDER,
+        opened.identity,
+        opened.reserve,
+        loop,
+        opened.now_ms,
+        listeners.on_credit,
+        listeners.on_lost,
+        listeners.failed,
+        limits.transient,
+        drivers.make_worker,
+        drivers.transient_index,
+    )

@@ -1,0 +1,343 @@
+"""Contents on their way back from the disk: who asked, what is being read, what has arrived.
+
+The loop's half of reading; ``segment_reader`` is the half that blocks. A queue asks for contents ahead
+of their use (``prefetch``), looks what is there (``look``) and is told when more is.
+
+::
+
+    prefetch --> asked (in order) --> at most two batches with the thread --> arrived --> look
+                   ^                                 |
+                   '---- looked up anew, <= 3 times -+--> lost
+
+* What is still in RAM for the disk's sake, pending or in the flush, is never read: ``resident``.
+* A place is looked up when its batch leaves. One that is only in the index on disk (``places`` says
+  None) is looked up by the thread, first thing, and kept for who acks the message (``learn``).
+* A message that cannot be read is looked up anew, since the collector may have moved it. After three
+  tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
+  whoever holds a row of it removes the row instead of asking for ever.
+* What has arrived waits in ``Arrived``, which is bounded. What had to go is asked for again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any, Final, Protocol, TypeAlias
+
+from leveret.core.message import LOST, Message
+from leveret.msg_store.format.record import Place
+from leveret.msg_store.format.rows import Location
+from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.reading.read_cache import Arrived
+from leveret.msg_store.reading.read_thread import Background
+from leveret.msg_store.reading.segments import Outcome, SegmentReader
+from leveret.msg_store.wal.driver import Loop
+
+BATCH_BYTES: Final = 2 * 1024 * 1024
+BATCH_COUNT: Final = 1024
+BATCHES_MAX: Final = 2  # one being read, one waiting for the thread
+TRIES_MAX: Final = 3
+RETRY_S: Final = 1.0
+LOST_MAX: Final = 100_000  # lost messages that are remembered; others are tried again
+
+_msg_no_of: Final = itemgetter(0)
+_size_of: Final = itemgetter(1)
+
+Waiter: TypeAlias = Callable[[], None]
+
+
+class Places(Protocol):
+    """What the loop knows about where messages are."""
+
+    @property
+    def has_residents(self) -> bool:
+        """Whether ``resident`` has any."""
+
+    def resident(self, msg_no: int) -> Message | None:
+        """Return a message that is in RAM because the disk has not got it yet."""
+
+    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
+        """Return where messages lie; None when only the index on disk can tell, if anything."""
+
+    def view(self) -> View:
+        """Return what goes with ``learn``."""
+
+    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+        """Take the places that the index had, read after the view was made."""
+
+
+class Locations(Protocol):
+    """The index on disk, asked by the thread."""
+
+    def locations(self, msg_nos: Sequence[int]) -> Mapping[int, Location]:
+        """Return the places of those that it knows."""
+
+
+class _Batch:
+    """What is with the thread.
+
+    Attributes:
+        found: the places that the index had.
+        failed_at: places that turned out to be bad.
+
+    Args:
+        msg_nos: of the messages.
+        places: theirs, None where the index must be asked.
+        view: goes with what the index will say.
+    """
+
+    __slots__ = ("_msg_nos", "_places", "failed_at", "found", "view")
+
+    def __init__(self, msg_nos: list[int], places: list[Location | None], view: View) -> None:
+        self._msg_nos = msg_nos
+        self._places = places
+        self.view = view
+        self.found: Mapping[int, Location] = {}
+        self.failed_at: dict[int, Place] = {}
+
+    def read(self, files: SegmentReader, index: Locations | None) -> Outcome:
+        """Do it, on the thread."""
+        msg_nos, places, lacking = self._msg_nos, self._places, []
+        if None in places:
+            unknown = msg_nos
+            if places.count(None) < len(places):
+                unknown = [no for no, at in zip(msg_nos, places, strict=True) if at is None]
+            if index is not None:
+                self.found = index.locations(unknown)
+            if len(self.found) < len(unknown):
+                lacking = [no for no in unknown if no not in self.found]
+            msg_nos, places = self._known()
+        known: Any = places
+        outcome = files.read(msg_nos, known)
+        outcome.failures.update(dict.fromkeys(lacking, "not in the index"))
+        if outcome.failures:
+            known = zip(msg_nos, places, strict=True)
+            self.failed_at = {no: at for no, at in known if no in outcome.failures}
+        return outcome
+
+    def _known(self) -> tuple[list[int], list[Location | None]]:
+        """Return those of which the place is known by now."""
+        msg_nos, found = self._msg_nos, self.found
+        places = list(map(found.get, msg_nos))
+        if len(found) < len(msg_nos):
+            places = [at or before for at, before in zip(places, self._places, strict=True)]
+        if None in places:
+            msg_nos = [no for no, at in zip(msg_nos, places, strict=True) if at is not None]
+            places = [at for at in places if at is not None]
+        return msg_nos, places
+
+
+class ContentReader:
+    """Reads contents for all queues of a store. On the loop.
+
+    Args:
+        places: what RAM knows.
+        files: reads, on the thread.
+        index: the index on disk, if there is one.
+        background: the thread.
+        loop: puts things off.
+        arrived: where contents go.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        files: SegmentReader,
+        index: Locations | None,
+        background: Background,
+        loop: Loop,
+        arrived: Arrived,
+    ) -> None:
+        self._places = places
+        self._files = files
+        self._index = index
+        self._background = background
+        self._loop = loop
+        self._arrived = arrived
+        self._waiting: dict[int, Waiter | list[Waiter]] = {}  # for what is on its way
+        self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
+        self._tries: dict[int, int] = {}
+        self._lost: dict[int, str] = {}
+        self._counted: set[int] = set()  # those of them that a queue has missed
+        self._batches = 0
+        self._is_scheduled = False
+        self.reads = self.read_bytes = self.losses = 0
+
+    # What queues call.
+
+    def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
+        """Return contents, None where they must be read and ``LOST`` where they cannot be.
+
+        Nothing is taken away; who will not ask again drops it from ``Arrived``.
+        """
+        found: list[Message | None] = list(map(self._arrived.contents.get, msg_nos))
+        if None in found:
+            for at, message in enumerate(found):
+                if message is None:
+                    found[at] = self._elsewhere(msg_nos[at])
+        return found
+
+    def _elsewhere(self, msg_no: int) -> Message | None:
+        if msg_no in self._lost:
+            return LOST
+        return self._places.resident(msg_no)
+
+    def prefetch(self, wanted: Iterable[tuple[int, int]], waiter: Waiter) -> None:
+        """Have contents read.
+
+        Args:
+            wanted: number and body size of each; those in RAM are passed over.
+            waiter: called once for every batch that brings some of them, or their loss.
+        """
+        new = list(wanted)
+        count, numbers = len(new), dict.fromkeys(map(_msg_no_of, new), waiter)
+        waiting, lost = self._waiting, self._lost
+        arrived = self._arrived.contents
+        if not arrived.keys().isdisjoint(numbers.keys()):
+            new = [want for want in new if want[0] not in arrived]
+        if not waiting.keys().isdisjoint(numbers.keys()):
+            self._wait_too(new, waiter)
+            new = [want for want in new if want[0] not in waiting]
+        if lost:
+            new = [want for want in new if want[0] not in lost]
+        if self._places.has_residents:
+            resident = self._places.resident
+            new = [want for want in new if resident(want[0]) is None]
+        if len(new) < count:
+            numbers = dict.fromkeys(map(_msg_no_of, new), waiter)
+        waiting.update(numbers)
+        self._asked += new
+        if self._asked:
+            self._schedule()
+
+    def _wait_too(self, wanted: Iterable[tuple[int, int]], waiter: Waiter) -> None:
+        """Wait for those of them that are on their way."""
+        waiting = self._waiting
+        for msg_no, _ in wanted:
+            waiters = waiting.get(msg_no)
+            if waiters is None or waiters is waiter or waiters == waiter:
+                continue
+            if not isinstance(waiters, list):
+                waiters = waiting[msg_no] = [waiters]
+            if waiter not in waiters:
+                waiters.append(waiter)
+
+    def count_lost(self, msg_no: int) -> str:
+        """Count a message that a queue goes on without, once; say why it is lost.
+
+        Only that makes it a loss: one whose rows were all acked while it was read cannot be read
+        either when its segment has gone.
+        """
+        if msg_no in self._lost and msg_no not in self._counted:
+            self._counted.add(msg_no)
+            self.losses += 1
+        return self._lost.get(msg_no, "")
+
+    def segment_removed(self, file_no: int) -> None:
+        """Let go of a segment, so that its space is free."""
+        self._background.do(lambda: self._files.forget(file_no), _ignore)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is asked for or on its way."""
+        return not self._waiting
+
+    # Batches.
+
+    def _schedule(self) -> None:
+        # Once per turn: what other queues ask for in it goes into the same batch.
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._submit)
+
+    def _submit(self) -> None:
+        self._is_scheduled = False
+        while self._asked and self._batches < BATCHES_MAX:
+            self._batches += 1
+            self._read(self._next())
+
+    def _next(self) -> _Batch:
+        asked, take = self._asked, self._asked.popleft
+        some = [take() for _ in range(min(BATCH_COUNT, len(asked)))]
+        if sum(map(_size_of, some)) > BATCH_BYTES:
+            reached = list(accumulate(map(_size_of, some)))
+            count = bisect_left(reached, BATCH_BYTES) + 1  # the one that is too much goes with them
+            asked.extendleft(reversed(some[count:]))
+            del some[count:]
+        msg_nos = list(map(_msg_no_of, some))
+        return _Batch(msg_nos, self._places.places(msg_nos), self._places.view())
+
+    def _read(self, batch: _Batch) -> None:
+        files, index = self._files, self._index
+        self._background.do(
+            lambda: batch.read(files, index), lambda outcome: self._came(batch, outcome)
+        )
+
+    def _came(self, batch: _Batch, outcome: Outcome) -> None:
+        self._batches -= 1
+        waiters: dict[Waiter, None] = {}
+        messages = outcome.messages
+        self._arrived.put(messages)
+        if batch.found:
+            self._places.learn(batch.view, batch.found)
+        if self._tries:
+            for msg_no in messages:
+                self._tries.pop(msg_no, None)
+        self.read_bytes += outcome.body_bytes
+        self.reads += len(messages)
+        self._tell(messages, waiters)
+        for msg_no, why in outcome.failures.items():
+            self._failed(msg_no, why, batch.failed_at.get(msg_no), waiters)
+        if outcome.put_off:
+            self._loop.call_later(RETRY_S, self._again, outcome.put_off)
+        if self._asked:
+            self._schedule()
+        for waiter in waiters:
+            waiter()
+
+    def _tell(self, msg_nos: Iterable[int], waiters: dict[Waiter, None]) -> None:
+        last: Waiter | None = None
+        for waiter in map(self._waiting.pop, msg_nos):
+            if waiter is last:
+                continue
+            if isinstance(waiter, list):
+                waiters.update(dict.fromkeys(waiter))
+            else:
+                waiters[waiter] = None
+                last = waiter
+
+    def _again(self, msg_nos: Iterable[int]) -> None:
+        self._asked.extend((msg_no, 0) for msg_no in msg_nos)
+        self._schedule()
+
+    # Failures.
+
+    def _failed(self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]) -> None:
+        if self._places.resident(msg_no) is not None:
+            self._tell([msg_no], waiters)  # its flush failed, it is pending again
+            return
+        tries = self._tries.get(msg_no, 0) + 1
+        if tries < TRIES_MAX:
+            self._tries[msg_no] = tries
+            self._again([msg_no])
+            return
+        self._tries.pop(msg_no, None)
+        self._lose(msg_no, why)
+        self._tell([msg_no], waiters)
+        if at is not None:
+            files = self._files
+            self._background.do(lambda: files.set_aside(at), _ignore)
+
+    def _lose(self, msg_no: int, why: str) -> None:
+        self._lost[msg_no] = why
+        if len(self._lost) > LOST_MAX:
+            oldest = next(iter(self._lost))
+            del self._lost[oldest]
+            self._counted.discard(oldest)
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for the result."""

@@ -1,0 +1,73 @@
+"""Contents that have been read and wait to be taken: a bounded cache, the oldest goes first.
+
+Whoever asked last will come soonest; who asked long ago has stopped consuming, and asks again if not.
+Keys are numbers: a ``msg_no``, or for a transient, which has none, ``transient_key``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice, repeat
+from typing import Final
+
+from leveret.core.message import Message
+from leveret.msg_store.format.kernel import size_of, take
+
+ROOM_BYTES: Final = 64 * 1024 * 1024
+_AT_ONCE: Final = 64
+_OVERHEAD_BYTES: Final = 250  # of a message in RAM: tuple, key, heads of objects
+
+
+def transient_key(queue_no: int, seq: int) -> int:
+    """Return the key of a message that is named by queue and seq; no ``msg_no`` is negative."""
+    return -(queue_no << 64 | seq) - 1
+
+
+class Arrived:
+    """The cache of a store. On the loop.
+
+    Args:
+        room_bytes: what it may hold; what came last may be more.
+
+    Attributes:
+        contents: by key, oldest first; only to be looked at.
+        size_bytes: what they take at most, for those of one publisher share their heads.
+    """
+
+    __slots__ = ("contents", "room_bytes", "size_bytes")
+
+    def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
+        self.contents: dict[int, Message] = {}
+        self.room_bytes = room_bytes
+        self.size_bytes = 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Much is waiting, and what is read too early may be gone when it is wanted."""
+        return self.size_bytes > self.room_bytes // 2
+
+    def put(self, contents: dict[int, Message]) -> None:
+        """Take what was read; what came before it makes room."""
+        own = self.contents
+        if not own.keys().isdisjoint(contents.keys()):
+            contents = {key: each for key, each in contents.items() if key not in own}
+        own.update(contents)
+        self.size_bytes += size_of(contents.values()) + len(contents) * _OVERHEAD_BYTES
+        left = len(own) - len(contents)
+        while self.size_bytes > self.room_bytes and left > 0:
+            # Several, for what has left the front of a dict is stepped over each time.
+            for key in list(islice(own, min(left, _AT_ONCE))):
+                if self.size_bytes > self.room_bytes:
+                    self.drop((key,))
+                left -= 1
+
+    def take(self, keys: list[int]) -> list[Message]:
+        """Take contents away, up to the first that is not here."""
+        taken, size_bytes = take(self.contents, keys)
+        self.size_bytes -= size_bytes + len(taken) * _OVERHEAD_BYTES
+        return taken
+
+    def drop(self, keys: Iterable[int]) -> None:
+        """Forget contents; unknown keys are passed over."""
+        gone = list(filter(None, map(self.contents.pop, keys, repeat(None))))
+        self.size_bytes -= size_of(gone) + len(gone) * _OVERHEAD_BYTES

@@ -1,0 +1,86 @@
+"""Reading a queue's rows: what the index on disk has, and all that has happened since.
+
+Four layers, oldest first: the index, the tables above it (``views``), the flush that is on its way, and
+what is pending. The index is read by a thread, the others are added when its answer comes, so an answer
+is true of the turn in which it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol, TypeAlias
+
+from leveret.msg_store.format.rows import SEQ_END, IndexRow
+from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.reading.read_thread import Background
+
+GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
+"""Gets rows, ascending, and the seq below which they are all there are."""
+
+
+class IndexRows(Protocol):
+    """The index on disk, asked by the thread."""
+
+    def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
+        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
+
+
+class Above(Protocol):
+    """What the loop knows above the index."""
+
+    def view(self) -> View:
+        """Return what a read of the index that begins now must be overlaid with."""
+
+    def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
+        """Return rows that are not durable yet, ascending, and seqs from ``low`` whose ack is not."""
+
+
+class RowReader:
+    """Reads rows for all queues of a store. On the loop.
+
+    Args:
+        above: what the loop knows.
+        index: the index on disk.
+        background: the thread.
+    """
+
+    def __init__(self, above: Above, index: IndexRows, background: Background) -> None:
+        self._above = above
+        self._index = index
+        self._background = background
+
+    def read(self, queue_no: int, low: int, limit: int, then: GotRows) -> None:
+        """Find the first rows with ``low <= seq``.
+
+        Args:
+            queue_no: the queue.
+            low: where to begin.
+            limit: how many rows to read; fewer may come, even none, although there are more.
+            then: gets them in a later turn, and up to where they go: ``SEQ_END`` when there are no more
+                at that time.
+        """
+        view, index = self._above.view(), self._index
+
+        def came(base: list[IndexRow]) -> None:
+            then(*self._merged(queue_no, low, limit, view, base))
+
+        self._background.do(lambda: index.rows(queue_no, low, SEQ_END, limit), came)
+
+    def _merged(
+        self, queue_no: int, low: int, limit: int, view: View, base: list[IndexRow]
+    ) -> tuple[list[IndexRow], int]:
+        rows = view.rows(queue_no, low, SEQ_END, limit, base)
+        upto = SEQ_END
+        if len(rows) >= limit:
+            upto = rows[-1][0] + 1
+        elif len(base) >= limit:
+            upto = base[-1][0] + 1  # what is behind it in the index was not asked
+        new, acked = self._above.unwritten(queue_no, low)
+        if upto == SEQ_END and new:
+            rows = rows + [row for row in new if row[0] >= low]
+        if acked:
+            rows = [row for row in rows if row[0] not in acked]
+        if len(rows) > limit:
+            rows = rows[:limit]
+            upto = rows[-1][0] + 1
+        return rows, upto

@@ -1,0 +1,178 @@
+"""Reading messages out of segments: what blocks, for one thread.
+
+A batch is read in the order of places, so that neighbours are read with one system call, and everything
+is checked: the record's checksum, and that it is the message that was asked for. What cannot be read is
+not an error of the batch but a *failure* of that message, with the reason in words; whoever asked
+looks up its place again, for the collector may have moved it and removed the segment.
+
+Descriptors are kept, the least recently used one is closed when there are too many. A segment that
+was removed stays readable as long as it is open, so ``forget`` must be told, or its space stays in
+use.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.core.message import Message, origin_of
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.kernel import runs
+from leveret.msg_store.format.record import Place, unpack_meta
+from leveret.msg_store.reading.verify import Segment
+
+log = logging.getLogger(__name__)
+
+DESCRIPTORS_MAX: Final = 64
+JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records
+GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
+# The machine's fault, not the file's: the same read may succeed in a while.
+PASSING: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
+)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a batch; every message asked for is in one of the three.
+
+    Attributes:
+        messages: by number.
+        failures: why a message could not be read, by number.
+        put_off: numbers to ask for again in a while.
+        body_bytes: of the messages.
+    """
+
+    messages: dict[int, Message] = field(default_factory=dict)
+    failures: dict[int, str] = field(default_factory=dict)
+    put_off: list[int] = field(default_factory=list)
+    body_bytes: int = 0
+
+
+class SegmentReader:
+    """Reads the segments of a store.
+
+    Args:
+        folder: the store's.
+        descriptors_max: how many segments stay open.
+    """
+
+    def __init__(self, folder: StoreFolder, descriptors_max: int = DESCRIPTORS_MAX) -> None:
+        self._folder = folder
+        self._descriptors_max = descriptors_max
+        self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._last_meta: bytes | None = None
+        self._last_origin = self._last_head = b""
+
+    def read(self, msg_nos: list[int], places: list[Place]) -> Outcome:
+        """Read messages, in whatever order is best."""
+        outcome = Outcome()
+        found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
+        if found is None:
+            order = sorted(range(len(places)), key=lambda at: (places[at][0], places[at][1]))
+            msg_nos, places = [msg_nos[at] for at in order], [places[at] for at in order]
+            found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
+            assert found is not None, "sorted places do not ascend"
+        for first, end in found:
+            self._read_run(msg_nos[first:end], places[first:end], outcome)
+        return outcome
+
+    def _read_run(self, msg_nos: list[int], places: list[Place], outcome: Outcome) -> None:
+        file_no = places[0][0]
+        try:
+            self._read_joined(self._segment(file_no), msg_nos, places, outcome)
+        except OSError as error:
+            if error.errno in PASSING:
+                self.close()  # for descriptors it may be ours that are too many
+                outcome.put_off += msg_nos
+            else:
+                why = f"segment {file_no:08x}: {error.strerror or error}"
+                outcome.failures.update(dict.fromkeys(msg_nos, why))
+
+    def _read_joined(
+        self, segment: Segment, msg_nos: list[int], places: list[Place], outcome: Outcome
+    ) -> None:
+        start, last = places[0][1], places[-1]
+        data = segment.bytes_at(start, last[1] + last[2] - start)
+        others, body_bytes = segment.decode_run(
+            data, start, msg_nos, places, self._origin_and_head, outcome.messages
+        )
+        outcome.body_bytes += body_bytes
+        for msg_no, place in others:
+            self._read_bad(segment, msg_no, place, outcome)
+
+    def _read_bad(self, segment: Segment, msg_no: int, place: Place, outcome: Outcome) -> None:
+        """Say what is wrong, or find that nothing is; with bytes of its own, for a file may grow."""
+        file_no, offset, length = place[:3]
+        try:
+            record = segment.read(offset, length)
+            if record.msg_no != msg_no:
+                raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
+            outcome.messages[msg_no] = (*self._origin_and_head(record.meta), record.body)
+            outcome.body_bytes += len(record.body)
+        except Corrupt as error:
+            outcome.failures[msg_no] = f"{error}, segment {file_no:08x}, offset {offset}"
+
+    def _origin_and_head(self, packed: bytes) -> tuple[bytes, bytes]:
+        """Return both; messages of one publisher share them, as when they came."""
+        if packed != self._last_meta:
+            meta = unpack_meta(packed)
+            key = meta.routing_keys[0] if meta.routing_keys else b""
+            origin = origin_of(meta.exchange, key)
+            self._last_origin = origin if origin != self._last_origin else self._last_origin
+            self._last_head, self._last_meta = meta.head, packed
+        return self._last_origin, self._last_head
+
+    # Descriptors.
+
+    def _segment(self, file_no: int) -> Segment:
+        segment = self._open.get(file_no)
+        if segment is not None:
+            self._open.move_to_end(file_no)
+            return segment
+        segment = Segment(self._folder, file_no)
+        self._open[file_no] = segment
+        if len(self._open) > self._descriptors_max:
+            self._open.popitem(last=False)[1].close()
+        return segment
+
+    def forget(self, file_no: int) -> None:
+        """Close a segment, because it was removed or because its bytes were doubtful."""
+        segment = self._open.pop(file_no, None)
+        if segment is not None:
+            segment.close()
+
+    def close(self) -> None:
+        """Close all."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    # Damage.
+
+    def set_aside(self, place: Place) -> str | None:
+        """Keep the bytes of a damaged record in quarantine.
+
+        Returns:
+            The name they have there; None when there is nothing to keep, or no room for it.
+        """
+        file_no, offset, length = place[:3]
+        self.forget(file_no)
+        try:
+            data = self._segment(file_no).bytes_at(offset, length)
+            if not data:
+                return None
+            return self._folder.set_aside(self._folder.rdq_path(file_no), data, offset)
+        except FileNotFoundError:
+            return None  # the whole segment is missing
+        except OSError as error:
+            log.error(
+                "damaged record not set aside segment=%08x offset=%d error=%s",
+                file_no,
+                offset,
+                error,
+            )
+            return None

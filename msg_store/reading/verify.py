@@ -1,0 +1,189 @@
+"""Checking messages against the segments, and looking for those that are not where they should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Self
+
+from leveret.core.files import File
+from leveret.core.message import Message
+from leveret.msg_store.format.checksum import CRC32, CRC32C, Extend, extender, seed_of
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header
+from leveret.msg_store.format.folder import StorePaths
+from leveret.msg_store.format.kernel import decode_run
+from leveret.msg_store.format.record import (
+    Place,
+    Record,
+    Want,
+    decode_record,
+    next_magic,
+    total_len_at,
+)
+from leveret.msg_store.format.rows import Location
+
+_KINDS: Final = (CRC32C, CRC32)
+
+
+class Segment:
+    """A segment opened for checking; one whose header is damaged is read with either checksum."""
+
+    def __init__(self, folder: StorePaths, file_no: int) -> None:
+        self._file: File = folder.files.open_read(folder.rdq_path(file_no))
+        self._seed = seed_of(folder.uuid)
+        self.header: FileHeader | None = None
+        self.damage = ""
+        try:
+            header = decode_header(self._first_bytes(), RDQ_MAGIC)
+            if header.uuid != folder.uuid:
+                raise Corrupt(f"segment of another store, {header.uuid.hex()}")
+            self.header = header
+        except Corrupt as error:
+            self.damage = str(error)
+        kinds = _KINDS if self.header is None else (self.header.crc_kind,)
+        self._kinds = kinds
+        self._extends: list[Extend] = [extender(kind) for kind in kinds]
+        self.size_bytes = self._file.size_bytes()
+
+    def _first_bytes(self) -> bytes:
+        try:
+            return self._file.pread(HEADER_BYTES, 0)
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def is_foreign(self) -> bool:
+        """The file says that it belongs to another store."""
+        return self.damage.startswith("segment of another")
+
+    def bytes_at(self, offset: int, count: int) -> bytes:
+        """Return what the file holds there."""
+        return self._file.pread(count, offset)
+
+    def read(self, offset: int, length: int) -> Record:
+        """Read the record that should fill these bytes.
+
+        Raises:
+            Corrupt: it does not.
+        """
+        return self.decode(self._file.pread(length, offset), length)
+
+    def decode(self, data: bytes, length: int, at: int = 0) -> Record:
+        """Read the record that should fill so many bytes of the segment, from ``at`` in ``data``.
+
+        Raises:
+            Corrupt: it does not.
+        """
+        record = self._decoded(data, at)
+        if record.total_len != length:
+            raise Corrupt(f"a record of {record.total_len} bytes where one of {length} should be")
+        return record
+
+    def decode_run(
+        self,
+        data: bytes,
+        start: int,
+        msg_nos: list[int],
+        places: list[Place],
+        parts_of: Callable[[bytes], tuple[bytes, bytes]],
+        messages: dict[int, Message],
+    ) -> tuple[list[Want], int]:
+        """Read many records out of bytes from ``start`` on; see ``kernel``."""
+        if len(self._kinds) > 1:
+            return list(zip(msg_nos, places, strict=True)), 0
+        kind = self._kinds[0]
+        return decode_run(data, start, msg_nos, places, kind, self._seed, parts_of, messages)
+
+    def _decoded(self, data: bytes, at: int) -> Record:
+        for extend in self._extends[:-1]:
+            try:
+                return decode_record(data, extend, self._seed, at)
+            except Corrupt:
+                continue
+        return decode_record(data, self._extends[-1], self._seed, at)
+
+    def records(self, offset: int = HEADER_BYTES) -> Iterator[tuple[int, Record]]:
+        """Yield place and contents of all good records from there, going on behind bad bytes."""
+        while offset < self.size_bytes:
+            length = self._length_at(offset)
+            try:
+                record = self.read(offset, length)
+            except Corrupt:
+                # A header that fits its record leads to the next one; else look for any.
+                is_next = bool(length) and self._length_at(offset + length) > 0
+                offset = offset + length if is_next else self._next(offset)
+            else:
+                yield offset, record
+                offset += length
+
+    def _length_at(self, offset: int) -> int:
+        try:
+            length = total_len_at(self._file.pread(HEADER_BYTES, offset))
+        except Corrupt:
+            return 0
+        return length if offset + length <= self.size_bytes else 0
+
+    def _next(self, offset: int, window_bytes: int = 1 << 20) -> int:
+        while offset < self.size_bytes:
+            data = self._file.pread(window_bytes, offset)
+            at = next_magic(data, 0)
+            if at > 0:
+                return offset + at
+            offset += max(1, len(data) - HEADER_BYTES)
+        return self.size_bytes
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:
+    """Read every message where it should be.
+
+    Returns:
+        What is wrong, by message number; nothing for the good ones.
+    """
+    wrong: dict[int, str] = {}
+    by_file: dict[int, list[int]] = {}
+    for msg_no, location in locations.items():
+        by_file.setdefault(location[0], []).append(msg_no)
+    present = set(folder.rdq_nos())
+    for file_no, msg_nos in sorted(by_file.items()):
+        if file_no not in present:
+            wrong |= dict.fromkeys(msg_nos, f"segment {file_no:08x} is missing")
+            continue
+        with Segment(folder, file_no) as segment:
+            for msg_no in sorted(msg_nos, key=lambda each: locations[each][1]):
+                if why := _wrong_at(segment, msg_no, locations[msg_no]):
+                    wrong[msg_no] = why
+    return wrong
+
+
+def _wrong_at(segment: Segment, msg_no: int, location: Location) -> str:
+    file_no, offset, length, _, _ = location
+    try:
+        found = segment.read(offset, length).msg_no
+        if found != msg_no:
+            raise Corrupt(f"message {found:#x} lies where {msg_no:#x} should")
+    except Corrupt as error:
+        return f"{error}, segment {file_no:08x}, offset {offset}"
+    return ""
+
+
+def search(folder: StorePaths, msg_nos: Iterable[int]) -> dict[int, Location]:
+    """Look through all segments for messages; a later segment wins. Counts are not known."""
+    wanted = set(msg_nos)
+    found: dict[int, Location] = {}
+    for file_no in folder.rdq_nos():
+        with Segment(folder, file_no) as segment:
+            for offset, record in segment.records():
+                if record.msg_no in wanted:
+                    found[record.msg_no] = (file_no, offset, record.total_len, len(record.body), 0)
+    return found

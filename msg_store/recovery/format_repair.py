@@ -1,0 +1,60 @@
+"""A store whose FORMAT is lost: every file of it says whose it is as well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from leveret.core.files import Files
+from leveret.msg_store.format.errors import Corrupt, FormatLost
+from leveret.msg_store.format.file_header import (
+    HEADER_BYTES,
+    JOURNAL_MAGIC,
+    RDQ_MAGIC,
+    FileHeader,
+    decode_header,
+)
+from leveret.msg_store.format.folder import FORMAT, read_format, write_format
+
+
+def restore_format(files: Files, path: Path) -> str:
+    """Write a store's FORMAT from what most of its files say, if it cannot be read.
+
+    Returns:
+        What was wrong with it; nothing if it can be read, or nothing tells what it was.
+
+    Raises:
+        FormatTooNew: it can, and is that of a newer version.
+    """
+    if FORMAT in files.names(path):
+        try:
+            read_format(files, path)
+        except FormatLost as error:
+            why = str(error)
+        else:
+            return ""
+    else:
+        why = f"{path} has no {FORMAT}"
+    uuids = Counter(header.uuid for header in _headers(files, path))
+    if not uuids:
+        return ""
+    ((uuid, _),) = uuids.most_common(1)
+    created_ms = min(each.created_ms for each in _headers(files, path) if each.uuid == uuid)
+    write_format(files, path, uuid, created_ms)
+    return why
+
+
+def _headers(files: Files, path: Path) -> Iterator[FileHeader]:
+    names = files.names(path)
+    for folder, ending, magic in (("rdq", ".rdq", RDQ_MAGIC), ("journal", ".jnl", JOURNAL_MAGIC)):
+        if folder not in names:
+            continue
+        for name in files.names(path / folder):
+            if name.endswith(ending):
+                with files.open_read(path / folder / name) as file:
+                    first = file.pread(HEADER_BYTES, 0)
+                try:
+                    yield decode_header(first, magic)
+                except Corrupt:
+                    continue

@@ -1,0 +1,158 @@
+"""Reading all journal files after an end of any kind: what counts, what is cut off, what is set aside.
+
+Frames go to a *sink* in order, and the messages they carry into their segments (``carried``). The last file's torn end is set aside and cut off; bad bytes elsewhere
+are gaps, set aside and reported, and what is behind them counts all the same. A file of another store,
+or under another number than its own, is moved to the quarantine.
+
+After a failed sync the disk may hold less than memory shows. Who restarts a store for that reason says
+where its mark was (``trusted``), and all behind it is cut off unread.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_records import JournalRecord
+from leveret.msg_store.recovery.findings import Findings
+from leveret.msg_store.recovery.journal_reader import Damage, JournalFile
+from leveret.msg_store.recovery.redo import CarriedWriter
+
+FIRST_LSN: Final = 1
+FIRST_FILE: Final = 1
+
+
+class Sink(Protocol):
+    """Gets the frames."""
+
+    def add(self, frame: Frame, records: list[JournalRecord]) -> None:
+        """Take the next frame and its records."""
+
+
+class JournalScan:
+    """Reads the journal of a store. Use ``run`` once.
+
+    Args:
+        folder: the store's.
+        findings: gets what is worth telling.
+        trusted: after a failed sync, how far the disk can be trusted.
+
+    Attributes:
+        next_lsn: above all records that were read or passed over.
+        epoch_seen: the highest boot epoch in a header.
+        mark: how far everything was durable, by the last frame.
+    """
+
+    def __init__(self, folder: StoreFolder, findings: Findings, trusted: Mark | None) -> None:
+        self.next_lsn = FIRST_LSN
+        self.epoch_seen = 0
+        self.mark = Mark(0, 0, 0)
+        self._folder = folder
+        self._findings = findings
+        self._trusted = trusted
+        self._carried = CarriedWriter(folder)
+
+    def has_first(self) -> bool:
+        """Tell whether the file is there, and can be read, with the first record that ever was."""
+        for file_no in self._folder.journal_nos():
+            with self._folder.files.open_read(self._folder.journal_path(file_no)) as opened:
+                file = JournalFile(opened.pread(HEADER_BYTES, 0), self._folder.uuid)
+            if file.header is not None and file.header.first_lsn == FIRST_LSN:
+                return True
+        return False
+
+    def starts_at(self, file_no_min: int) -> int:
+        """Return the LSN from which there are records in files from a number on.
+
+        A file whose header is damaged says nothing; without any file there is nothing to miss.
+        """
+        for file_no in self._folder.journal_nos():
+            if file_no >= file_no_min:
+                path = self._folder.journal_path(file_no)
+                with self._folder.files.open_read(path) as opened:
+                    file = JournalFile(opened.pread(HEADER_BYTES, 0), self._folder.uuid)
+                if file.is_foreign:
+                    continue
+                if file.header is not None:
+                    return file.header.first_lsn
+                if file_no == FIRST_FILE:
+                    return FIRST_LSN
+        return FIRST_LSN
+
+    def run(self, sink: Sink, file_no_min: int, from_lsn: int) -> None:
+        """Read the files from a number on.
+
+        Args:
+            sink: gets the frames.
+            file_no_min: files below have nothing new.
+            from_lsn: neither have records below.
+        """
+        self.next_lsn = from_lsn
+        numbers = [no for no in self._folder.journal_nos() if no >= file_no_min]
+        try:
+            for file_no in numbers:
+                self._read(file_no, sink, is_last=file_no == numbers[-1])
+        finally:
+            self._carried.close()
+
+    def _read(self, file_no: int, sink: Sink, is_last: bool) -> None:
+        path = self._folder.journal_path(file_no)
+        file = JournalFile(self._folder.files.read(path), self._folder.uuid)
+        if file.is_foreign or (file.header is not None and file.header.number != file_no):
+            self._findings.foreign.append(path.name)
+            self._findings.set_aside.append(self._folder.move_aside(path))
+            return
+        if file.header is not None:
+            self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
+            self._expect(file.header.first_lsn, path.name)
+        elif file.used_bytes <= HEADER_BYTES:
+            # The crash came while its header was written, so no record was.
+            self._folder.files.unlink(path)
+            self._folder.files.fsync_dir(self._folder.journal)
+            return
+        end = HEADER_BYTES
+        for frame, records in file.frames():
+            if self._trusted is not None and frame.first_lsn >= self._trusted.lsn:
+                self._cut(file_no, Damage(end, file.used_bytes, "written before a failed sync"))
+                return
+            self._carried.add(records)
+            sink.add(frame, records)
+            self.next_lsn = max(self.next_lsn, frame.next_lsn)
+            self.mark = max(self.mark, frame.mark)
+            end = frame.end
+        self._judge_ends(file_no, file, is_last)
+
+    def _judge_ends(self, file_no: int, file: JournalFile, is_last: bool) -> None:
+        for gap in file.gaps:
+            self._gap(file_no, gap)
+        if file.tail is not None and is_last and file.header is not None:
+            self._cut(file_no, file.tail)
+        elif file.tail is not None:
+            self._gap(file_no, file.tail)
+
+    def _expect(self, lsn: int, name: str) -> None:
+        if lsn > self.next_lsn:
+            self._findings.gaps.append(f"records {self.next_lsn} to {lsn - 1} before {name}")
+        self.next_lsn = max(self.next_lsn, lsn)
+
+    def _gap(self, file_no: int, damage: Damage) -> None:
+        self._set_aside(file_no, damage)
+        name = self._folder.journal_path(file_no).name
+        self._findings.gaps.append(f"{name} {damage.offset} to {damage.end}: {damage.reason}")
+
+    def _set_aside(self, file_no: int, damage: Damage) -> None:
+        path = self._folder.journal_path(file_no)
+        with self._folder.files.open_read(path) as file:
+            data = file.pread(damage.end - damage.offset, damage.offset)
+        self._findings.set_aside.append(self._folder.set_aside(path, data, damage.offset))
+
+    def _cut(self, file_no: int, tail: Damage) -> None:
+        """Set the torn end of the last journal aside and shorten the file."""
+        path = self._folder.journal_path(file_no)
+        self._set_aside(file_no, tail)
+        self._findings.tails.append(f"{path.name} {tail.offset} to {tail.end}: {tail.reason}")
+        with self._folder.files.open_append(path) as file:
+            file.truncate(tail.offset)
+            file.fdatasync()

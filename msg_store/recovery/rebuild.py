@@ -1,0 +1,190 @@
+"""Rebuilding the index from the segments: when LMDB is lost, damaged, or older than the journals.
+
+Every message in a segment comes back to the queues that its record names, unless a journal that is
+still there says that it was acked: at least once, and never refused. What cannot be known is given up:
+seqs are made of the messages' numbers, so that order is that of routing, and expiries are known only of
+what the journals speak of. A message comes back to the priority that it had, which its properties say
+(``route_numbers``). Queues that do not exist any more are for the caller to delete.
+
+Seqs that were made (``seq_of``) are none that a queue ever gives: journals from before and after a
+rebuild may meet in the next one, where an ack must not be taken for another message's.
+
+The new index is written in pieces, and its checkpoint with the last one; a crash before that leaves an
+index without a checkpoint, and everything is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import MOVED
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_records import (
+    PERSISTENT,
+    AckRange,
+    Acks,
+    JournalRecord,
+    Publishes,
+)
+from leveret.msg_store.format.record import unpack_meta
+from leveret.msg_store.format.route_numbers import row_number
+from leveret.msg_store.format.rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    Index,
+    IndexRow,
+    Location,
+    QueueTerms,
+)
+from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.reading.verify import Segment
+
+MADE = 1 << 39  # in a seq: not given by a queue; queues count from ``epoch << 40``
+
+_PIECE = 10_000  # messages per transaction
+
+Found = tuple[int, Location, tuple[int, ...]]  # msg_no, place, queue_nos
+
+
+def seq_of(msg_no: int) -> int:
+    """Return the seq that a message gets in every queue."""
+    return msg_no | MADE
+
+
+class JournalMemory:
+    """What the journals that are left know of rows: which are gone, and when they expire."""
+
+    def __init__(self) -> None:
+        self.expiries_ms: dict[tuple[int, int], int] = {}  # by queue_no and msg_no
+        self.gone: set[tuple[int, int]] = set()
+        self._rows: dict[int, dict[int, int]] = {}  # queue_no -> seq -> msg_no
+
+    def add(self, frame: Frame, records: list[JournalRecord]) -> None:
+        """Note a frame."""
+        for record in records:
+            match record:
+                case Publishes():
+                    self._publishes(record)
+                case Acks(queue_no, seqs):
+                    self._acked(queue_no, seqs)
+                case AckRange(queue_no, first, last):
+                    rows = self._rows.get(queue_no, {})
+                    if first & last & MADE:
+                        self._acked(queue_no, range(first, last + 1))
+                    self._acked(queue_no, [seq for seq in rows if first <= seq <= last])
+
+    def _publishes(self, run: Publishes) -> None:
+        rows = self._rows.setdefault(run.queue_no, {})
+        rows.update(enumerate(run.msg_nos, run.first_seq))
+        for msg_no, expiry_ms in zip(run.msg_nos, run.expiries_ms or (), strict=False):
+            self.expiries_ms[run.queue_no, msg_no] = expiry_ms
+
+    def _acked(self, queue_no: int, seqs: Iterable[int]) -> None:
+        rows = self._rows.get(queue_no, {})
+        for seq in seqs:
+            msg_no = seq & ~MADE if seq & MADE else rows.pop(seq, None)
+            if msg_no is not None:
+                self.gone.add((queue_no, msg_no))
+
+
+class Rebuild:
+    """Fills an index.
+
+    Args:
+        folder: the store's.
+        index: empty.
+        memory: the journals.
+        trusted: after a failed sync, how far the segments can be trusted.
+
+    Attributes:
+        files: the segments.
+        queues: the queues that messages name.
+        msg_no_seen: the highest.
+    """
+
+    def __init__(
+        self, folder: StoreFolder, index: Index, memory: JournalMemory, trusted: Mark | None
+    ) -> None:
+        self.files: dict[int, FileRow] = {}
+        self.queues: dict[int, Terms] = {}
+        self.msg_no_seen = 0
+        self._folder = folder
+        self._index = index
+        self._memory = memory
+        self._trusted = trusted
+        self._valid_bytes: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Read all segments and write all but the checkpoint."""
+        for file_no in self._folder.rdq_nos():
+            self._valid_bytes[file_no] = 0
+            with Segment(self._folder, file_no) as segment:
+                self.files[file_no] = FileRow(0, segment.size_bytes)
+                piece: list[Found] = []
+                for found in self._messages(file_no, segment):
+                    piece.append(found)
+                    if len(piece) >= _PIECE:
+                        self._write(piece)
+                        piece = []
+                self._write(piece)
+        for file_no, row in self.files.items():
+            self.files[file_no] = row._replace(valid_bytes=self._valid_bytes[file_no])
+
+    def finish(self, checkpoint: Checkpoint) -> None:
+        """Write the rest: from now on the index counts."""
+        self._index.write(Batch(files=self.files, queues=self.terms(), checkpoint=checkpoint))
+
+    def terms(self) -> dict[int, QueueTerms]:
+        """Return the queues."""
+        return {queue_no: terms.frozen() for queue_no, terms in self.queues.items()}
+
+    def _messages(self, file_no: int, segment: Segment) -> Iterator[Found]:
+        # A copy of the collector's was synced before it had its name, whatever that is.
+        is_copy = segment.header is not None and segment.header.flags & MOVED
+        trusted = None if is_copy else self._trusted
+        for offset, record in segment.records():
+            end = offset + record.total_len
+            if trusted is not None and not trusted.covers(file_no, end):
+                return
+            self.msg_no_seen = max(self.msg_no_seen, record.msg_no)
+            try:
+                meta = unpack_meta(record.meta)
+            except Corrupt:
+                continue
+            queue_nos = [row_number(no, meta.head) for no in meta.queue_nos]
+            gone = self._memory.gone
+            left = tuple(no for no in queue_nos if (no, record.msg_no) not in gone)
+            if left:
+                place = (file_no, offset, record.total_len, len(record.body), len(left))
+                yield record.msg_no, place, left
+
+    def _write(self, piece: list[Found]) -> None:
+        if not piece:
+            return
+        # The collector's copies come again, in a later segment, and that one counts.
+        before = self._index.locations([found[0] for found in piece])
+        rows: dict[int, dict[int, IndexRow]] = {}
+        for msg_no, place, queue_nos in piece:
+            earlier = before.get(msg_no)
+            if earlier is not None:
+                self._valid_bytes[earlier[0]] -= earlier[2]
+            self._valid_bytes[place[0]] += place[2]
+            for queue_no in queue_nos:
+                expiry_ms = self._memory.expiries_ms.get((queue_no, msg_no), 0)
+                seq = seq_of(msg_no)
+                row = (seq, msg_no, place[3], expiry_ms, PERSISTENT)
+                rows.setdefault(queue_no, {})[seq] = row
+                if earlier is None:
+                    self._count(queue_no, seq, place[3])
+        self._index.write(Batch(rows=rows, locations=[(found[0], found[1]) for found in piece]))
+
+    def _count(self, queue_no: int, seq: int, size_bytes: int) -> None:
+        terms = self.queues.get(queue_no)
+        if terms is None:
+            terms = self.queues[queue_no] = Terms()
+        terms.messages += 1
+        terms.size_bytes += size_bytes
+        terms.next_seq = max(terms.next_seq, seq + 1)

@@ -1,0 +1,162 @@
+"""Replay: the journal since the checkpoint becomes a generation of the tables.
+
+The index is the log up to the checkpoint's LSN, so records below it are passed over, and of the others
+the effect is what a flush had when it became durable (``Tables``). What an ack or a move speaks of may
+be in the index only; then it is read there.
+
+Parts of the log may be missing or repeated after damage, and do no harm to the rest: a row that is there
+already is passed over, as is an ack of what is not there, and of two places of a message the one in
+the higher file wins, for the collector copies upwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
+from leveret.msg_store.format.rows import Index, IndexRow
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.reference_counts import ANY_SOURCE, Relocation
+
+_PAGE_ROWS = 2_000
+_RESOLVED_AT_ONCE = 10_000
+_SPARSE = 4
+
+
+class Replay:
+    """Applies journal records to tables.
+
+    Args:
+        tables: what the index says, and nothing above it yet.
+        index: for what is only there.
+        from_lsn: records below it are in the index.
+
+    Attributes:
+        mark: how far everything was durable, by the last frame.
+        moved: messages that the collector copied.
+        msg_no_seen, file_no_seen: the highest.
+    """
+
+    def __init__(self, tables: Tables, index: Index, from_lsn: int) -> None:
+        self.mark = Mark(0, 0, 0)
+        self.moved: set[int] = set()
+        self.msg_no_seen = 0
+        self.file_no_seen = 0
+        self._tables = tables
+        self._index = index
+        self._from_lsn = from_lsn
+        self._known_queues = set(index.queues())
+        self._young: list[tuple[int, int, int, int]] = []  # LSN, queue_no, first_seq, count
+
+    def add(self, frame: Frame, records: list[JournalRecord]) -> None:
+        """Replay a frame."""
+        self.mark = max(self.mark, frame.mark)
+        self._young = [run for run in self._young if run[0] >= self.mark.lsn]
+        for lsn, record in enumerate(records, frame.first_lsn):
+            if lsn < self._from_lsn:
+                continue
+            match record:
+                case Publishes():
+                    self._publishes(record, lsn)
+                case Acks(queue_no, seqs):
+                    self._acked(queue_no, seqs)
+                case AckRange(queue_no, first, last):
+                    self._ack_range(queue_no, first, last)
+                case Move(msg_no, file_no, offset, length):
+                    self.moved.add(msg_no)
+                    self.file_no_seen = max(self.file_no_seen, file_no)
+                    copy = Relocation(msg_no, ANY_SOURCE, file_no, offset, length)
+                    self._tables.moved([copy], _nothing)
+
+    def finish(self) -> None:
+        """Look up what is still owed."""
+        wanted = self._tables.unresolved()
+        for first in range(0, len(wanted), _RESOLVED_AT_ONCE):
+            some = wanted[first : first + _RESOLVED_AT_ONCE]
+            self._tables.resolve(some, self._index.locations(some))
+
+    def young_rows(self) -> set[tuple[int, int]]:
+        """Return ``(queue_no, seq)`` of the rows that were not known to be durable."""
+        return {
+            (queue_no, seq)
+            for _, queue_no, first, count in self._young
+            for seq in range(first, first + count)
+        }
+
+    def _publishes(self, run: Publishes, lsn: int) -> None:
+        tables, queue_no, first = self._tables, run.queue_no, run.first_seq
+        count = len(run.msg_nos)
+        expiries = run.expiries_ms or [0] * count
+        columns = zip(run.msg_nos, run.body_sizes, expiries, strict=True)
+        rows = [(seq, *column, run.flags) for seq, column in enumerate(columns, first)]
+        spans = zip(run.msg_nos, run.offsets, run.lengths, run.body_sizes, strict=True)
+        places = {no: (run.file_no, offset, length, size, 1) for no, offset, length, size in spans}
+        self.msg_no_seen = max(self.msg_no_seen, *run.msg_nos)
+        self.file_no_seen = max(self.file_no_seen, run.file_no)
+        terms = tables.terms.get(queue_no)
+        if terms is not None and first < terms.next_seq:
+            known = {seq for seq, _ in self._present(queue_no, range(first, first + count))}
+            rows = [row for row in rows if row[0] not in known]
+            places = {row[1]: places[row[1]] for row in rows}
+        if not rows:
+            return
+        unknown = [msg_no for msg_no in places if not tables.knows(msg_no)]
+        indexed = self._index.locations(unknown)
+        new = {no: places[no] for no in unknown if no not in indexed}
+        tables.placed(new)
+        tables.refilled(run.file_no, sum(place[2] for place in new.values()))
+        tables.published(queue_no, rows)
+        if len(new) != len(rows):
+            tables.count_rows(dict.fromkeys(places, 1), new, places)
+        self._young.append((lsn, queue_no, first, count))
+
+    def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:
+        """Return ``(seq, msg_no)`` of those seqs that have a row."""
+        rows = self._tables.active.rows.get(queue_no, {})
+        present = [(seq, rows[seq][1]) for seq in seqs if seq in rows]
+        if len(present) == len(seqs) or queue_no not in self._known_queues:
+            return present
+        acked = self._tables.active.acked.get(queue_no, ())
+        wanted = {seq for seq in seqs if seq not in rows and seq not in acked}
+        return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]
+
+    def _in_index(self, queue_no: int, wanted: set[int]) -> list[IndexRow]:
+        if not wanted:
+            return []
+        low, high = min(wanted), max(wanted) + 1
+        if high - low > _SPARSE * len(wanted):
+            return [row for seq in wanted for row in self._index.rows(queue_no, seq, seq + 1, 1)]
+        return [row for row in self._paged(queue_no, low, high) if row[0] in wanted]
+
+    def _paged(self, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:
+        return pages(self._index, queue_no, low, high)
+
+    def _acked(self, queue_no: int, seqs: Sequence[int]) -> None:
+        if present := self._present(queue_no, seqs):
+            self._tables.acked(queue_no, present)
+
+    def _ack_range(self, queue_no: int, first: int, last: int) -> None:
+        active = self._tables.active
+        rows, count = active.rows.get(queue_no, {}), last - first + 1
+        if count <= len(rows):
+            present = [(seq, rows[seq][1]) for seq in range(first, last + 1) if seq in rows]
+        else:
+            present = [(seq, row[1]) for seq, row in rows.items() if first <= seq <= last]
+        if len(present) < count and queue_no in self._known_queues:
+            acked = active.acked.get(queue_no, ())
+            below = self._paged(queue_no, first, last + 1)
+            present += [(row[0], row[1]) for row in below if row[0] not in acked]
+        if present:
+            self._tables.acked(queue_no, present)
+
+
+def pages(index: Index, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:
+    """Yield all rows of a range, however many."""
+    while rows := index.rows(queue_no, low, high, _PAGE_ROWS):
+        yield from rows
+        low = rows[-1][0] + 1
+
+
+def _nothing(is_used: bool) -> None:
+    """Tell nobody."""

@@ -1,0 +1,139 @@
+"""Which rows of a start can be trusted: those whose messages can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.rows import SEQ_END, Index, Location
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.reading.verify import Segment, check, search
+from leveret.msg_store.recovery.findings import Findings
+from leveret.msg_store.recovery.replay import Replay, pages
+
+Key: TypeAlias = tuple[int, int]  # queue_no, seq
+
+_LOOKED_UP_AT_ONCE = 2_000
+
+
+class RowCheck:
+    """Takes rows out of replayed tables that have no message, and says so in the findings.
+
+    Args:
+        folder: the store's.
+        tables: as replayed.
+        index: below them.
+        findings: gets what was dropped, lost and found.
+        replay: knows which rows may not have been durable.
+        mark: how far everything was durable.
+    """
+
+    def __init__(
+        self,
+        folder: StoreFolder,
+        tables: Tables,
+        index: Index,
+        findings: Findings,
+        replay: Replay,
+        mark: Mark,
+    ) -> None:
+        self._folder = folder
+        self._tables = tables
+        self._index = index
+        self._findings = findings
+        self._replay = replay
+        self._mark = mark
+
+    def check_journal(self) -> None:
+        """Read the messages of all rows and moves that came from the journal."""
+        rows = self._tables.active.rows.values()
+        msg_nos = {row[1] for each in rows for row in each.values()} | self._replay.moved
+        places = {no: place for no in msg_nos if (place := self._tables.location(no))}
+        if wrong := check(self._folder, places):
+            self._judge(wrong, places, self._journal_rows(wrong))
+
+    def _journal_rows(self, wrong: dict[int, str]) -> dict[Key, int]:
+        return {
+            (queue_no, row[0]): row[1]
+            for queue_no, rows in self._tables.active.rows.items()
+            for row in rows.values()
+            if row[1] in wrong
+        }
+
+    def check_index(self, missing: set[int]) -> None:
+        """Find the rows of the index whose messages lay in segments that are missing."""
+        places: dict[int, Location] = {}
+        keys: dict[Key, int] = {}
+        for queue_no in self._index.queues():
+            for some in _batches(self._live_rows(queue_no)):
+                view = self._tables.view()
+                msg_nos = [msg_no for _, msg_no in some]
+                found = view.locations(msg_nos, self._index.locations(msg_nos))
+                for seq, msg_no in some:
+                    if msg_no in found and found[msg_no][0] in missing:
+                        places[msg_no] = found[msg_no]
+                        keys[queue_no, seq] = msg_no
+        wrong = {no: f"segment {place[0]:08x} is missing" for no, place in places.items()}
+        if wrong:
+            self._judge(wrong, places, keys)
+
+    def _live_rows(self, queue_no: int) -> Iterator[Key]:
+        """Yield ``(seq, msg_no)`` of a queue's rows in the index that were not acked since."""
+        acked = self._tables.active.acked.get(queue_no, ())
+        for row in pages(self._index, queue_no, 0, SEQ_END):
+            if row[0] not in acked:
+                yield row[0], row[1]
+
+    def _judge(
+        self, wrong: dict[int, str], places: dict[int, Location], keys: dict[Key, int]
+    ) -> None:
+        """Look for messages that cannot be read where they should be; drop the rows of the others."""
+        young = self._replay.young_rows()
+        durable = {
+            msg_no
+            for key, msg_no in keys.items()
+            if key not in young or self._mark.covers(places[msg_no][0], _end(places[msg_no]))
+        }
+        durable |= wrong.keys() & self._replay.moved
+        if durable or self._findings.gaps:
+            found = search(self._folder, wrong)
+            for msg_no, place in found.items():
+                self._tables.found(msg_no, place)
+            self._findings.found += sorted(found)
+            wrong = {no: why for no, why in wrong.items() if no not in found}
+        for msg_no in sorted(durable & wrong.keys()):
+            self._set_aside(places[msg_no])
+        for (queue_no, seq), msg_no in keys.items():
+            if msg_no in wrong:
+                entry = (queue_no, seq, msg_no, wrong[msg_no])
+                was_durable = (queue_no, seq) not in young or msg_no in durable
+                (self._findings.lost if was_durable else self._findings.dropped).append(entry)
+                self._tables.acked(queue_no, [(seq, msg_no)])
+        self._replay.finish()
+
+    def _set_aside(self, place: Location) -> None:
+        file_no, offset, length, _, _ = place
+        if file_no not in self._folder.rdq_nos():
+            return
+        with Segment(self._folder, file_no) as segment:
+            data = segment.bytes_at(offset, length)
+        if data:
+            path = self._folder.rdq_path(file_no)
+            self._findings.set_aside.append(self._folder.set_aside(path, data, offset))
+
+
+def _end(place: Location) -> int:
+    return place[1] + place[2]
+
+
+def _batches(rows: Iterable[Key]) -> Iterator[list[Key]]:
+    batch: list[Key] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _LOOKED_UP_AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,125 @@
+"""What the status of a node shows of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.msg_store.gc.collector import Collected
+    from leveret.msg_store.reading.contents import ContentReader
+    from leveret.msg_store.threads.sync_times import SyncTimes
+    from leveret.msg_store.transient.store import Figures, TransientStore
+    from leveret.msg_store.wal.group_commit import GroupCommit
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """The figures of one store.
+
+    Attributes:
+        messages: rows of all queues that are durable.
+        segments: how many files of messages there are.
+        segment_bytes: their length.
+        live_bytes: what of it is needed.
+        garbage_bytes: what is not.
+        journal_bytes: the journal since the last rotation.
+        unindexed_rows: changes that are not in the index yet.
+        waiting_generations: frozen ones among them.
+        checkpoint_age_s: since when; None if there was none in this start.
+        ranges_leaving: purges and deleted queues whose rows are being removed.
+        syncs: of segments and journal.
+        sync_mean_s, sync_longest_s: what they took.
+        contents_read: messages read back.
+        contents_read_bytes: their bodies.
+        contents_lost: messages that could not be read, and were missed by a queue.
+        arrived_bytes: RAM of contents that were read and not taken.
+        transients: what is paged out.
+        merges: of segments, since the start, as all that follow.
+        merged_bytes: what they wrote.
+        removed: segments unlinked.
+        removed_bytes: what that gave back.
+    """
+
+    messages: int
+    segments: int
+    segment_bytes: int
+    live_bytes: int
+    garbage_bytes: int
+    journal_bytes: int
+    unindexed_rows: int
+    waiting_generations: int
+    checkpoint_age_s: float | None
+    ranges_leaving: int
+    syncs: int
+    sync_mean_s: float
+    sync_longest_s: float
+    contents_read: int
+    contents_read_bytes: int
+    contents_lost: int
+    arrived_bytes: int
+    transients: Figures
+    merges: int
+    merged_bytes: int
+    removed: int
+    removed_bytes: int
+
+
+class CheckpointAge:
+    """When the index was written last; listens to the points of the thread that writes it."""
+
+    __slots__ = ("_at_s", "_monotonic_s")
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._at_s: float | None = None
+
+    def reached(self, point: str) -> None:
+        """Note a point."""
+        if point == "committed":
+            self._at_s = self._monotonic_s()
+
+    def age_s(self) -> float | None:
+        """Return how long ago it was; None if never."""
+        return None if self._at_s is None else self._monotonic_s() - self._at_s
+
+
+def status_of(
+    core: GroupCommit,
+    contents: ContentReader,
+    transients: TransientStore,
+    syncs: SyncTimes,
+    age: CheckpointAge,
+    arrived_bytes: int,
+    collected: Collected,
+) -> StoreStatus:
+    """Return the figures; goes over segments and queues, so not for every message."""
+    tables = core.tables
+    files = list(tables.files.values())
+    size_bytes = sum(state.size_bytes for state in files)
+    live_bytes = sum(state.valid_bytes for state in files)
+    return StoreStatus(
+        messages=sum(terms.messages for terms in tables.terms.values()),
+        segments=len(files),
+        segment_bytes=size_bytes,
+        live_bytes=live_bytes,
+        garbage_bytes=size_bytes - live_bytes,
+        journal_bytes=core.journal_bytes,
+        unindexed_rows=sum(each.weight for each in (tables.active, *tables.frozen)),
+        waiting_generations=len(tables.frozen),
+        checkpoint_age_s=age.age_s(),
+        ranges_leaving=len(core.range_acks),
+        syncs=syncs.count,
+        sync_mean_s=syncs.total_s / syncs.count if syncs.count else 0.0,
+        sync_longest_s=syncs.longest_s,
+        contents_read=contents.reads,
+        contents_read_bytes=contents.read_bytes,
+        contents_lost=contents.losses,
+        arrived_bytes=arrived_bytes,
+        transients=transients.figures(),
+        merges=collected.merges,
+        merged_bytes=collected.copied_bytes,
+        removed=collected.removed,
+        removed_bytes=collected.removed_bytes,
+    )

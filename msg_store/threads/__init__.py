@@ -1,0 +1,5 @@
+"""Threads: a worker that does one job after the other, and the two writers of a store.
+
+Results come back to the loop that owns the store; nothing here knows what a job does.
+Imports format.
+"""

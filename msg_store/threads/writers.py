@@ -1,0 +1,228 @@
+"""The two writer threads of a store: what they are given, and how the loop hears that it is done.
+
+Each writes and syncs one of the two logs, with the interpreter's lock released. Where only the journal is
+to be synced, its thread does the work of both: waking another costs more.
+
+What needs nothing but writes and syncs is given to a thread as ``AppendLog.steps``. The kernel's ``Caller``
+makes them without a line of Python, so it begins while the loop still ends its turn; then its ``Bell`` wakes
+the loop by a descriptor that this polls, once for both. So a flush costs the interpreter's lock nothing
+between the turn that has made it and the one that ends it. All else, and what such a step fails with, is for
+``AppendLog.run``, on the same thread.
+
+Turned down: having the thread call the loop, which waits for the lock first and then costs both a call
+object, a socket and an exception (``call_soon_threadsafe``).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeAlias
+
+from leveret.core.giving_way import NEVER, Given, GivingWay
+from leveret.msg_store.format.append_log import AppendLog, Job, Step
+from leveret.msg_store.format.kernel import KERNEL_NAME, Bell, Caller
+from leveret.msg_store.threads.sync_times import SyncTimes
+
+Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
+Then: TypeAlias = Callable[[Sequence[Exception]], None]
+
+_COUNT_BYTES: Final = 8  # of what a bell writes
+
+
+class PollingLoop(Protocol):
+    """What is needed of an event loop."""
+
+    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> object:
+        """Call whenever there is something to read."""
+
+    def remove_reader(self, descriptor: int) -> object:
+        """Call no more."""
+
+
+class Writers(Protocol):
+    """Carries out the jobs of flushes."""
+
+    def do(self, rdq: Work, journal: Work, then: Then) -> None:
+        """Carry out what each is given up to its first error; both at the same time.
+
+        Args:
+            rdq: for the segments' writer; nothing where the journal's does all.
+            journal: for the journal's writer.
+            then: called on the loop when all has ended, with the errors.
+        """
+
+    def end(self) -> None:
+        """Let no ``then`` be called any more. On the loop."""
+
+    def close(self) -> None:
+        """After ``end``: finish what was given. On any thread."""
+
+
+class WriterThreads:
+    """Writers that are threads; they are given work when they have done what they were given before.
+
+    Args:
+        loop: where all methods but ``close`` are called.
+        syncs: is told of each sync.
+        way: for work that needs the interpreter.
+    """
+
+    def __init__(self, loop: PollingLoop, syncs: SyncTimes, way: GivingWay = NEVER) -> None:
+        self._loop = loop
+        self._ear, self._mouth = _ear_and_mouth()
+        self._bell = Bell(self._mouth)
+        self._rdq = _WriterThread("leveret-rdq", self._bell, syncs, way)
+        self._journal = _WriterThread("leveret-journal", self._bell, syncs, way)
+        self._busy: list[_WriterThread] = []
+        self._errors: list[Exception] = []
+        self._then: Then = _nothing
+        self._has_ended = self._is_closed = False
+        loop.add_reader(self._ear, self._rung)
+
+    def do(self, rdq: Work, journal: Work, then: Then) -> None:
+        """Carry out the jobs of a flush."""
+        self._then = then
+        if rdq:
+            self._busy = [self._rdq, self._journal]
+            self._bell.expect(2)
+            self._rdq.begin(rdq)
+        else:
+            self._busy = [self._journal]
+            self._bell.expect(1)
+        self._journal.begin(journal)
+
+    def _rung(self) -> None:
+        os.read(self._ear, _COUNT_BYTES)
+        self._busy = [each for each in self._busy if not each.is_done(self._errors)]
+        if self._busy:
+            self._bell.expect(len(self._busy))
+            for each in self._busy:
+                each.begin_again()
+            return
+        then, self._then = self._then, _nothing
+        errors, self._errors = self._errors, []
+        then(errors)
+
+    def end(self) -> None:
+        """Let no ``then`` be called any more."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._loop.remove_reader(self._ear)
+
+    def close(self) -> None:
+        """Finish what was given and end the threads; a second time does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for each in (self._rdq, self._journal):
+            each.close()
+        for descriptor in {self._ear, self._mouth}:
+            os.close(descriptor)
+
+
+class _WriterThread:
+    """One of them."""
+
+    def __init__(self, name: str, bell: Bell, syncs: SyncTimes, way: GivingWay) -> None:
+        self._syncs = syncs
+        self._caller = Caller(bell)
+        self._work: Work = ()
+        self._sizes: list[int] | None = None  # how many steps each job has
+        self._again: Callable[[], Iterator[str]] | None = None
+        self._way = way
+        self._given: Given | None = None  # what needs the interpreter
+        self._thread = threading.Thread(target=self._caller.run, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Work) -> None:
+        steps: list[Step] = []
+        sizes: list[int] = []
+        self._work, self._sizes = work, sizes
+        for log, job in work:
+            some = log.steps(job)
+            if some is None:
+                self._run(partial(_run, work))
+                return
+            steps += some
+            sizes.append(len(some))
+        if KERNEL_NAME == "py":
+            self._given = self._way.given()
+        self._caller.give(steps)
+
+    def begin_again(self) -> None:
+        assert self._again is not None, "there is nothing to be done again"
+        self._run(self._again)
+
+    def _run(self, points: Callable[[], Iterator[str]]) -> None:
+        self._sizes = self._again = None
+        self._given = self._way.given()
+        self._caller.give_work(partial(self._outcome, points))
+
+    def is_done(self, errors: list[Exception]) -> bool:
+        """Take what came of it, errors included; tell whether nothing must be done again."""
+        if self._given is not None:
+            self._given.done()
+            self._given = None
+        outcome = self._caller.taken()
+        assert outcome is not None, "it is not done, but the bell has rung"
+        count, error_no, sync_ns, error = outcome
+        work, sizes = self._work, self._sizes
+        if sizes is None:
+            if isinstance(error, Exception):
+                errors.append(error)
+        elif error_no:
+            failed = OSError(error_no, os.strerror(error_no))
+            self._again = partial(_go_on, work, sizes, count, failed)
+            return False
+        else:
+            for log, job in work:
+                log.stepped(job)
+            self._syncs.took(sync_ns / 1e9)
+        self._work = ()
+        return True
+
+    def _outcome(self, points: Callable[[], Iterator[str]]) -> Exception | None:
+        try:
+            for point in points():
+                self._syncs.reached(point)
+        except Exception as error:  # noqa: BLE001  the top of a thread; the loop deals with it
+            return error
+        return None
+
+    def close(self) -> None:
+        self._caller.close()
+        self._thread.join()
+
+
+def _run(work: Work) -> Iterator[str]:
+    for log, job in work:
+        yield from log.run(job)
+
+
+def _go_on(work: Work, sizes: Sequence[int], count: int, failed: OSError) -> Iterator[str]:
+    """Do what is left when a step has failed after ``count`` others, its job once more perhaps."""
+    error: OSError | None = failed
+    for (log, job), size in zip(work, sizes, strict=True):
+        if error is not None and count >= size:
+            count -= size
+            log.stepped(job)
+            continue
+        yield from log.run(job, error, count == size - 1 and not job.is_carried)
+        error = None
+
+
+def _ear_and_mouth() -> tuple[int, int]:
+    """Return a descriptor that can be read when eight bytes have been written to the other."""
+    if hasattr(os, "eventfd"):
+        descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return descriptor, descriptor
+    ear, mouth = os.pipe()
+    os.set_blocking(ear, False)
+    return ear, mouth
+
+
+def _nothing(_: Sequence[Exception]) -> None:
+    """Nothing is on its way."""

@@ -1,0 +1,80 @@
+"""Pressure: whether the disk does not follow, so that publishers should wait.
+
+It is on when so much waits for a flush, or so many generations for the index, that more would only fill the
+RAM; off when half of that is gone. Who publishes and finds it on stops reading from its client and is called
+back. Acks never wait: they make room.
+
+Like RabbitMQ's credit from the store back to the connections, but counted for all publishers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from leveret.msg_store.wal.group_commit import GroupCommit
+
+GoOn: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PressureLimits:
+    """What may wait for a flush.
+
+    Attributes:
+        ops: publishes and acks.
+        size_bytes: of bodies.
+    """
+
+    ops: int = 40_000
+    size_bytes: int = 64 * 1024 * 1024
+
+
+class Pressure:
+    """The pressure of one store. For the loop.
+
+    Args:
+        core: the store's.
+        limits: when it is on.
+
+    Attributes:
+        is_on: publishers should wait.
+    """
+
+    def __init__(self, core: GroupCommit, limits: PressureLimits) -> None:
+        self.is_on = False
+        self._core = core
+        self._limits = limits
+        self._waiting: dict[GoOn, None] = {}
+
+    def look(self) -> None:
+        """Find out whether it is on; when it goes off, let those go on who wait."""
+        self.is_on = self._is_behind(2 if self.is_on else 1)
+        if not self.is_on:
+            self.release()
+
+    def _is_behind(self, divisor: int) -> bool:
+        core, limits = self._core, self._limits
+        if core.error is not None:
+            return False
+        return (
+            core.tables.is_behind
+            or core.pending_ops > limits.ops // divisor
+            or core.references.body_bytes > limits.size_bytes // divisor
+        )
+
+    def wait(self, go_on: GoOn) -> None:
+        """Call ``go_on`` when the pressure is off, or the store has ended."""
+        self._waiting[go_on] = None
+
+    def forget(self, go_on: GoOn) -> None:
+        """Do not call it any more."""
+        self._waiting.pop(go_on, None)
+
+    def release(self) -> None:
+        """Let everybody go on who waits."""
+        waiting, self._waiting = self._waiting, {}
+        for go_on in waiting:
+            go_on()

@@ -1,0 +1,181 @@
+"""The thin driver of group commit: calls on the loop that owns the work, and writers beside it.
+
+All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (``writer_threads``), which say
+when both have ended.
+
+``turn`` is put on the loop when work arrives, not run at once: what else happens in that turn goes
+into the same flush, and an ack may still save its message from the disk.
+
+The loop is a Protocol that ``asyncio`` loops fulfil; tests bring their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from leveret.msg_store.format.append_log import AppendLog
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.writers import PollingLoop, Writers, WriterThreads
+from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.reports import FULL_RETRY_S, LINGER_S, Due, Report
+
+Deliver = Callable[[Report], None]
+Reached = Callable[[str], None]
+
+
+class Timer(Protocol):
+    """A call that has been put off."""
+
+    def cancel(self) -> None:
+        """Forget it."""
+
+
+class Loop(PollingLoop, Protocol):
+    """What is needed of an event loop."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
+        """Call in the next turn."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object:
+        """Call in the next turn; from any thread."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Call after a time."""
+
+
+MakeWriters = Callable[[Loop, SyncTimes], Writers]
+
+
+class FlushThreads:
+    """Brings a ``GroupCommit`` onto a loop and its jobs onto two threads.
+
+    Args:
+        core: taken over; its ``wake`` is set.
+        rdq: carries out the segments' jobs.
+        journal: carries out the journal's jobs.
+        loop: where all methods are called.
+        deliver: gets each report that says something.
+        syncs: is told of each sync.
+        make_writers: makes the writers.
+        progressed: called when a flush has ended.
+    """
+
+    def __init__(
+        self,
+        core: GroupCommit,
+        rdq: AppendLog,
+        journal: AppendLog,
+        loop: Loop,
+        deliver: Deliver,
+        syncs: SyncTimes,
+        make_writers: MakeWriters = WriterThreads,
+        progressed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._core = core
+        self._loop = loop
+        self._deliver = deliver
+        self._progressed = progressed
+        self._logs = rdq, journal
+        self._writers = make_writers(loop, syncs)
+        self._is_scheduled = False
+        self._timer: Timer | None = None
+        self._on_stopped: Callable[[], None] | None = None
+        self._is_closed = False
+        core.wake = self._wake
+
+    def stop(self, then: Callable[[], None]) -> None:
+        """Flush all that is pending, note in the journal that it is durable, end, call ``then``.
+
+        With a full disk what is pending is given up after one more try; a store that has failed
+        has nothing to flush.
+        """
+        self._on_stopped = then
+        self._core.hurry()
+        self._wake()
+
+    def end(self) -> None:
+        """Begin nothing any more. A flush on its way is completed, what is pending is not."""
+        self._is_closed, self._on_stopped = True, None
+        self._core.wake = _nothing
+        self._cancel_timer()
+        self._writers.end()
+
+    def close(self) -> None:
+        """End, the threads as well, and close the files. Blocks for the flush on its way."""
+        self.end()
+        self._writers.close()
+        for log in self._logs:
+            log.close()
+
+    def _wake(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        if self._is_closed:
+            return
+        if self._on_stopped is not None and self._core.error is not None:
+            self._end()
+            return
+        if settled := self._core.settled():
+            self._deliver(Report(safe=settled))
+        due = self._core.due()
+        if due is Due.NOW:
+            self._start()
+        elif due is Due.LATER and self._timer is None:
+            self._timer = self._loop.call_later(LINGER_S, self._hurry)
+        elif due is Due.WHEN_RESUMED and self._timer is None:
+            self._timer = self._loop.call_later(FULL_RETRY_S, self._resume)
+        elif self._on_stopped is not None and self._core.is_idle:
+            self._start()  # the closing frame
+
+    def _hurry(self) -> None:
+        self._timer = None
+        self._core.hurry()
+
+    def _resume(self) -> None:
+        self._timer = None
+        self._core.resume()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self) -> None:
+        self._cancel_timer()
+        is_last = self._on_stopped is not None and self._core.is_idle
+        flush = self._core.start()
+        rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
+        ended = partial(self._finished, is_last)
+        if flush.rdq.is_carried or not flush.rdq.parts:
+            self._writers.do((), (rdq, journal), ended)
+        else:
+            self._writers.do((rdq,), (journal,), ended)
+
+    def _finished(self, is_last: bool, errors: Sequence[Exception]) -> None:
+        report = self._core.finish(*errors)
+        is_over = self._on_stopped is not None and (is_last or self._core.is_full)
+        try:
+            if report.safe or report.nacked or report.error is not None:
+                self._deliver(report)
+            self._progressed()
+        finally:  # an error of the receiver is the loop's, and does not hold the store up
+            if is_over:
+                self._end()
+            elif self._core.pending_ops or self._on_stopped is not None:
+                self._wake()
+
+    def _end(self) -> None:
+        then = self._on_stopped
+        self.close()
+        if then is not None:
+            then()
+
+
+def _nothing() -> None:
+    """Wake nobody."""

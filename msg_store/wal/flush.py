@@ -1,0 +1,224 @@
+"""One flush: pending work as records, frames and jobs.
+
+Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
+acks one ACKR per run. All records of a flush are one frame: messages that it carries, rows, acks, and
+the moves last: a move is for the message wherever the rows before say that it lies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from leveret.msg_store.format import journal_records as records
+from leveret.msg_store.format.append_log import Job, Place
+from leveret.msg_store.format.record import Unwritten
+from leveret.msg_store.format.rows import IndexRow, Location
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.wal.journal import JournalEnd
+from leveret.msg_store.wal.pending import (
+    PendingQueue,
+    References,
+    SeqRun,
+    TakenAck,
+    TakenRow,
+    seq_runs,
+)
+
+SLICE_OPS: Final = 2_000
+SLICE_ACKS: Final = 20_000  # some 10 ms of work
+SLICE_BYTES: Final = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Moves:
+    """Copies of the collector, and whom to tell of each whether it is used."""
+
+    copies: list[Relocation]
+    then: Callable[[bool], None]
+
+
+@dataclass(slots=True)
+class Taken:
+    """The pending work of one flush."""
+
+    rows: list[tuple[int, list[TakenRow]]] = field(default_factory=list)  # by queue_no
+    acks: list[tuple[int, list[TakenAck]]] = field(default_factory=list)
+    items: list[Unwritten] = field(default_factory=list)
+    moves: list[Moves] = field(default_factory=list)
+
+    def take(self, dirty: dict[int, PendingQueue], references: References) -> int:
+        """Take as much pending work as is good for one flush; return how many operations that is.
+
+        A queue of which something is left goes behind the others. Its acks do not wait with it: they are
+        little work, and however much is published to other queues, what was acked is written with the
+        flush after the one that is under way.
+        """
+        ops, size_bytes = sum(len(moves.copies) for moves in self.moves), 0
+        acked = 0
+        while dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS:
+            queue_no = next(iter(dirty))
+            pending = dirty.pop(queue_no)
+            if pending.acks:
+                count = self._take_acks(queue_no, pending, SLICE_ACKS - acked)
+                ops, acked = ops + count, acked + count
+            if pending.rows and ops < SLICE_OPS:
+                room = SLICE_OPS - ops, SLICE_BYTES - size_bytes
+                rows, body_bytes = pending.take_rows(*room, references, self.items)
+                self.rows.append((queue_no, rows))
+                ops += len(rows)
+                size_bytes += body_bytes
+            if pending:
+                dirty[queue_no] = pending
+        return ops + self._take_acks_of_others(dirty, SLICE_ACKS - acked) if dirty else ops
+
+    def _take_acks(self, queue_no: int, pending: PendingQueue, count_max: int) -> int:
+        acks = pending.take_acks(count_max)
+        self.acks.append((queue_no, acks))
+        return len(acks)
+
+    def _take_acks_of_others(self, dirty: dict[int, PendingQueue], count_max: int) -> int:
+        """Take the acks of queues that it was not the turn of."""
+        seen = {queue_no for queue_no, _ in self.acks}
+        count, emptied = 0, list[int]()
+        for queue_no, pending in dirty.items():
+            if count == count_max:
+                break
+            if pending.acks and queue_no not in seen:
+                count += self._take_acks(queue_no, pending, count_max - count)
+                if not pending:
+                    emptied.append(queue_no)
+        for queue_no in emptied:
+            del dirty[queue_no]
+        return count
+
+    def runs(self) -> list[SeqRun]:
+        """Name the rows, for whoever waits for them."""
+        runs: list[SeqRun] = []
+        for queue_no, rows in self.rows:
+            runs += seq_runs(queue_no, [row[0] for row in rows])
+        return runs
+
+    def acked(self, queue_no: int, low: int) -> set[int]:
+        """Return the seqs of a queue's acks from ``low`` on; of who drains it, there is none."""
+        some = [acks for no, acks in self.acks if no == queue_no and acks[-1][0] >= low]
+        return {seq for acks in some for seq, _ in acks if seq >= low}
+
+    def msg_nos(self) -> list[int]:
+        """Return the message of each row."""
+        return [row[1] for _, rows in self.rows for row in rows]
+
+
+@dataclass(slots=True)
+class Flush:
+    """A flush on its way: two jobs, and what to undo if they fail.
+
+    They may be done in any order and at the same time, unless the segments' is carried: that one is
+    done first.
+
+    Attributes:
+        taken: what is in it.
+        rows: by queue, as the index has them.
+        new: places of its messages.
+        late: places of messages that were written before.
+        rdq, journal: what is to be done.
+        rdq_before, journal_before: where that begins.
+    """
+
+    taken: Taken
+    rows: list[tuple[int, list[IndexRow]]]
+    new: dict[int, Location]
+    late: dict[int, Location]
+    rdq: Job
+    journal: Job
+    rdq_before: Place
+    journal_before: JournalEnd
+
+    def add_to(self, tables: Tables) -> Mapping[int, int] | None:
+        """Let the tables know what it published: it is durable.
+
+        Returns:
+            How many rows each message has in it; None if each has one and is new.
+        """
+        tables.placed(self.new)
+        size_bytes = self.rdq.start.offset
+        for part in self.rdq.parts:
+            if part.header is not None:
+                size_bytes = len(part.header)
+            record_bytes = sum(map(len, part.buffers))
+            size_bytes += record_bytes
+            tables.filled(part.file_no, record_bytes, size_bytes)
+        row_count = 0
+        for queue_no, rows in self.rows:
+            tables.published(queue_no, rows)
+            row_count += len(rows)
+        if row_count == len(self.new):
+            return None
+        counts = Counter(self.taken.msg_nos())
+        tables.count_rows(counts, self.new, self.late)
+        return counts
+
+
+def index_rows(rows: list[TakenRow], places: dict[int, Location]) -> list[IndexRow]:
+    """Return rows as the index has them."""
+    return [
+        (seq, msg_no, places[msg_no][3], expiry_ms, records.PERSISTENT)
+        for seq, msg_no, expiry_ms in rows
+    ]
+
+
+def journal_records(
+    rows: list[tuple[int, list[IndexRow]]], taken: Taken, places: dict[int, Location], rdq: Job
+) -> list[bytes]:
+    """Return the records of all that is in a flush whose messages go to the segments by ``rdq``."""
+    made = []
+    if rdq.is_carried:
+        data = b"".join(rdq.parts[0].buffers)
+        made.append(records.encode_carried(*rdq.start, data))
+    for queue_no, some in rows:
+        if len(some) == 1:
+            made.append(records.encode_publish(queue_no, some[0], places[some[0][1]]))
+            continue
+        made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
+    for queue_no, acks in taken.acks:
+        made += records.encode_acks(queue_no, [seq for seq, _ in acks])
+    for moves in taken.moves:
+        made += [
+            records.encode_move(records.Move(msg_no, file_no, offset, length))
+            for msg_no, _, file_no, offset, length in moves.copies
+        ]
+    return made
+
+
+def publishes(
+    queue_no: int, rows: list[IndexRow], locations: dict[int, Location]
+) -> Iterator[records.Publishes]:
+    """Yield a queue's rows as runs: seqs in a row, one segment, not too long for a record."""
+    places = [locations[row[1]] for row in rows]
+    first, last_seq, last_file = 0, rows[0][0] - 1, places[0][0]
+    for index, (row, place) in enumerate(zip(rows, places, strict=True)):
+        is_next = row[0] == last_seq + 1 and place[0] == last_file
+        if not is_next or index - first == records.COUNT_MAX:
+            yield _run(queue_no, rows[first:index], places[first:index])
+            first = index
+        last_seq, last_file = row[0], place[0]
+    yield _run(queue_no, rows[first:], places[first:])
+
+
+def _run(queue_no: int, rows: list[IndexRow], places: list[Location]) -> records.Publishes:
+    _, msg_nos, sizes, expiries, _ = zip(*rows, strict=True)
+    file_nos, offsets, lengths, _, _ = zip(*places, strict=True)
+    return records.Publishes(
+        queue_no,
+        rows[0][0],
+        records.PERSISTENT,
+        file_nos[0],
+        msg_nos,
+        offsets,
+        lengths,
+        sizes,
+        expiries if any(expiries) else None,
+    )

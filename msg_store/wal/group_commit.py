@@ -1,0 +1,499 @@
+"""Group commit: many queues' publishes and acks become durable together, or never exist.
+
+The heart of the store, without I/O, threads or clocks. Calls of queues and channels pile up as
+*pending* work. When the disk is free, a *flush* takes what is pending: it gives each new message its
+place in a segment, makes one journal frame of all rows and acks, and leaves as two jobs. They are
+written and synced at the same time (order between the two files does not matter: recovery checks every
+row against its record), or with one sync if the frame carries the few messages there are. When both are
+done, the frame's numbers are durable and the queues are told which seqs are safe. So the slower the
+disk, the more goes into one sync.
+
+::
+
+    write, publish, ack --> pending --start()--> Flush(rdq job, journal job) --finish()--> Report
+                               |                     one at a time                 '--> tables
+                               '-- an ack meets its own row: both vanish, the row counts as safe
+
+Invariants:
+
+* A seq is reported safe only if its row and its message are synced, or if it was acked already.
+* What a frame calls durable (its mark) was reported durable by both files before it was made.
+* A message that anybody may still ask for is in ``bodies``, in the flush, or at its location.
+* ``tables`` has what is durable and nothing else; between two flushes that is the log up to the mark.
+* A message acked everywhere before a flush starts costs no byte on the disk.
+
+Errors: if the disk is full although the reserve was given up, the flush's rows are reported *nacked*,
+and everything goes back to pending, places and numbers too; ``resume`` tries again, and a row that was
+nacked may be reported safe after all. After any other error the store has **failed**: what was written
+since the last mark is unknown, nothing is taken any more, and only recovery helps.
+
+Turned down: a record per message (2 us each instead of 0.3), a sync per queue, journal behind
+segment (two waits instead of one), confirming after the write without the sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from leveret.core.files import is_disk_full
+from leveret.core.message import BODY, Message
+from leveret.msg_store.format.errors import StoreFailed
+from leveret.msg_store.format.file_header import EPOCH_SHIFT
+from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_records import PERSISTENT
+from leveret.msg_store.format.record import QueueNos
+from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
+from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.wal.cancelled import Settled
+from leveret.msg_store.wal.flush import (
+    SLICE_OPS,
+    Flush,
+    Moves,
+    Taken,
+    index_rows,
+    journal_records,
+)
+from leveret.msg_store.wal.journal import Journal
+from leveret.msg_store.wal.pending import PendingQueue, References, Row, SeqRun, TakenAck
+from leveret.msg_store.wal.range_acks import SLICE_ROWS, RangeAck
+from leveret.msg_store.wal.reports import Due, Report
+from leveret.msg_store.wal.segment_writer import RdqWriter
+
+
+def _nothing() -> None:
+    """Wake nobody: a driver sets its own."""
+
+
+class GroupCommit:
+    """Collects work, makes flushes of it, and says what is safe. For one thread.
+
+    Args:
+        rdq: gives places in segments.
+        journal: makes frames.
+        references: messages that are held; new with this.
+        tables: what is durable, over the same ``references``.
+        mark: how far everything is durable now.
+        boot_epoch: of this start; messages are numbered from there.
+        now_ms: wall time, for time stamps that nothing depends on.
+        wake: called when there may be work for ``start``.
+        wake_index: called when there may be work for those who read and write the index.
+    """
+
+    def __init__(
+        self,
+        rdq: RdqWriter,
+        journal: Journal,
+        references: References,
+        tables: Tables,
+        mark: Mark,
+        boot_epoch: int,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None] = _nothing,
+        wake_index: Callable[[], None] = _nothing,
+    ) -> None:
+        self.references = references
+        self.tables = tables
+        self.mark = mark
+        self.boot_epoch = boot_epoch
+        self.wake = wake
+        self.wake_index = wake_index
+        self.error: StoreFailed | None = None
+        self.range_acks: list[RangeAck] = []
+        self.has_room = True  # as of the last flush
+        self.is_rotating = False  # no flush is started as long as counts are owed
+        references.unheld = tables.unheld
+        self._rdq = rdq
+        self._journal = journal
+        self._next_msg_no = boot_epoch << EPOCH_SHIFT
+        self._now_ms = now_ms
+        self._dirty: dict[int, PendingQueue] = {}
+        self._settled = Settled()
+        self._moves: list[Moves] = []
+        self._closed: set[int] = set()
+        self._ops = 0
+        self._is_urgent = False
+        self._is_full = False
+        self._flush: Flush | None = None
+        self._flying: dict[int, tuple[Message, QueueNos]] | None = None  # if anybody has asked
+
+    # What queues and channels call.
+
+    def write(
+        self, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int | None = None
+    ) -> int:
+        """Take messages that routing sends to these queues, each with one reference per queue.
+
+        Nothing is written before one of the queues has published them.
+
+        Args:
+            messages: of one run; those that share origin and head as objects share their meta.
+            queue_nos: all persistent queues of the route, at least one, each once.
+            size_bytes: of their bodies together, if the caller knows.
+
+        Returns:
+            The number of the first; the others follow it.
+
+        Raises:
+            StoreFailed: the store takes nothing any more. All methods for queues raise it.
+        """
+        self._check()
+        first = self._next_msg_no
+        self._next_msg_no = first + len(messages)
+        if size_bytes is None:
+            size_bytes = sum([len(message[BODY]) for message in messages])
+        self.references.write(first, messages, queue_nos, size_bytes)
+        return first
+
+    def publish(
+        self,
+        queue_no: int,
+        first_seq: int,
+        entries: Sequence[Row],
+        is_awaited: bool = True,
+        routed_as: int | None = None,
+    ) -> None:
+        """Put messages at seqs in a row of a queue.
+
+        Args:
+            queue_no: whose rows they are.
+            first_seq: the seq of the first; new to the queue and above all before.
+            entries: ``(msg_no, expiry_ms)`` of each.
+            is_awaited: somebody waits for a confirm; without it the flush may be put off.
+            routed_as: the queue that they were written for, when it keeps its rows under several
+                numbers (one for each priority).
+
+        Raises:
+            StoreError: one of them was not written for this queue, or is in it already.
+        """
+        self._check()
+        if self._closed:
+            self._reopen(queue_no)
+        accepts = queue_no if routed_as is None else routed_as
+        self.references.accept(accepts, [msg_no for msg_no, _ in entries])
+        seqs = range(first_seq, first_seq + len(entries))
+        self._pending(queue_no).rows.update(zip(seqs, entries, strict=True))
+        self._ops += len(entries)
+        self._is_urgent |= is_awaited
+        self.wake()
+
+    def ack(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
+        """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
+        self._check()
+        if self._closed:
+            self._reopen(queue_no)
+        pending = self._pending(queue_no)
+        settled = pending.ack(acked)
+        self._ops += len(acked) - 2 * len(settled)
+        if settled:
+            self.references.release([msg_no for _, msg_no in settled])
+            self._settled.add(queue_no, settled)
+        if not pending:
+            del self._dirty[queue_no]
+        self.wake()
+
+    def ack_range(
+        self, queue_no: int, low: int, high: int, then: Callable[[], None] | None = None
+    ) -> None:
+        """Take out of a queue whatever is in it with ``low <= seq < high``.
+
+        What is in RAM of it, and some more, goes with the next flush: what is published later is not
+        confirmed before. Rows of the index are looked up first, and taken out a slice at a time.
+
+        Args:
+            queue_no: the queue.
+            low: the first seq.
+            high: the seq behind the last; none that is published later lies below it.
+            then: called when the acks of all have been issued.
+        """
+        self._check()
+        pending = self._dirty.get(queue_no)
+        rows = [(seq, row[0]) for seq, row in pending.rows.items()] if pending else []
+        if self._flush is not None:
+            for no, taken in self._flush.taken.rows:
+                rows += [(seq, msg_no) for seq, msg_no, _ in taken if no == queue_no]
+        recent = self.tables.view().rows(queue_no, low, high, SLICE_ROWS, [])
+        rows += [row[:2] for row in recent]
+        acked = self.acked_meanwhile(queue_no)
+        rows = [row for row in rows if low <= row[0] < high and row[0] not in acked]
+        if rows:
+            self.ack(queue_no, rows)
+        self.range_acks.append(RangeAck(queue_no, low, high, then))
+        self.wake_index()
+
+    def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:
+        """Return the seqs of a queue, from ``low`` on, whose acks are on their way to the disk."""
+        pending = self._dirty.get(queue_no)
+        seqs = {seq for seq, _ in pending.acks if seq >= low} if pending else set()
+        if self._flush is not None:
+            seqs |= self._flush.taken.acked(queue_no, low)
+        return seqs
+
+    def queue_down(self, queue_no: int) -> None:
+        """Give up what was written for a queue that will not accept it any more."""
+        self._check()
+        self.references.queue_down(queue_no)
+
+    @property
+    def has_residents(self) -> bool:
+        """Some messages are in RAM because they are not on disk yet."""
+        return bool(self.references.bodies or (self._flush is not None and self._flush.taken.items))
+
+    def resident(self, msg_no: int) -> Message | None:
+        """Return one of them."""
+        item = self.references.bodies.get(msg_no)
+        if item is None and self._flush is not None:
+            if self._flying is None:
+                self._flying = dict(self._flush.taken.items)
+            item = self._flying.get(msg_no)
+        return item[0] if item is not None else None
+
+    def unwritten_rows(self, queue_no: int) -> list[IndexRow]:
+        """Return the rows of a queue that are not durable yet, ascending."""
+        found: list[IndexRow] = []
+        if self._flush is not None:
+            for no, rows in self._flush.rows:
+                if no == queue_no:
+                    found += rows
+        pending = self._dirty.get(queue_no)
+        if pending:
+            found += [
+                (seq, msg_no, self._size_of(msg_no), expiry_ms, PERSISTENT)
+                for seq, (msg_no, expiry_ms) in pending.rows.items()
+            ]
+        return found
+
+    def _size_of(self, msg_no: int) -> int:
+        message = self.resident(msg_no)
+        return len(message[BODY]) if message else self.references.locations[msg_no][3]
+
+    def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
+        """Keep with what a queue wants to go on at a start after a clean stop.
+
+        Args:
+            queue_no: the queue; if it publishes or acks once more, this is void.
+            next_seq: the seq of its next message.
+            next_deliver: every message below it was handed out.
+        """
+        self.queue_down(queue_no)
+        self.tables.close_queue(queue_no, next_seq, next_deliver)
+        self._closed.add(queue_no)
+
+    def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
+        """Take everything out of a queue, and forget it when that is durable."""
+        self.queue_down(queue_no)
+        self.ack_range(queue_no, 0, SEQ_END, then)
+        self.tables.forget_queue(queue_no)
+
+    def take_file_no(self) -> int:
+        """Give away the number of a segment."""
+        return self._rdq.take_file_no()
+
+    def move(self, moves: Sequence[Relocation], then: Callable[[bool], None]) -> None:
+        """Let messages lie where the collector has copied them, synced.
+
+        Args:
+            moves: the copies.
+            then: called once for each, some day, with whether the copy is used. It is not if the
+                message is gone, lies elsewhere, or is held: its next row may name the old place.
+        """
+        self._check()
+        self._moves.append(Moves(list(moves), then))
+        self._ops += len(moves)
+        self._is_urgent = True
+        self.wake()
+
+    def hurry(self) -> None:
+        """Let all that is pending be flushed at once."""
+        self._is_urgent = self._ops > 0
+        self.wake()
+
+    # What the driver calls.
+
+    def due(self) -> Due:
+        """Tell when ``start`` should be called."""
+        if self._flush is not None or self.error is not None or not self._ops:
+            return Due.NEVER
+        if self.is_rotating:
+            return Due.NEVER  # until ``rotate``
+        if self._is_full:
+            return Due.WHEN_RESUMED
+        return Due.NOW if self._is_urgent or self._ops >= SLICE_OPS else Due.LATER
+
+    @property
+    def pending_ops(self) -> int:
+        """How much waits for a flush."""
+        return self._ops
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is pending, nothing on its way, and no range is left to be acked."""
+        return self._flush is None and not self._ops and not self.range_acks
+
+    @property
+    def is_full(self) -> bool:
+        """The last flush found no room, and waits for ``resume``."""
+        return self._is_full
+
+    def settled(self) -> list[SeqRun]:
+        """Return, once, what became safe without a flush; in order, unless the disk is full."""
+        if self._flush is not None or not self._settled:
+            return []  # a flush's report has them
+        runs = self._settled.take({} if self._is_full else self._dirty)
+        self._is_urgent = self._is_urgent or bool(self._settled)
+        return runs
+
+    def start(self) -> Flush:
+        """Take pending work, as much as is good for one flush, and make jobs of it.
+
+        With nothing pending the flush only notes in the journal how far everything is durable.
+        """
+        self._check()
+        assert self._flush is None, "one flush at a time"
+        taken = self._take()
+        rdq_before, journal_before = self._rdq.place, self._journal.end
+        now_ms = self._now_ms()
+        rdq, new = self._rdq.job(taken.items, now_ms)
+        late = self._late(taken, new)
+        places = new | late if late else new
+        rows = [(no, index_rows(some, places)) for no, some in taken.rows]
+        records = journal_records(rows, taken, places, rdq)
+        journal = self._journal.job(records, self.mark, now_ms)
+        self._flush = Flush(taken, rows, new, late, rdq, journal, rdq_before, journal_before)
+        return self._flush
+
+    def finish(self, *errors: Exception | None) -> Report:
+        """Note that both jobs of the flush have ended, each well or with an error."""
+        flush, self._flush, self._flying = self._flush, None, None
+        assert flush is not None, "no flush was started"
+        if self.error is not None:
+            return Report()  # it has failed meanwhile, and said so
+        failures = [error for error in errors if error is not None]
+        final = [error for error in failures if not is_disk_full(error)]
+        if final:
+            return self.fail(final[0])
+        return self._put_back(flush) if failures else self._durable(flush)
+
+    @property
+    def journal_bytes(self) -> int:
+        """How much has been written to the journal since the last rotation."""
+        return self._journal.bytes_since_switch
+
+    def can_rotate(self) -> bool:
+        """Tell whether the tables are exactly the log up to the mark, and nothing is owed."""
+        return self._flush is None and self.error is None and not self.tables.has_unresolved
+
+    def roll_segment(self) -> None:
+        """Have nobody write the segment in use any more."""
+        self._rdq.roll()
+
+    def rotate(self, is_clean: bool = False) -> Generation:
+        """Begin a new generation of the tables and a new journal file with it.
+
+        Args:
+            is_clean: nothing will be written any more.
+        """
+        assert self.can_rotate(), "a generation is a range of the log"
+        self._journal.switch()
+        self.is_rotating = False
+        self.wake()
+        lsn, journal_no = self._journal.end.next_lsn, self._journal.next_file_no
+        next_file_no, owed = self._rdq.next_file_no, self._rdq.take_owed()
+        point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean)
+        return self.tables.rotate(point, owed)
+
+    def fail(self, cause: Exception) -> Report:
+        """Note an error after which the store cannot go on."""
+        self.error = StoreFailed(f"the message store cannot go on: {cause}")
+        self.error.__cause__ = cause
+        self._dirty.clear()
+        self._settled.clear()
+        self._moves.clear()
+        self.range_acks.clear()
+        self.references.clear_bodies()
+        self._ops = 0
+        return Report(error=self.error)
+
+    def resume(self) -> None:
+        """Try again although the disk was full."""
+        self._is_full = False
+        self.wake()
+
+    # Inside.
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _pending(self, queue_no: int) -> PendingQueue:
+        pending = self._dirty.get(queue_no)
+        if pending is None:
+            pending = self._dirty[queue_no] = PendingQueue()
+        return pending
+
+    def _reopen(self, queue_no: int) -> None:
+        if queue_no in self._closed:
+            self._closed.discard(queue_no)
+            self.tables.reopen_queue(queue_no)
+
+    def _late(self, taken: Taken, new: dict[int, Location]) -> dict[int, Location]:
+        """Return the places of messages in a flush that were written before."""
+        locations = self.references.locations
+        if not locations:
+            return {}
+        return {no: locations[no] for no in taken.msg_nos() if no not in new}
+
+    def _take(self) -> Taken:
+        taken = Taken(moves=self._take_moves())
+        self._ops -= taken.take(self._dirty, self.references)
+        self._is_urgent = self._is_urgent and self._ops > 0
+        return taken
+
+    def _take_moves(self) -> list[Moves]:
+        """Take the collector's copies but those of messages that are held."""
+        taken, self._moves = self._moves[:1], self._moves[1:]
+        for moves in taken:
+            self._ops -= len(moves.copies)
+            held = self.references.counts
+            refused = [each for each in moves.copies if each.msg_no in held]
+            if refused:
+                moves.copies = [each for each in moves.copies if each.msg_no not in held]
+                for _ in refused:
+                    moves.then(False)
+            self._ops += len(moves.copies)
+        return taken
+
+    def _durable(self, flush: Flush) -> Report:
+        self.mark = Mark(self._journal.end.next_lsn, *self._rdq.reached)
+        self.has_room = True
+        taken, tables = flush.taken, self.tables
+        rows = flush.add_to(tables)
+        if self.references.counts:
+            self.references.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
+        for queue_no, acks in taken.acks:
+            tables.acked(queue_no, acks)
+        for moves in taken.moves:
+            tables.moved(moves.copies, moves.then)
+        self.wake_index()
+        return Report(safe=[*flush.taken.runs(), *self.settled()])
+
+    def _put_back(self, flush: Flush) -> Report:
+        self._rdq.rewind(flush.rdq_before)
+        self._journal.rewind(flush.journal_before)
+        self.references.put_back(flush.taken.items)
+        self._moves = flush.taken.moves + self._moves
+        nacked = flush.taken.runs()
+        rows, acks = dict(flush.taken.rows), dict(flush.taken.acks)
+        for queue_no in rows.keys() | acks.keys():
+            pending = self._pending(queue_no)
+            gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
+            self.references.release([msg_no for _, msg_no in gone])
+            self._settled.add(queue_no, gone)
+            if not pending:
+                del self._dirty[queue_no]
+        self._ops = sum(map(len, self._dirty.values()))
+        self._ops += sum(len(moves.copies) for moves in self._moves)
+        self._is_full = self._is_urgent = True
+        self.has_room = False
+        return Report(nacked=nacked, safe=self.settled())

@@ -1,0 +1,103 @@
+"""The journal, the loop's half: frames, their numbers and their chain.
+
+One journal serves all queues of a store, so a flush costs one sync however many queues it touches. A
+new file begins when one has reached the limit, or when a checkpoint wants everything so far behind it
+(``switch``).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from leveret.msg_store.format import file_header
+from leveret.msg_store.format.append_log import NO_FILE, Job, Part, Place
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.journal_frames import Mark, encode_frame
+
+FILE_BYTES: Final = 64 * 1024 * 1024
+NAME: Final = "%016x.jnl"
+AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of room in the file in use
+
+
+class JournalEnd(NamedTuple):
+    """Where the journal goes on."""
+
+    place: Place
+    next_lsn: int
+    prev_crc: int
+
+
+class Journal:
+    """Makes frames and the jobs that write them.
+
+    Args:
+        identity: goes into the headers of new files.
+        next_file_no: above all numbers that were ever used.
+        next_lsn: above all numbers of records that were ever used.
+        file_bytes: when to begin a new file.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        next_file_no: int,
+        next_lsn: int,
+        file_bytes: int = FILE_BYTES,
+    ) -> None:
+        self._identity = identity
+        self._extend, self._seed = identity.extend, identity.seed
+        self._file_bytes = file_bytes
+        self._next_file_no = next_file_no
+        self._end = JournalEnd(Place(NO_FILE, 0), next_lsn, 0)
+        self._is_switching = False
+        self.bytes_since_switch = 0
+
+    @property
+    def next_file_no(self) -> int:
+        """The number of the file that the next ``switch`` will begin, or a later one."""
+        return self._next_file_no
+
+    @property
+    def end(self) -> JournalEnd:
+        """Where the next frame goes."""
+        return self._end
+
+    def rewind(self, end: JournalEnd) -> None:
+        """Give back what was given since ``end``; numbers of files are not used again."""
+        began = self._end.place.file_no != end.place.file_no
+        self._is_switching |= began and end.place.file_no != NO_FILE
+        self._end = end
+
+    def switch(self) -> None:
+        """Begin a new file with the next frame."""
+        self._is_switching = True
+        self.bytes_since_switch = 0
+
+    def job(self, records: list[bytes], mark: Mark, now_ms: int) -> Job:
+        """Make one frame of some records, none perhaps, that states how far all was durable."""
+        start = self._end.place
+        header = self._header_if_full(now_ms)
+        place, lsn, prev_crc = self._end
+        frame, crc = encode_frame(records, lsn, prev_crc, mark, self._extend, self._seed)
+        place = Place(place.file_no, place.offset + len(frame))
+        self._end = JournalEnd(place, lsn + len(records), crc)
+        self.bytes_since_switch += len(frame)
+        return Job(start, place, (Part(place.file_no, header, (frame,)),))
+
+    def _header_if_full(self, now_ms: int) -> bytes | None:
+        place, lsn, _ = self._end
+        is_full = place.offset >= self._file_bytes
+        if place.file_no != NO_FILE and not is_full and not self._is_switching:
+            return None
+        self._is_switching = False
+        file_no = self._next_file_no
+        self._next_file_no += 1
+        header = self._identity.header(file_header.JOURNAL_MAGIC, file_no, now_ms, lsn)
+        place = Place(file_no, len(header))
+        self._end = JournalEnd(place, lsn, chain_start(header))
+        return header
+
+
+def chain_start(header: bytes) -> int:
+    """Return what the first frame of a file has for the crc of the frame before."""
+    return int.from_bytes(header[-4:], "little")

@@ -1,0 +1,239 @@
+"""What waits for the next flush: per queue its new rows and its acks, and the bodies of new messages.
+
+A **row** says that a message stands at a seq of a queue. Rows and acks meet here: an ack whose row
+has not been taken by a flush removes the row, and neither is ever written.
+
+A message is **held** for every queue that routing chose, in advance: an early ack in one queue must
+not free what another has not even been sent. A hold ends when the queue's row is durable, or was acked
+before a flush took it, or when the queue goes down before it accepted the message. From then on the
+rows in the log keep the message (``tables``).
+
+A **body** is in RAM from ``write`` until a flush takes the first row that speaks of it, or until the
+last hold ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from operator import itemgetter
+from typing import Final, TypeAlias
+
+from leveret.core.errors import StoreError
+from leveret.core.message import Message
+from leveret.msg_store.format.record import QueueNos, Unwritten
+from leveret.msg_store.format.rows import Location
+
+Row: TypeAlias = tuple[int, int]  # msg_no, expiry_ms (0: never)
+TakenRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
+TakenAck: TypeAlias = tuple[int, int]  # seq, msg_no
+SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
+
+_BODY: Final = 2
+_seq_of: Final = itemgetter(0)
+
+
+class References:
+    """Which messages are held, and where those lie that have been written.
+
+    Attributes:
+        counts: holds of messages routed to several queues, until the last one ends. A message routed
+            to one queue is held as long as its row is on the way, which needs no count.
+        locations: of messages in ``counts`` that are on disk.
+        bodies: what is in RAM, by message.
+        body_bytes: the size of those bodies.
+        unheld: told of a message on disk when its last hold has ended.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.locations: dict[int, Location] = {}
+        self.bodies: dict[int, tuple[Message, QueueNos]] = {}
+        self.body_bytes = 0
+        self.unheld: Callable[[int, Location], None] = _nobody
+        self._awaited: dict[int, set[int]] = {}
+
+    def write(
+        self, first: int, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int
+    ) -> None:
+        """Hold messages numbered from ``first``, of so many bytes, for the queues that will get them."""
+        assert queue_nos, "a message without a queue would be held for ever"
+        msg_nos = range(first, first + len(messages))
+        if len(queue_nos) > 1:
+            self.counts.update(dict.fromkeys(msg_nos, len(queue_nos)))
+        self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
+        self.body_bytes += size_bytes
+        for queue_no in queue_nos:
+            awaited = self._awaited.get(queue_no)
+            if awaited is None:
+                self._awaited[queue_no] = set(msg_nos)
+            else:
+                awaited.update(msg_nos)
+
+    def accept(self, queue_no: int, msg_nos: Sequence[int]) -> None:
+        """Note that a queue has got messages.
+
+        Raises:
+            StoreError: it got one that was not written for it, or got it twice.
+        """
+        awaited = self._awaited.get(queue_no)
+        if awaited is None or not awaited.issuperset(msg_nos):
+            raise StoreError(f"queue {queue_no} was given a message that was not written for it")
+        awaited.difference_update(msg_nos)
+        if not awaited:
+            del self._awaited[queue_no]
+
+    def queue_down(self, queue_no: int) -> None:
+        """End the holds of messages that the queue will never accept."""
+        self.release(self._awaited.pop(queue_no, ()))
+
+    def release(self, msg_nos: Iterable[int]) -> None:
+        """End one hold of each, the row of which will not be written."""
+        bodies = self.bodies
+        for msg_no in msg_nos:
+            if self._is_last(msg_no):
+                item = bodies.pop(msg_no, None)
+                if item is not None:
+                    self.body_bytes -= len(item[0][_BODY])
+
+    def put_back(self, items: Sequence[Unwritten]) -> None:
+        """Take bodies again that a flush could not write."""
+        self.bodies.update(items)
+        self.body_bytes += sum([len(message[_BODY]) for _, (message, _) in items])
+
+    def clear_bodies(self) -> None:
+        """Let go of all bodies."""
+        self.bodies.clear()
+        self.body_bytes = 0
+
+    def durable(self, rows: Mapping[int, int], placed: Mapping[int, Location]) -> None:
+        """End holds: rows are on disk. Remember where those messages lie that are still held.
+
+        Args:
+            rows: how many, by message.
+            placed: messages that came to the disk with them.
+        """
+        counts = self.counts
+        for msg_no, ended in rows.items():
+            count = counts.get(msg_no)
+            if count is None:
+                continue
+            if count > ended:
+                counts[msg_no] = count - ended
+                if msg_no in placed:
+                    self.locations[msg_no] = placed[msg_no]
+            else:
+                self._end(msg_no)
+
+    def _is_last(self, msg_no: int) -> bool:
+        count = self.counts.get(msg_no, 1)
+        if count > 1:
+            self.counts[msg_no] = count - 1
+            return False
+        if msg_no in self.counts:
+            self._end(msg_no)
+        return True
+
+    def _end(self, msg_no: int) -> None:
+        del self.counts[msg_no]
+        location = self.locations.pop(msg_no, None)
+        if location is not None:
+            self.unheld(msg_no, location)
+
+
+def _nobody(msg_no: int, location: Location) -> None:
+    """Tell nobody."""
+
+
+class PendingQueue:
+    """One queue's rows and acks that no flush has taken."""
+
+    __slots__ = ("acks", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Row] = {}
+        self.acks: list[TakenAck] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.acks)
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self.acks)
+
+    def ack(self, acked: Sequence[TakenAck]) -> list[TakenAck]:
+        """Add acks; return those that met their row, which is gone with them."""
+        if not self.rows:
+            self.acks += acked
+            return []
+        take_row, add_ack = self.rows.pop, self.acks.append
+        settled: list[TakenAck] = []
+        for ack in acked:
+            if take_row(ack[0], None) is None:
+                add_ack(ack)
+            else:
+                settled.append(ack)
+        return settled
+
+    def take_acks(self, count_max: int) -> list[TakenAck]:
+        """Remove and return the first acks, ascending."""
+        taken, self.acks = self.acks[:count_max], self.acks[count_max:]
+        taken.sort(key=_seq_of)
+        return taken
+
+    def take_rows(
+        self, count_max: int, bytes_max: int, references: References, items: list[Unwritten]
+    ) -> tuple[list[TakenRow], int]:
+        """Remove the first rows, at least one, and the bodies that come with them.
+
+        Args:
+            count_max: how many rows at most.
+            bytes_max: no further row is taken when its bodies have so many bytes.
+            references: where the bodies are.
+            items: gets the bodies.
+
+        Returns:
+            The rows, and the bytes of their bodies.
+        """
+        bodies, taken, size_bytes = references.bodies, [], 0
+        for seq, (msg_no, expiry_ms) in islice(self.rows.items(), count_max):
+            taken.append((seq, msg_no, expiry_ms))
+            item = bodies.pop(msg_no, None)
+            if item is not None:
+                items.append((msg_no, item))
+                size_bytes += len(item[0][_BODY])
+                if size_bytes >= bytes_max:
+                    break
+        references.body_bytes -= size_bytes
+        if len(taken) == len(self.rows):
+            self.rows = {}
+        else:
+            for seq, _, _ in taken:
+                del self.rows[seq]
+        return taken, size_bytes
+
+    def put_back(self, rows: list[TakenRow], acks: list[TakenAck]) -> list[TakenAck]:
+        """Take again what a flush could not write, in front of what came since.
+
+        Returns:
+            The acks that came meanwhile, whose rows need not be written any more.
+        """
+        kept = {seq: (msg_no, expiry) for seq, msg_no, expiry in rows}
+        gone = [ack for ack in self.acks if kept.pop(ack[0], None) is not None]
+        met = {seq for seq, _ in gone}
+        self.acks = acks + [ack for ack in self.acks if ack[0] not in met]
+        self.rows = kept | self.rows
+        return gone
+
+
+def seq_runs(queue_no: int, seqs: Sequence[int]) -> list[SeqRun]:
+    """Return seqs as runs that follow each other; a caller that sorted them gets the fewest."""
+    if len(seqs) <= 1:
+        return [(queue_no, seq, 1) for seq in seqs]
+    if seqs[-1] - seqs[0] == len(seqs) - 1 and list(seqs) == list(range(seqs[0], seqs[-1] + 1)):
+        return [(queue_no, seqs[0], len(seqs))]
+    runs, first = [], 0
+    for index in range(1, len(seqs) + 1):
+        if index == len(seqs) or seqs[index] != seqs[index - 1] + 1:
+            runs.append((queue_no, seqs[first], index - first))
+            first = index
+    return runs
