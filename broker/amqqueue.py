@@ -27,7 +27,7 @@ from leveret.broker import mail
 from leveret.broker.consumers import Consumers, Peer
 from leveret.broker.dispatch import Continue, Dispatch, DropExpired
 from leveret.broker.expiry import UnusedTimer
-from leveret.queue_backing.backing_queue import Confirmed, Fetched, Resident
+from leveret.queue_backing.api import Confirmed, Fetched, Resident
 
 if TYPE_CHECKING:
     from leveret.actors.links import MonitorRef

@@ -24,12 +24,12 @@ from leveret.amqp.properties import examine
 from leveret.broker.queue_view import view_of
 from leveret.core.errors import StoreError
 from leveret.core.message import HEAD
-from leveret.queue_backing.memory_index import MemoryIndex
-from leveret.queue_backing.memory_queue import MemoryQueue
-from leveret.queue_backing.moving_queue import MovingQueue
+from leveret.queue_backing.index.memory import MemoryIndex
+from leveret.queue_backing.index.stored import PassingIndex, StoredIndex
+from leveret.queue_backing.memory.moving_queue import MovingQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.stored_index import PassingIndex, StoredIndex
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.variable.queue import VariableQueue
 
 if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from leveret.metadata.interface import Metadata
     from leveret.metadata.tables import QueueRow
     from leveret.msg_store.store import MsgStore
-    from leveret.queue_backing.backing_actor import BackingOwner, MakeQueue
-    from leveret.queue_backing.backing_queue import BackingQueue
+    from leveret.queue_backing.actor import BackingOwner, MakeQueue
+    from leveret.queue_backing.api import BackingQueue
+    from leveret.queue_backing.index.api import QueueIndex
+    from leveret.queue_backing.index.stored import IndexOwner
     from leveret.queue_backing.memory_monitor import MemoryMonitor
-    from leveret.queue_backing.queue_index import QueueIndex
-    from leveret.queue_backing.stored_index import IndexOwner
 
 log = logging.getLogger(__name__)
 

@@ -29,13 +29,13 @@ from leveret.broker.senders import Ranges, Senders
 from leveret.broker.shares import Share, in_order
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.core.message import BODY, Message
-from leveret.queue_backing.backing_queue import Confirmed, Refused, Resident
+from leveret.queue_backing.api import Confirmed, Refused, Resident
 from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.broker.queue_registry import QueueEntry
-    from leveret.queue_backing.backing_queue import Dropped
+    from leveret.queue_backing.api import Dropped
 
 
 class Continue:

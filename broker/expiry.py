@@ -18,7 +18,7 @@ from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
     from leveret.actors.timers import Timer
-    from leveret.queue_backing.backing_queue import Predicate
+    from leveret.queue_backing.api import Predicate
 
 
 def deadlines(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.actors.gen_server import GenServer
 from leveret.broker.alarms import MEMORY
 from leveret.broker.node import MEMORY_WATCH, LookAgain
-from leveret.queue_backing.backing_actor import ReportRamDuration, SetRamDurationTarget
+from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.queue_backing.memory_monitor import INTERVAL_S
 
 if TYPE_CHECKING:

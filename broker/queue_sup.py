@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.amqqueue import AmqQueue
 from leveret.broker.backings import in_memory
 from leveret.broker.mail import QueueFailed
-from leveret.queue_backing.backing_actor import BackingActor
+from leveret.queue_backing.actor import BackingActor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from leveret.broker.queue_registry import QueueEntry
-    from leveret.queue_backing.backing_actor import MakeQueue
+    from leveret.queue_backing.actor import MakeQueue
 
 RESTARTS_MAX: Final = 5
 WINDOW_S: Final = 10.0

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
-from leveret.queue_backing import folding
-from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.variable import fold as folding
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.queue_backing.backing_queue import QueueMode, Urgency
+    from leveret.queue_backing.api import QueueMode, Urgency
     from leveret.queue_backing.status import Entry
-    from leveret.queue_backing.variable_queue import VariableQueue
+    from leveret.queue_backing.variable.queue import VariableQueue
 
 
 class PriorityQueue:

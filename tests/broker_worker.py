@@ -32,9 +32,9 @@ from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.recovery import opening
 from leveret.msg_store.recovery.opening import StoreFiles
 from leveret.msg_store.store import MsgStore
-from leveret.queue_backing.backing_actor import SetRamDurationTarget
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.actor import SetRamDurationTarget
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.server.broker import Broker
 from leveret.server.config import Address, Config
 from leveret.testing.faulty_files import Fate, FaultyCalls

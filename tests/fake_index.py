@@ -7,7 +7,7 @@ checks what a queue may do, so that a leak or a double write fails where it happ
 from __future__ import annotations
 
 from leveret.core.message import LOST, Message
-from leveret.queue_backing.queue_index import Bounds, Terms
+from leveret.queue_backing.index.api import Bounds, Terms
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
     INDEX_ON_DISK,

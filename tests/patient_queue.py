@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leveret.queue_backing.backing_queue import Dropped, Fetched
+from leveret.queue_backing.api import Dropped, Fetched
 from leveret.queue_backing.status import MESSAGE, SEQ, SIZE
 
 ROUNDS = 1_000

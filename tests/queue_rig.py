@@ -16,8 +16,8 @@ from leveret.broker.policies import Policies, apply_to_queue
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.queue_sup import QueueSup
 from leveret.metadata.tables import PolicyRow
-from leveret.queue_backing.backing_queue import BackingQueue
-from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.queue_backing.api import BackingQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.testing.virtual_clock import VirtualClock
 
 

@@ -26,9 +26,9 @@ from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.stored_index import StoredIndex
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 
 QUEUES = (1, 2, 3)
 BATCH = 20

@@ -83,37 +83,37 @@ MUTANTS = {
         "msg_store/store.py", "self.core.references.release(msg_nos)", "pass"
     ),
     "acked rows stay in the window": Mutant(
-        "queue_backing/stored_index.py",
+        "queue_backing/index/stored.py",
         "self._rows.forget(map(seq_of, entries))",
         "pass",
     ),
     "new rows do not cut the window": Mutant(
-        "queue_backing/stored_index.py", "self._rows.cut(first_seq)", "pass"
+        "queue_backing/index/stored.py", "self._rows.cut(first_seq)", "pass"
     ),
     "new transients do not cut the window": Mutant(
-        "queue_backing/stored_index.py",
+        "queue_backing/index/stored.py",
         "self._transient_rows.cut(min(map(seq_of, entries)))",
         "pass",
     ),
     "what was handed out stays in RAM": Mutant(
-        "queue_backing/stored_index.py", "self._arrived.drop(keys[:given])", "pass"
+        "queue_backing/index/stored.py", "self._arrived.drop(keys[:given])", "pass"
     ),
     "transients are acked as persistent ones": Mutant(
-        "queue_backing/stored_index.py", "        if self._has_paged:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack", "        if False:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack",
+        "queue_backing/index/stored.py", "        if self._has_paged:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack", "        if False:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack",
     ),
     "a late answer is taken for another": Mutant(
-        "queue_backing/row_window.py", "if ticket != self._ticket:", "if False:"
+        "queue_backing/index/row_window.py", "if ticket != self._ticket:", "if False:"
     ),
     "a window that was cut knows more than it should": Mutant(
-        "queue_backing/row_window.py", "self._high = max(seq, self._low)", "pass"
+        "queue_backing/index/row_window.py", "self._high = max(seq, self._low)", "pass"
     ),
     "loaded rows stay in RAM": Mutant(
-        "queue_backing/row_window.py", "if len(self._entries) < ROWS:", "if True:"
+        "queue_backing/index/row_window.py", "if len(self._entries) < ROWS:", "if True:"
     ),
     "a damaged content is handed out": Mutant(
-        "queue_backing/taking.py", "if LOST in messages:", "if False:"
+        "queue_backing/variable/fetch.py", "if LOST in messages:", "if False:"
     ),
     "a damaged content is put back as it is": Mutant(
-        "queue_backing/requeue.py", "if LOST in found:", "if False:"
+        "queue_backing/variable/requeue.py", "if LOST in found:", "if False:"
     ),
 }  # fmt: skip

@@ -23,11 +23,11 @@ from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.transient.index import TransientIndex
-from leveret.queue_backing.backing_queue import Fetched
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.stored_index import StoredIndex
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.api import Fetched
+from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryHome

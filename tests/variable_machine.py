@@ -17,10 +17,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from leveret.queue_backing.backing_queue import Fetched
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.api import Fetched
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, MSG_NO, PERSISTENT, SEQ
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.state import Limits
 from variable_rig import MANUAL, UNBOUNDED, VariableRig, message
 
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=6)

@@ -6,10 +6,10 @@ from typing import Any
 
 from fake_index import FakeIndex
 from leveret.core.message import Message, origin_of
-from leveret.queue_backing.backing_queue import QueueMode
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.api import QueueMode
 from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE, SEQ, Entry
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 
 UNBOUNDED = 1 << 40

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from leveret.queue_backing.memory_queue import MemoryQueue
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
+from leveret.queue_backing.variable.queue import VariableQueue
 
 ROUNDS = 400
 MESSAGES = 800  # per round

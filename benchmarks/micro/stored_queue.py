@@ -21,8 +21,8 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
-from leveret.queue_backing.stored_index import StoredIndex
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.queue import VariableQueue
 
 MESSAGES = 200_000
 BATCH = 100

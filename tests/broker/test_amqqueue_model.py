@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fake_index import FakeIndex
 from leveret.broker import dispatch, mail
-from leveret.queue_backing.backing_actor import SetRamDurationTarget
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.actor import SetRamDurationTarget
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from queue_rig import Channel, Rig
 

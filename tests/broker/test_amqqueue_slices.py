@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail
 from leveret.core.limits import TURN_MESSAGES
-from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
 from queue_rig import Channel, Rig, longs
 
 TOTAL = 3 * TURN_MESSAGES

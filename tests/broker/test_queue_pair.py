@@ -15,9 +15,9 @@ from leveret.broker import mail
 from leveret.broker.queue_registry import QueueEntry
 from leveret.broker.queue_sup import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
-from leveret.queue_backing.backing_actor import SetRamDurationTarget, StoreResumes
-from leveret.queue_backing.backing_queue import Confirmed, Dropped, Fetched, Resident
-from leveret.queue_backing.memory_queue import RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.actor import SetRamDurationTarget, StoreResumes
+from leveret.queue_backing.api import Confirmed, Dropped, Fetched, Resident
+from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
 from queue_rig import Rig
 
 # Crash and restart.

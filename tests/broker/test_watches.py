@@ -20,7 +20,7 @@ from leveret.broker.settings import BrokerSettings
 from leveret.core.machine import Machine
 from leveret.core.sizes import SizeLimit
 from leveret.metadata.memory import MemoryStore
-from leveret.queue_backing.backing_actor import ReportRamDuration, SetRamDurationTarget
+from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.testing.virtual_clock import VirtualClock
 
 MB = 1_000_000

@@ -18,9 +18,9 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.stored_index import StoredIndex
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from variable_rig import UNBOUNDED, message
 from waiting import eventually

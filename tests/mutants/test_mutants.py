@@ -27,7 +27,7 @@ PARTS = {
         variable_mutants.MUTANTS,
         suite("queue_backing", "worked_example", "backing_contract", "against_reference",
             "variable_queue", "variable_queue_model"),
-        Mutant("delta.py", "BLANK", "BLANK"),
+        Mutant("variable/delta.py", "BLANK", "BLANK"),
     ),
     "queue over a store": Faults(
         "",
@@ -35,7 +35,7 @@ PARTS = {
         suite("msg_store", "content_reader")
         + suite("queue_backing", "row_window", "damaged_contents", "stored_index", "stored_damage",
             "stored_crashes", "stored_queue_model", "backing_contract"),
-        Mutant("queue_backing/row_window.py", "ROWS", "ROWS"),
+        Mutant("queue_backing/index/row_window.py", "ROWS", "ROWS"),
     ),
     "store": Faults(
         "msg_store",

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.state import Limits
 from variable_rig import MANUAL, UNBOUNDED, VariableRig, message
 from vq_reference import VQ
 

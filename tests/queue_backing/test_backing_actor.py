@@ -9,15 +9,15 @@ from fake_index import FakeIndex
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
-from leveret.queue_backing.backing_actor import (
+from leveret.queue_backing.actor import (
     BackingActor,
     BackingOwner,
     ReportRamDuration,
     SetRamDurationTarget,
 )
+from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
 from leveret.queue_backing.memory_monitor import MemoryMonitor
-from leveret.queue_backing.memory_queue import RELEASE_SLICE, MemoryQueue
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from fake_index import FakeIndex
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.memory_queue import MemoryQueue
-from leveret.queue_backing.moving_queue import MovingQueue
+from leveret.queue_backing.memory.moving_queue import MovingQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from patient_queue import PatientQueue
 from stored_rig import StoreBench, StoredQueue

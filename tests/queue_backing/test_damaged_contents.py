@@ -7,9 +7,9 @@ import random
 import pytest
 
 from leveret.core.message import LOST
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.status import MESSAGE, MSG_NO, SEQ
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.state import Limits
 from variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)

@@ -10,7 +10,7 @@ from collections import deque
 import pytest
 
 from leveret.core.message import Message
-from leveret.queue_backing.memory_queue import RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
 from leveret.queue_backing.status import EXPIRY_MS, PERSISTENT
 
 ONE: Message = (b"o", b"h", b"body")

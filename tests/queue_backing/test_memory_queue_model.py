@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.core.message import Message
-from leveret.queue_backing.memory_queue import MemoryQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 
 UNBOUNDED = 1 << 40

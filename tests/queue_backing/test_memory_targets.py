@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leveret.queue_backing.memory_monitor import MemoryMonitor, desired_duration_s
-from leveret.queue_backing.paging import permitted_betas, reduce_above
-from leveret.queue_backing.queue_state import Limits
 from leveret.queue_backing.rates import moving_average
+from leveret.queue_backing.variable.paging import permitted_betas, reduce_above
+from leveret.queue_backing.variable.state import Limits
 from variable_rig import UNBOUNDED, VariableRig
 
 INFINITE = float("inf")

@@ -12,13 +12,13 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.core.message import BODY
-from leveret.queue_backing.backing_actor import BackingActor, BackingOwner, SetRamDurationTarget
-from leveret.queue_backing.backing_queue import BackingQueue
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.memory_queue import PAGED_BYTES_MIN, RELEASE_SLICE, MemoryQueue
-from leveret.queue_backing.moving_queue import STEP, MovingQueue
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.actor import BackingActor, BackingOwner, SetRamDurationTarget
+from leveret.queue_backing.api import BackingQueue
+from leveret.queue_backing.memory.moving_queue import STEP, MovingQueue
+from leveret.queue_backing.memory.queue import PAGED_BYTES_MIN, RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from patient_queue import PatientQueue
 from variable_rig import UNBOUNDED, VariableRig, message

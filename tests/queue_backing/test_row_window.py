@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leveret.queue_backing import row_window
-from leveret.queue_backing.row_window import Answer, RowWindow
+from leveret.queue_backing.index import row_window
+from leveret.queue_backing.index.row_window import Answer, RowWindow
 
 END = 1 << 64
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.faulty_files import FaultyCalls
 from stored_rig import (
     StoreBench,

@@ -11,7 +11,7 @@ import pytest
 from leveret.core.message import BODY
 from leveret.msg_store.client import RESTART_GAP, _without
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.variable.state import Limits
 from stored_rig import (
     StoreBench,
     StoredQueue,

@@ -12,7 +12,7 @@ from leveret.broker.backings import priority_of
 from leveret.core.message import Message
 from leveret.msg_store.format.route_numbers import route_no
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.variable.state import Limits
 from stored_rig import StoreBench, StoredQueue, fetch_all, take
 from variable_rig import message
 

@@ -17,8 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from stored_rig import StoreBench, StoredQueue
 from variable_machine import VariableQueueMachine, limits

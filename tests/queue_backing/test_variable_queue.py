@@ -10,12 +10,12 @@ import pytest
 
 from fake_index import FakeIndex
 from leveret.core.message import Message
-from leveret.queue_backing.invariants import check
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.queue_state import Limits
-from leveret.queue_backing.release import SLICE
 from leveret.queue_backing.status import SEQ
-from leveret.queue_backing.variable_queue import VariableQueue
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.release import SLICE
+from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from variable_rig import UNBOUNDED, VariableRig, message
 

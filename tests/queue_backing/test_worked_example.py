@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from leveret.queue_backing.invariants import check
-from leveret.queue_backing.queue_state import Limits
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.state import Limits
 from variable_rig import MANUAL, UNBOUNDED, VariableRig
 
 SCALED = Limits(segment=4, io_batch=1, slack=MANUAL)

@@ -20,15 +20,15 @@ from itertools import accumulate, pairwise, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
-from leveret.queue_backing.backing_queue import FOREVER_S, Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.api import FOREVER_S, Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.figures import head_timestamp, memory_bytes
-from leveret.queue_backing.merge import merge
 from leveret.queue_backing.status import MESSAGE, SEQ, Entry, body_of, message_of, seq_of
-from leveret.queue_backing.tail import Tail
+from leveret.queue_backing.variable.merge import merge
+from leveret.queue_backing.variable.tail import Tail
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.queue_backing.backing_queue import QueueMode, Urgency
+    from leveret.queue_backing.api import QueueMode, Urgency
 
 RELEASE_SLICE: Final = 20_000  # entries freed in one go, some milliseconds
 PAGED_BYTES_MIN: Final = 64 * 1024  # less is not worth a queue that can page

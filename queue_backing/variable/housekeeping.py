@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.queue_backing.loading import deltas_to_betas
-from leveret.queue_backing.paging import reduce_above, reduce_memory_use
-from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING, QueueState
+from leveret.queue_backing.variable.load_delta import deltas_to_betas
+from leveret.queue_backing.variable.paging import reduce_above, reduce_memory_use
+from leveret.queue_backing.variable.state import INFINITE, NOBODY, NOTHING, QueueState
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.backing_queue import QueueMode, Urgency
+    from leveret.queue_backing.api import QueueMode, Urgency
 
 
 class Housekeeping(QueueState):

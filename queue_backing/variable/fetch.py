@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.backing_queue import Dropped, Fetched
-from leveret.queue_backing.delta import BLANK
-from leveret.queue_backing.loading import deltas_to_betas, q3_was_taken_from
+from leveret.queue_backing.api import Dropped, Fetched
 from leveret.queue_backing.status import MESSAGE, message_of, seq_of, size_of
+from leveret.queue_backing.variable.delta import BLANK
+from leveret.queue_backing.variable.load_delta import deltas_to_betas, q3_was_taken_from
 
 if TYPE_CHECKING:
     from collections import deque
 
     from leveret.core.message import Message
-    from leveret.queue_backing.backing_queue import Predicate
-    from leveret.queue_backing.queue_state import QueueState
+    from leveret.queue_backing.api import Predicate
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 _CHUNK: Final = 1_024
 _UNBOUNDED: Final = 1 << 62

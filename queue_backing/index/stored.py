@@ -24,8 +24,8 @@ from leveret.msg_store.format.kernel import bytes_of
 from leveret.msg_store.format.kernel import entries as entries_of
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.reading.read_cache import transient_key
-from leveret.queue_backing.queue_index import Bounds, Terms
-from leveret.queue_backing.row_window import Answer, RowWindow
+from leveret.queue_backing.index.api import Bounds, Terms
+from leveret.queue_backing.index.row_window import Answer, RowWindow
 from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:

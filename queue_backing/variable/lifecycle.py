@@ -13,18 +13,18 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from leveret.queue_backing.delta import BLANK, Delta
 from leveret.queue_backing.figures import head_timestamp, memory_bytes
-from leveret.queue_backing.loading import deltas_to_betas
-from leveret.queue_backing.paging import page_out
-from leveret.queue_backing.queue_index import Terms
-from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING
-from leveret.queue_backing.release import CONTENTS, NOTHING_ON_DISK, ROWS_AND_CONTENTS
+from leveret.queue_backing.index.api import Terms
 from leveret.queue_backing.status import SIZE, size_of
+from leveret.queue_backing.variable.delta import BLANK, Delta
+from leveret.queue_backing.variable.load_delta import deltas_to_betas
+from leveret.queue_backing.variable.paging import page_out
+from leveret.queue_backing.variable.release import CONTENTS, NOTHING_ON_DISK, ROWS_AND_CONTENTS
+from leveret.queue_backing.variable.state import INFINITE, NOBODY, NOTHING
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 
 def recover(queue: QueueState) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.queue_backing.queue_index import Bounds, Terms
+from leveret.queue_backing.index.api import Bounds, Terms
 from leveret.queue_backing.status import SEQ
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
+    from leveret.queue_backing.index.stored import IndexOwner
     from leveret.queue_backing.status import Entry
-    from leveret.queue_backing.stored_index import IndexOwner
 
 
 class MemoryIndex:

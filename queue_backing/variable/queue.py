@@ -33,14 +33,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing import folding, lifecycle, requeue, taking
-from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
-from leveret.queue_backing.delta import BLANK
-from leveret.queue_backing.housekeeping import Housekeeping
-from leveret.queue_backing.paging import page_out, reduce_memory_use, to_delta
-from leveret.queue_backing.queue_state import NOBODY, NOTHING
+from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.rates import UPDATE_AFTER
 from leveret.queue_backing.status import SIZE, message_of, seq_of, trimmed
+from leveret.queue_backing.variable import fetch as taking
+from leveret.queue_backing.variable import fold as folding
+from leveret.queue_backing.variable import lifecycle, requeue
+from leveret.queue_backing.variable.delta import BLANK
+from leveret.queue_backing.variable.housekeeping import Housekeeping
+from leveret.queue_backing.variable.paging import page_out, reduce_memory_use, to_delta
+from leveret.queue_backing.variable.state import NOBODY, NOTHING
 
 if TYPE_CHECKING:
     from leveret.core.message import Message

@@ -24,8 +24,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.delta import BLANK, expand, next_boundary
-from leveret.queue_backing.queue_state import INFINITE, NOBODY, NOTHING
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
     INDEX_ON_DISK,
@@ -36,12 +34,14 @@ from leveret.queue_backing.status import (
     seq_of,
     trimmed,
 )
+from leveret.queue_backing.variable.delta import BLANK, expand, next_boundary
+from leveret.queue_backing.variable.state import INFINITE, NOBODY, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 SORT_MAX: Final = 20_000  # unacked messages that are sorted in one turn
 TARGET_SLACK_DIVISOR: Final = 16

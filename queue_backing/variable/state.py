@@ -21,16 +21,16 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.backing_queue import FOREVER_S
-from leveret.queue_backing.delta import BLANK, Delta
+from leveret.queue_backing.api import FOREVER_S
 from leveret.queue_backing.rates import Rates
-from leveret.queue_backing.release import Release
 from leveret.queue_backing.status import CONTENT_ON_DISK, PERSISTENT, SEQ, SIZE, seq_of
+from leveret.queue_backing.variable.delta import BLANK, Delta
+from leveret.queue_backing.variable.release import Release
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
-    from leveret.queue_backing.backing_queue import QueueMode
-    from leveret.queue_backing.queue_index import QueueIndex
+    from leveret.queue_backing.api import QueueMode
+    from leveret.queue_backing.index.api import QueueIndex
     from leveret.queue_backing.status import Entry
 
 NOTHING: Final[deque[Entry]] = deque()

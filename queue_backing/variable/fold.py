@@ -14,15 +14,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.core.message import LOST
-from leveret.queue_backing import read_ahead
-from leveret.queue_backing.backing_queue import Accumulator
-from leveret.queue_backing.delta import BLANK, window_end
+from leveret.queue_backing.api import Accumulator
 from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
-from leveret.queue_backing.taking import fetch_contents
+from leveret.queue_backing.variable import read_ahead
+from leveret.queue_backing.variable.delta import BLANK, window_end
+from leveret.queue_backing.variable.fetch import fetch_contents
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 _Step: TypeAlias = "tuple[int, Entry, bool, QueueState]"  # seq, entry, unacked, of which queue
 

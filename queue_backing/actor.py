@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import is_orderly
-from leveret.queue_backing.backing_queue import (
+from leveret.queue_backing.api import (
     FOREVER_S,
     BackingQueue,
     Confirmed,
@@ -30,7 +30,7 @@ from leveret.queue_backing.backing_queue import (
     Resident,
     Urgency,
 )
-from leveret.queue_backing.stored_index import IndexOwner
+from leveret.queue_backing.index.stored import IndexOwner
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref

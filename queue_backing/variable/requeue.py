@@ -17,11 +17,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.core.message import LOST
-from leveret.queue_backing import read_ahead
-from leveret.queue_backing.delta import BLANK
-from leveret.queue_backing.merge import merge
-from leveret.queue_backing.paging import page_out, to_delta
-from leveret.queue_backing.queue_state import NOTHING
 from leveret.queue_backing.status import (
     MESSAGE,
     SEQ,
@@ -30,11 +25,16 @@ from leveret.queue_backing.status import (
     trimmed,
     with_messages,
 )
-from leveret.queue_backing.taking import fetch_contents
+from leveret.queue_backing.variable import read_ahead
+from leveret.queue_backing.variable.delta import BLANK
+from leveret.queue_backing.variable.fetch import fetch_contents
+from leveret.queue_backing.variable.merge import merge
+from leveret.queue_backing.variable.paging import page_out, to_delta
+from leveret.queue_backing.variable.state import NOTHING
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 
 def requeue(queue: QueueState, seqs: list[int]) -> int:

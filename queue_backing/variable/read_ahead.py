@@ -12,14 +12,14 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.delta import BLANK
 from leveret.queue_backing.status import SEQ, seq_of, size_of
+from leveret.queue_backing.variable.delta import BLANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.queue_backing.queue_state import Limits, QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import Limits, QueueState
 
 
 def ask(queue: QueueState, entries: Iterable[Entry]) -> None:

@@ -21,15 +21,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
-from leveret.queue_backing.backing_queue import Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ, message_of, seq_of
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.queue_backing.backing_queue import QueueMode, Urgency
-    from leveret.queue_backing.memory_queue import MemoryQueue
+    from leveret.queue_backing.api import QueueMode, Urgency
+    from leveret.queue_backing.memory.queue import MemoryQueue
     from leveret.queue_backing.status import Entry
-    from leveret.queue_backing.variable_queue import VariableQueue
+    from leveret.queue_backing.variable.queue import VariableQueue
 
 STEP: Final = 500  # messages that go over in a turn; with what paging does behind it, below 5 ms
 _NO_SUMS: Final = frozenset({"next_seq_id", "next_deliver_seq_id", "head_message_timestamp"})

@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from leveret.queue_backing.delta import BLANK
-from leveret.queue_backing.queue_state import NOBODY, NOTHING
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
     INDEX_ON_DISK,
@@ -23,10 +21,12 @@ from leveret.queue_backing.status import (
     SIZE,
     seq_of,
 )
+from leveret.queue_backing.variable.delta import BLANK
+from leveret.queue_backing.variable.state import NOBODY, NOTHING
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 
 def check(queue: QueueState) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from leveret.queue_backing import read_ahead
-from leveret.queue_backing.delta import BLANK, Delta, window_end, window_start
-from leveret.queue_backing.queue_state import NOTHING
 from leveret.queue_backing.status import PERSISTENT, SEQ, SIZE, seq_of
+from leveret.queue_backing.variable import read_ahead
+from leveret.queue_backing.variable.delta import BLANK, Delta, window_end, window_start
+from leveret.queue_backing.variable.state import NOTHING
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.queue_state import QueueState
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.state import QueueState
 
 
 def deltas_to_betas(queue: QueueState) -> bool:
