@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.amqp.tables import Table
     from leveret.broker.outlet import ChannelLimiter, Outlet
-    from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.queue.registry import QueueEntry
 
 
 class Publish:

@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import ACK, Run
-from leveret.broker.ack_lulls import LATEST, AckLulls
-from leveret.broker.read_sizes import (
+from leveret.broker.connection.ack_coalescing import LATEST, AckLulls
+from leveret.broker.connection.read_sizes import (
     FIRST_READ_BYTES,
     READ_BYTES,
     WIDE_READ_BYTES,
@@ -19,11 +19,11 @@ from leveret.core.limits import READS_PER_ROUND
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.actors.runtime import Runtime
-    from leveret.broker.access import User
-    from leveret.broker.routes import Routes
+    from leveret.broker.channel.routes import Routes
+    from leveret.broker.connection.writer import Writer
     from leveret.broker.settings import BrokerSettings
-    from leveret.broker.vhosts import VHost
-    from leveret.broker.writer import Writer
+    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.vhost import VHost
     from leveret.core.clock import TimerHandle
 
 _MANY_RUNS: Final = 64  # in a read: each is work of its own

@@ -29,7 +29,9 @@ CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
 # Work per actor turn (performance: nobody holds the loop for long).
 TURN_MESSAGES: Final = 4_000
-PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us (broker/publish.py)
+PUBLISH_TURN_WORK: Final = (
+    50_000  # of one channel, in units of about 0.1 us (broker/channel/publish.py)
+)
 TURN_BYTES: Final = 4 * 1024 * 1024
 DELIVERY_BATCH_MESSAGES: Final = 2_000
 DELIVERY_BATCH_BYTES: Final = 256 * 1024

@@ -1,6 +1,6 @@
 """Logging setup of the process ``leveret serve``; an embedding service keeps its own.
 
-One event per line: ``2026-11-21T08:00:00.123Z info leveret.broker.listener text key=value``. Modules
+One event per line: ``2026-11-21T08:00:00.123Z info leveret.broker.connection.listener text key=value``. Modules
 log with ``%s`` arguments and write their ``key=value`` after the text themselves; a line break inside
 a message is escaped, so that no peer can forge a line.
 """

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.signals import CallExit, CallFailed
 from leveret.amqp.errors import InternalError, NotFound
-from leveret.broker import bootstrap
-from leveret.broker.node import VHOSTS
-from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.node.node import VHOSTS
+from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps
+from leveret.broker.vhost import bootstrap
 from leveret.core.errors import ConfigError
 from leveret.metadata.definitions import export_definitions, exported_binding, exported_queue
 from leveret.metadata.definitions_reader import parsed_rows
@@ -34,8 +34,8 @@ from leveret.server.admin_policies import apply_to_all
 from leveret.server.definitions_plan import ORDER, Plan, described
 
 if TYPE_CHECKING:
-    from leveret.broker.node import Node
-    from leveret.broker.vhosts import VHost
+    from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from leveret.actors.runtime import Runtime
-    from leveret.broker.queue_registry import QueueEntry
-    from leveret.broker.vhosts import VHost
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.vhost.vhost import VHost
 
 ASKED_AT_ONCE: Final = 100
 ASK_S: Final = 5.0

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from leveret.broker.node import CloseConnection
+from leveret.broker.node.node import CloseConnection
 from leveret.server.admin import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from leveret.broker.node import Node
-    from leveret.broker.reader import Reader
-    from leveret.broker.vhosts import VHost
+    from leveret.broker.connection.reader import Reader
+    from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.tables import UserRow
 
 SLICE: Final = 250

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
-from leveret.broker import bootstrap, policy_rules
 from leveret.broker.mail import PolicyChanged
-from leveret.broker.policies import WITHOUT_EFFECT, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost import bootstrap
+from leveret.broker.vhost import policy_validation as policy_rules
+from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_exchange, apply_to_queue
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_part import AdminPart, sliced
 
 if TYPE_CHECKING:
     from leveret.actors.runtime import Runtime
-    from leveret.broker.vhosts import VHost
+    from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger(__name__)
 

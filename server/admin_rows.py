@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.tables import plain, type_name
-from leveret.broker.connection_info import connection_info
+from leveret.broker.connection.info import connection_info
 from leveret.server.admin import Row
 from leveret.server.socket_counts import socket_counts
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.amqp.tables import Field, Table
-    from leveret.broker.queue_registry import QueueEntry
-    from leveret.broker.queue_view import Applied
-    from leveret.broker.reader import Reader
+    from leveret.broker.connection.reader import Reader
+    from leveret.broker.queue.effective import Applied
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
     from leveret.supervisors.tree import Node as TreeNode

@@ -6,14 +6,14 @@ import logging
 import shutil
 from typing import TYPE_CHECKING
 
-from leveret.broker.snapshots import in_thread, take
+from leveret.broker.node.snapshots import in_thread, take
 from leveret.core.errors import StoreError
 from leveret.server.admin import RefusedError
 from leveret.server.admin_part import AdminPart
 from leveret.server.snapshots.shelf import FOLDER, Shelf
 
 if TYPE_CHECKING:
-    from leveret.broker.node import Node
+    from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)
 

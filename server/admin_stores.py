@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.broker.vhosts import VHost
+    from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.status import StoreStatus
     from leveret.server.admin import Row
 

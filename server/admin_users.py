@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from leveret.broker import bootstrap
-from leveret.broker.access import LoginRefused, patterns_of
-from leveret.broker.patterns import PatternError
+from leveret.broker.vhost import bootstrap
+from leveret.broker.vhost.access import LoginRefused, patterns_of
+from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
 from leveret.server.admin import RefusedError, Row

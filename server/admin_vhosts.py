@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from leveret.actors.ref import Ref
 from leveret.actors.signals import CallExit
-from leveret.broker import bootstrap, metadata_server
-from leveret.broker.metadata_server import Write
-from leveret.broker.node import VHOSTS
-from leveret.broker.store_server import remove_store
-from leveret.broker.vhosts import VHost
+from leveret.broker.node.node import VHOSTS
+from leveret.broker.node.store_server import remove_store
+from leveret.broker.vhost import bootstrap, metadata_server
+from leveret.broker.vhost.metadata_server import Write
+from leveret.broker.vhost.vhost import VHost
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_part import AdminPart, sliced, vhost_of

@@ -15,13 +15,14 @@ import msgpack
 
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.tables import encode_table
-from leveret.broker import policy_rules, queue_arguments
-from leveret.broker.access import patterns_of
-from leveret.broker.backings import new_queue_no
-from leveret.broker.exchange_rules import RESERVED
-from leveret.broker.policies import WITHOUT_EFFECT
-from leveret.broker.queue_view import view_of
-from leveret.broker.vhosts import VHost
+from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.effective import view_of
+from leveret.broker.queue.factory import new_queue_no
+from leveret.broker.vhost import policy_validation as policy_rules
+from leveret.broker.vhost.access import patterns_of
+from leveret.broker.vhost.exchange_rules import RESERVED
+from leveret.broker.vhost.policies import WITHOUT_EFFECT
+from leveret.broker.vhost.vhost import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX
 from leveret.metadata.definitions import VHOST_LIMITS
@@ -46,7 +47,7 @@ from leveret.server.admin_part import sliced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.broker.node import Node
+    from leveret.broker.node.node import Node
 
 _CANNOT: Final = (ProtocolError, ConfigError, ValueError, TypeError, OverflowError)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
-from leveret.broker.node import VHOSTS, CloseConnection
+from leveret.broker.node.node import VHOSTS, CloseConnection
 from leveret.core.sizes import SizeLimit
 from leveret.server import admin_rows
 from leveret.server.admin import RefusedError, Row

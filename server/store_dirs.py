@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from leveret.broker.backings import queue_nos_of_row
-from leveret.broker.orphans import DELETED
-from leveret.broker.store_server import store_folder
+from leveret.broker.node.orphans import DELETED
+from leveret.broker.node.store_server import store_folder
+from leveret.broker.queue.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
 from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore

@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leveret.actors.signals import KILL
-from leveret.broker.reader import Reader
+from leveret.broker.connection.reader import Reader
 from leveret.core.errors import LeveretError
 from leveret.supervisors.tree import Node, render, walk
 from leveret.testing.hindrances import (

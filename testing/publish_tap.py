@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from leveret.broker.publish import Publisher
+from leveret.broker.channel.publish import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from leveret.queue_backing.status import MESSAGE, SEQ
 from leveret.testing.seen_messages import SeenMessage, seen
 
 if TYPE_CHECKING:
-    from leveret.broker.queue_registry import QueueEntry
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.status import Entry
     from leveret.testing.broker import BrokerThread
 

@@ -16,13 +16,13 @@ from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
-from leveret.broker import bootstrap
-from leveret.broker.bootstrap import VhostStarter
-from leveret.broker.connection_protocol import ConnectionProtocol
-from leveret.broker.node import LISTENER, Node
-from leveret.broker.read_sizes import WideReads
+from leveret.broker.connection.protocol import ConnectionProtocol
+from leveret.broker.connection.read_sizes import WideReads
+from leveret.broker.node.node import LISTENER, Node
+from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.broker.settings import BrokerSettings
-from leveret.broker.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
+from leveret.broker.vhost import bootstrap
+from leveret.broker.vhost.bootstrap import VhostStarter
 from leveret.core.errors import StoreError
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow

@@ -20,8 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker import backings, caretaker, node, orphans
-from leveret.broker.backings import queue_nos_of
+from leveret.broker.node import maintenance as caretaker
+from leveret.broker.node import node, orphans
+from leveret.broker.queue import factory as backings
+from leveret.broker.queue.factory import queue_nos_of
 from leveret.core.files import Files, OsCalls
 from leveret.msg_store import store as msg_store
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits

@@ -10,11 +10,11 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
 from leveret.broker import mail
-from leveret.broker.backings import in_memory
 from leveret.broker.outlet import ChannelLimiter, Outlet
-from leveret.broker.policies import Policies, apply_to_queue
-from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_sup import QueueSup
+from leveret.broker.queue.factory import in_memory
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.supervisor import QueueSup
+from leveret.broker.vhost.policies import Policies, apply_to_queue
 from leveret.metadata.tables import PolicyRow
 from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.memory.queue import MemoryQueue

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import leveret
-from leveret.broker.backings import queue_nos_of_row
-from leveret.broker.snapshots import METADATA
-from leveret.broker.store_server import store_folder
+from leveret.broker.node.snapshots import METADATA
+from leveret.broker.node.store_server import store_folder
+from leveret.broker.queue.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.metadata.environment import copy_at_rest

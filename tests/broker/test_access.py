@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
-from leveret.broker import access as access_module
-from leveret.broker.access import Access, LoginRefused, User
-from leveret.broker.patterns import PatternError, compile_pattern
+from leveret.broker.vhost import access as access_module
+from leveret.broker.vhost.access import Access, LoginRefused, User
+from leveret.broker.vhost.patterns import PatternError, compile_pattern
 from leveret.metadata.passwords import SHA512, hash_password
 from leveret.metadata.tables import (
     Contents,

@@ -6,7 +6,15 @@ import pytest
 
 from broker_rig import Client, Rig
 from leveret.amqp import methods as m
-from leveret.broker.ack_lulls import FEW, GAP_S, LATEST, LULL_S, ROW, WORTH, AckLulls
+from leveret.broker.connection.ack_coalescing import (
+    FEW,
+    GAP_S,
+    LATEST,
+    LULL_S,
+    ROW,
+    WORTH,
+    AckLulls,
+)
 
 PACE_S = 0.0005
 

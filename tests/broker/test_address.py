@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker import address
+from leveret.broker.connection import address
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fake_index import FakeIndex
-from leveret.broker import dispatch, mail
+from leveret.broker import mail
+from leveret.broker.queue import dispatch
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker import mail
-from leveret.broker.expiry import alive_at, deadlines, expired_at
+from leveret.broker.queue.expiry import alive_at, deadlines, expired_at
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from queue_rig import Rig, longs
 

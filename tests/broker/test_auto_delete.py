@@ -7,7 +7,7 @@ import pytest
 from broker_rig import Client, Rig
 from leveret.actors.signals import KILL
 from leveret.amqp import methods as m
-from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.queue.registry import QueueEntry
 
 
 def consumed(rig: Rig, *clients: Client) -> QueueEntry:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.confirms import Confirms
+from leveret.broker.channel.confirms import Confirms
 
 
 def frames(confirms: Confirms) -> list[tuple[str, int, bool]]:

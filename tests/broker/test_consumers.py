@@ -10,10 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from leveret.broker.consumers import Consumers
 from leveret.broker.mail import Consume
 from leveret.broker.outlet import ChannelLimiter, Outlet
-from leveret.broker.shares import in_order
+from leveret.broker.queue.allotments import in_order
+from leveret.broker.queue.consumers import Consumers
 
 QUEUE = "queue"
 

@@ -9,8 +9,8 @@ import pytest
 from broker_rig import Client, Rig, Wire
 from leveret.actors import scheduler
 from leveret.amqp import methods as m
+from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, READ_BYTES
 from leveret.broker.mail import Publish
-from leveret.broker.read_sizes import FIRST_READ_BYTES, READ_BYTES
 from leveret.core.limits import READS_PER_ROUND
 
 QUEUES = [f"q{number}" for number in range(50)]

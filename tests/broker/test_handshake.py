@@ -11,9 +11,9 @@ from broker_rig import HEADER, Client, Rig, Wire
 from leveret.actors.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
-from leveret.broker.connection_protocol import ConnectionProtocol
-from leveret.broker.handshake import server_properties
-from leveret.broker.node import CloseConnection
+from leveret.broker.connection.handshake import server_properties
+from leveret.broker.connection.protocol import ConnectionProtocol
+from leveret.broker.node.node import CloseConnection
 from leveret.broker.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from leveret.actors.ref import Ref
-from leveret.broker.node import LISTENER
+from leveret.broker.node.node import LISTENER
 from leveret.server import Address, Broker, Config
 
 SOON_S = 10.0

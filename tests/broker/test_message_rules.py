@@ -6,13 +6,13 @@ import pytest
 
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.properties import Properties, decode_properties, examine, head_of
-from leveret.broker.access import User
-from leveret.broker.message_rules import (
+from leveret.broker.channel.message_checks import (
     checked_keys,
     checked_properties,
     parse_expiration,
     without_bcc,
 )
+from leveret.broker.vhost.access import User
 from leveret.metadata.tables import UserRow
 
 

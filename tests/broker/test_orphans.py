@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker import orphans
+from leveret.broker.node import orphans
 from leveret.core.files import Files
 
 FILES = Files()

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.policies import Policies, apply_to_exchange, apply_to_queue
-from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_view import NO_ARGUMENTS, NOTHING
+from leveret.broker.queue.effective import NO_ARGUMENTS, NOTHING
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.core.limits import TTL_MS_MAX
 from leveret.metadata.tables import PolicyRow
 from leveret.routing.exchange import Exchange

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.policy_rules import PolicyError, check, check_definition
+from leveret.broker.vhost.policy_validation import PolicyError, check, check_definition
 from leveret.metadata.tables import PolicyRow
 
 RECORDED = json.loads(

@@ -7,8 +7,8 @@ import pytest
 from broker_rig import Client, Rig
 from leveret.actors.ref import Ref
 from leveret.amqp import methods as m
-from leveret.broker import metadata_server
 from leveret.broker.mail import CreditGrant
+from leveret.broker.vhost import metadata_server
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 
 CC = ("A", [("S", b"new")])

@@ -11,8 +11,9 @@ import pytest
 from leveret.amqp.errors import PreconditionFailed, ProtocolError, ResourceLocked
 from leveret.amqp.methods import ExchangeDeclare
 from leveret.amqp.tables import Field, Table, typed
-from leveret.broker import exchange_rules, queue_arguments
-from leveret.broker.queue_registry import QueueEntry
+from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.vhost import exchange_rules
 from leveret.routing.exchange import Exchange
 
 RECORDED: list[dict[str, Any]] = json.loads(

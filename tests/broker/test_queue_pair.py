@@ -12,8 +12,8 @@ from leveret.actors.ref import Ref
 from leveret.actors.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail
-from leveret.broker.queue_registry import QueueEntry
-from leveret.broker.queue_sup import RESTARTS_MAX, QueueSup
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
 from leveret.queue_backing.actor import SetRamDurationTarget, StoreResumes
 from leveret.queue_backing.api import Confirmed, Dropped, Fetched, Resident

@@ -6,7 +6,7 @@ import pytest
 
 from broker_rig import Client, Rig, Wire
 from leveret.amqp import methods as m
-from leveret.broker.read_sizes import (
+from leveret.broker.connection.read_sizes import (
     FIRST_READ_BYTES,
     READ_BYTES,
     UVLOOP_READ_BYTES,

@@ -9,7 +9,7 @@ import pytest
 from broker_rig import Client, Rig
 from leveret.amqp import methods as m
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_, ProtocolError
-from leveret.broker.routes import Routes
+from leveret.broker.channel.routes import Routes
 from leveret.core.limits import ROUTES_PER_CONNECTION
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow
 

@@ -7,7 +7,7 @@ import pytest
 from broker_rig import Client, Rig
 from leveret.actors.scheduler import DRAIN_S
 from leveret.amqp import methods as m
-from leveret.broker import channel
+from leveret.broker.channel import channel
 from leveret.testing.virtual_clock import VirtualClock
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp.errors import PreconditionFailed
-from leveret.broker.unacked import Source, Unacked
+from leveret.broker.channel.unacked import Source, Unacked
 
 A = Source("queue a", b"ctag")
 B = Source("queue b", None)

@@ -8,8 +8,8 @@ import pytest
 
 from broker_rig import Client, FullDisk, Rig, durable, stored
 from leveret.amqp import methods as m
-from leveret.broker import metadata_server
-from leveret.broker.queue_sup import RESTARTS_MAX
+from leveret.broker.queue.supervisor import RESTARTS_MAX
+from leveret.broker.vhost import metadata_server
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
-from leveret.broker.disk_watch import DiskWatch
-from leveret.broker.disk_watch import interval_s as disk_interval_s
-from leveret.broker.memory_watch import MemoryWatch, report_interval_s
-from leveret.broker.memory_watch import interval_s as memory_interval_s
-from leveret.broker.node import Node
+from leveret.broker.node.disk_watch import DiskWatch
+from leveret.broker.node.disk_watch import interval_s as disk_interval_s
+from leveret.broker.node.memory_watch import MemoryWatch, report_interval_s
+from leveret.broker.node.memory_watch import interval_s as memory_interval_s
+from leveret.broker.node.node import Node
 from leveret.broker.settings import BrokerSettings
 from leveret.core.machine import Machine
 from leveret.core.sizes import SizeLimit

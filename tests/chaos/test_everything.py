@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from chaos.load import PREFETCH, Consumer, Publisher, Worker
 from leveret.actors.ref import Ref
-from leveret.broker.queue_sup import RESTARTS_MAX
+from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.server.node_admin import NodeAdmin
 from leveret.supervisors.tree import SEPARATOR, Node
 from leveret.testing.broker import BrokerThread, memory_config

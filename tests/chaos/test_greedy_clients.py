@@ -14,7 +14,7 @@ import pytest
 from chaos.rig import Chaos
 from conformance import wire
 from conformance.raw import Channel, Connection
-from leveret.broker import listener, reader
+from leveret.broker.connection import listener, reader
 from nodes import BrokerUnderTest
 from waiting import eventually
 

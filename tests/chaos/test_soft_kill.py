@@ -13,7 +13,7 @@ import pytest
 from chaos.rig import Chaos
 from conformance.raw import Channel, hard, soft
 from leveret.actors.ref import Ref
-from leveret.broker.queue_sup import RESTARTS_MAX
+from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.server.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
 from waiting import SOON_S, eventually

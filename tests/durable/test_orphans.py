@@ -12,9 +12,9 @@ from pathlib import Path
 
 from chaos.rig import Chaos
 from conformance.raw import Channel, Connection
-from leveret.broker import orphans
-from leveret.broker.queue_sup import RESTARTS_MAX
-from leveret.broker.store_server import store_folder
+from leveret.broker.node import orphans
+from leveret.broker.node.store_server import store_folder
+from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, QueueRow, Row, VhostRow
 from leveret.msg_store.format.ballast import BALLAST_BYTES

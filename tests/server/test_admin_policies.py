@@ -10,7 +10,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.broker.kept import Kept
+from leveret.broker.vhost.settings_rows import Kept
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin import RefusedError
 from leveret.server.admin_part import SLICE

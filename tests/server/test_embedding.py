@@ -26,7 +26,7 @@ import leveret.server
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
 from leveret.actors.runtime import Runtime
-from leveret.broker.node import VHOSTS
+from leveret.broker.node.node import VHOSTS
 from leveret.core.errors import StoreError
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, Row, VhostRow
@@ -647,7 +647,7 @@ def test_importing_loads_nothing_that_is_not_needed(
     )
     modules = set(done.stdout.split())
 
-    assert ("leveret.broker.reader" in modules) is expected
+    assert ("leveret.broker.connection.reader" in modules) is expected
     heavy = {"aiohttp", "pyspark", "uvloop", "rich", "pika", "numpy", "unittest", "setuptools"}
     assert not heavy & modules
     assert not {name for name in modules if name.startswith("multiprocessing.")}

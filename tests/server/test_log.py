@@ -22,13 +22,15 @@ def test_one_event_is_one_line() -> None:
     stream = io.StringIO()
     handlers = logs.configure("info", stream=stream)
     try:
-        log = logging.getLogger("leveret.broker.listener")
+        log = logging.getLogger("leveret.broker.connection.listener")
         log.info("connection opened peer=%s", "a\r\nb")
         log.debug("not wanted")
     finally:
         logs.release(handlers)
 
-    assert printed(stream) == [r"info leveret.broker.listener connection opened peer=a\r\nb"]
+    assert printed(stream) == [
+        r"info leveret.broker.connection.listener connection opened peer=a\r\nb"
+    ]
 
 
 def test_a_traceback_follows_indented() -> None:

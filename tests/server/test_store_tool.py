@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.store_server import store_folder
+from leveret.broker.node.store_server import store_folder
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
 from leveret.msg_store.format.rows import IndexFull

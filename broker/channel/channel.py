@@ -1,0 +1,479 @@
+"""The channel actor: methods in order, publishes, deliveries, confirms, and how it ends.
+
+The reader hands a channel its runs (a list, for each read of the socket), queues send it what
+``broker/mail.py`` lists. A channel is strictly sequential towards its client: while a method waits for
+somebody (a script runs), or a turn has done enough, the runs behind it are held, and the connection
+stops reading if there are any. Deliveries and confirms go on.
+
+Life: *running*, then either *closing* (a soft error or the client's channel.close: consumers are gone
+and unacked messages back in their queues before channel.close or close-ok is written), or *failed* (a
+hard error was handed to the reader, which ends the connection). In both, what the client still sends
+is discarded; after an error only channel.close and close-ok are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.signals import Down
+from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
+from leveret.amqp.fields import Method
+from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.methods import (
+    BasicCancel,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpenOk,
+    decode,
+    encode,
+    method_frame,
+)
+from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
+from leveret.broker.channel.deliveries import Deliveries
+from leveret.broker.channel.methods import HANDLERS, unimplemented
+from leveret.broker.channel.publish import METHOD_WORK, Publisher
+from leveret.broker.channel.resubscribe import cancel_consumers, resubscribe
+from leveret.broker.mail import (
+    Confirm,
+    ConsumerGone,
+    CreditGrant,
+    Deliver,
+    Leave,
+    QueueDeleted,
+    QueueFailed,
+    QueueUp,
+    Resume,
+)
+from leveret.broker.outlet import Outlet
+from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.session import Session
+from leveret.core.limits import PUBLISH_TURN_WORK
+
+_SETTLEMENT_CHECK_S: Final = 60.0
+_FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
+_HELD_STEP: Final = 64  # runs taken up at once of those that are held
+
+
+class ConnectionFailed:
+    """A channel met a hard error; the reader closes the connection with it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: HardError) -> None:
+        self.error = error
+
+
+class ChannelStays:
+    """A closing channel answered a channel.close that crossed its own; it waits for close-ok still."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class _GoOn:
+    """To itself: go on with the runs that a turn's budget cut short."""
+
+    __slots__ = ()
+
+
+_GO_ON: Final = _GoOn()
+
+
+class _CheckSettlement:
+    """Timer: look whether a delivery has waited for its settlement for too long."""
+
+
+class Channel(GenServer):
+    """One AMQP channel.
+
+    Attributes:
+        number: the channel number on the wire.
+        session: what the channels of the connection share.
+        last_queue: the queue declared last, for methods that leave the name empty.
+        check_timer: runs while deliveries wait for their settlement.
+    """
+
+    number: int
+    session: Session
+
+    def init(self, session: Session, number: int, outlet: Outlet) -> None:
+        """Start running; channel.open-ok is written by the first turn."""
+        self.session = session
+        self.number = number
+        self.last_queue = ""
+        self.deliveries = Deliveries(self, outlet)
+        self.publisher = Publisher(self)
+        self._watched: dict[Ref, Any] = {}
+        self._held: deque[Run] = deque()
+        self._cancelled: list[bytes] = []
+        self._busy = False
+        self._is_going_on = False
+        self._script: Script | None = None
+        self._blocks_inlet = False
+        self._when_writable: Callable[[Any], None] | None = None
+        self._state = "running"
+        self._current = 0
+        self.check_timer: Any = None
+        self._oldest_s = 0.0
+        self._oldest_tag: int | None = None
+        self.send_method(ChannelOpenOk())
+
+    # -- what comes in -------------------------------------------------------------------------
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Take runs from the reader and mail from queues; the rest is GenServer's."""
+        handle = _MAILS.get(type(message))
+        if handle is None:
+            return super().handle_mail(message, sender)
+        return handle(self, message)
+
+    def handle_info(self, message: object) -> None:
+        """Take DOWN of queues and the settlement timer."""
+        if type(message) is Down:
+            self._queue_down(message.ref, deleted=False)
+        elif type(message) is _CheckSettlement:
+            self._check_settlement()
+
+    def handle_call(self, request: object, frm: object) -> object:
+        """Answer ``"info"`` with the figures of the channel."""
+        return {
+            "number": self.number,
+            "consumers": len(self.deliveries.consumers),
+            "unacked": len(self.deliveries.unacked),
+            "confirm": self.publisher.confirms is not None,
+            "state": self._state,
+        }
+
+    def on_runs(self, runs: list[Run]) -> None:
+        """Handle what the reader got from one read, in order; hold it while a method waits."""
+        if self._busy:
+            self._held.extend(runs)
+            self._block_inlet()
+            return
+        publisher = self.publisher
+        publisher.work_left = _FIRST_TURN_WORK
+        publisher.is_long_work = False
+        self._handle(runs)
+        if publisher.confirms is not None:
+            publisher.send_confirms()
+
+    def _handle(self, runs: list[Run]) -> None:
+        """Handle runs, in order; hold what is left when a method waits or the turn has done enough."""
+        publisher = self.publisher
+        for position, run in enumerate(runs, 1):
+            rest = None
+            try:
+                if run[0] == PUBLISH and self._state == "running":
+                    self._current = BASIC_PUBLISH
+                    rest = publisher.publish(run[2], run[3], run[4])
+                    if rest is None and publisher.work_left > 0:
+                        continue
+                else:
+                    publisher.work_left -= METHOD_WORK
+                    self._run(run)
+            except SoftError as error:
+                self.fail(error)
+            except HardError as error:
+                self._fail_hard(error)
+            if self._busy:
+                self._hold(runs[position:])
+                return
+            if rest is not None:
+                self._go_on_later([(*run[:4], rest), *runs[position:]])
+                return
+            if publisher.work_left <= 0 and (position < len(runs) or self._held):
+                self._go_on_later(runs[position:])
+                return
+
+    def _go_on_later(self, runs: list[Run]) -> None:
+        """Leave runs to a later turn, so that others get theirs; nothing more is read before."""
+        self._hold(runs)
+        self._busy = True
+        self.runtime.again(self.ref, _GO_ON)
+
+    def _run(self, run: Run) -> None:
+        kind = run[0]
+        if self._state != "running":
+            if kind == METHOD:
+                self._method_while_ending(run[2], run[3])
+        elif kind == ACK:
+            self.deliveries.acked(run[2])
+        elif kind == METHOD:
+            self._method(run[2], run[3])
+        elif kind == OVERSIZE:
+            self._current = BASIC_PUBLISH
+            self.publisher.oversize(run[2], run[3])
+
+    def _method(self, ids: int, arguments: bytes) -> None:
+        self._current = ids
+        method = decode(ids, arguments)
+        if ids == CHANNEL_CLOSE:
+            self._client_closes()
+            return
+        handler = HANDLERS.get(ids)
+        if handler is None:
+            raise unimplemented()
+        steps = handler(self, method)
+        if steps is not None:
+            self.run_script(steps, self._method_done)
+
+    def _method_while_ending(self, ids: int, arguments: bytes) -> None:
+        """After an error: answer channel.close, end on close-ok, discard all else."""
+        if self._state != "closing":
+            return
+        if ids == CHANNEL_CLOSE:
+            decode(ids, arguments)
+            self.send_method(ChannelCloseOk())
+            self.post(self.session.reader, ChannelStays(self.number))
+        elif ids == CHANNEL_CLOSE_OK:
+            self.stop()
+
+    def on_go_on(self, mail: _GoOn) -> None:
+        """Go on with what is held."""
+        self._busy = False
+        if self._cancelled:
+            self._tell_cancelled()
+        self._go_on()
+
+    # -- scripts -------------------------------------------------------------------------------
+
+    def run_script(self, steps: Steps, done: Callable[[Any], None]) -> None:
+        """Run the steps of a method; runs that come meanwhile are held."""
+        self._busy = True
+        self._script = Script(self, steps, done, self._script_failed)
+        self._script.resume()
+
+    def _method_done(self, answer: Any) -> None:
+        self._busy = False
+        if answer is not None:
+            self.send_method(answer)
+        if self._cancelled:
+            self._tell_cancelled()
+        self._go_on()
+
+    def _script_failed(self, problem: Exception) -> None:
+        self._busy = False
+        if isinstance(problem, SoftError):
+            self.fail(problem)
+        elif isinstance(problem, HardError):
+            self._fail_hard(problem)
+        else:
+            raise problem
+        self._go_on()
+
+    def _hold(self, runs: list[Run]) -> None:
+        """Put runs back in front of those that are held already."""
+        self._held.extendleft(reversed(runs))
+        self._block_inlet()
+
+    def _block_inlet(self) -> None:
+        if self._held and not self._blocks_inlet:
+            self._blocks_inlet = True
+            self.session.inlet.block()
+
+    def _go_on(self) -> None:
+        """Handle what was held, until a method waits again or the turn has done enough.
+
+        A method that does not wait ends inside of it, and what is held behind it stays in order.
+        """
+        held = self._held
+        if self._is_going_on:
+            return
+        if not self._busy and held:
+            self._is_going_on = True
+            self.publisher.work_left = PUBLISH_TURN_WORK
+            self.publisher.is_long_work = True
+            while held and not self._busy:
+                self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
+            self._is_going_on = False
+            self.publisher.send_confirms()
+        self._release_inlet()
+
+    def _release_inlet(self) -> None:
+        if self._blocks_inlet and not self._held:
+            self._blocks_inlet = False
+            self.session.inlet.unblock()
+
+    # -- what goes out -------------------------------------------------------------------------
+
+    def send_method(self, method: Method) -> None:
+        """Write a method to the client."""
+        self.session.writer.write(method_frame(self.number, encode(method)))
+
+    def when_writable(self, callback: Callable[[Any], None]) -> None:
+        """Call back when the connection takes more again; one script at a time asks for it."""
+        self.deliveries.outlet.wait(self.ref)
+        self._when_writable = callback
+
+    def on_resume(self, mail: Resume) -> None:
+        """The connection takes more: the method that waited for it goes on."""
+        callback, self._when_writable = self._when_writable, None
+        if callback is not None:
+            callback(None)
+
+    # -- mail of queues ------------------------------------------------------------------------
+
+    def watch(self, queue: Ref) -> None:
+        """Monitor a queue, once."""
+        if queue not in self._watched:
+            self._watched[queue] = self.monitor(queue)
+
+    def on_deliver(self, mail: Deliver) -> None:
+        """Write deliveries out."""
+        self.deliveries.deliver(mail)
+
+    def on_confirm(self, mail: Confirm) -> None:
+        """Pass a queue's word on publishes on to the client."""
+        confirms = self.publisher.confirms
+        if confirms is not None:
+            confirms.answer(mail.queue, mail.ranges, mail.ok)
+            self.publisher.send_confirms()
+
+    def on_credit(self, mail: CreditGrant) -> None:
+        """Take a queue's grant."""
+        self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
+
+    def on_consumer_gone(self, mail: ConsumerGone) -> None:
+        """Tell the client that its queue is deleted, if it wants to know."""
+        if self.deliveries.remove(mail.consumer) and self.session.cancel_notify:
+            self._cancelled.append(mail.consumer)
+            if not self._busy:
+                self._tell_cancelled()
+
+    def _tell_cancelled(self) -> None:
+        """Name the cancelled consumers; never before the reply to a queue.delete of the same client."""
+        tags, self._cancelled = self._cancelled, []
+        if self._state == "running":
+            for tag in tags:
+                self.send_method(BasicCancel(tag.decode("utf-8", "surrogateescape"), True))
+
+    def on_queue_deleted(self, mail: QueueDeleted) -> None:
+        """A deleted queue confirms what it still owed."""
+        self._queue_down(mail.queue, deleted=True)
+
+    def on_queue_up(self, mail: QueueUp) -> None:
+        """A queue was restarted: subscribe the consumers again."""
+        resubscribe(self, mail.entry)
+
+    def on_queue_failed(self, mail: QueueFailed) -> None:
+        """A queue crashed too often: its consumers are cancelled."""
+        cancel_consumers(self, mail.entry)
+
+    def _queue_down(self, queue: Ref, deleted: bool) -> None:
+        monitor = self._watched.pop(queue, None)
+        if monitor is not None:
+            self.demonitor(monitor)
+        self.publisher.queue_gone(queue, deleted)
+
+    # -- settlement time-out -------------------------------------------------------------------
+
+    def expect_settlement(self) -> None:
+        """Make sure that somebody looks at the oldest unacked delivery once in a while."""
+        if self.check_timer is None and self.session.settings.consumer_timeout_ms:
+            self._oldest_tag = None
+            self._arm_check()
+
+    def _arm_check(self) -> None:
+        period_s = min(_SETTLEMENT_CHECK_S, self.session.settings.consumer_timeout_ms / 2000)
+        self.check_timer = self.start_timer(period_s, _CheckSettlement())
+
+    def _check_settlement(self) -> None:
+        """Close the channel when its oldest delivery has been unacked for the time-out.
+
+        A delivery's age counts from the check that first found it the oldest.
+        """
+        self.check_timer = None
+        oldest = self.deliveries.unacked.oldest_tag()
+        if oldest is None or self._state != "running":
+            return
+        now_s = self.runtime.clock.monotonic_s()
+        if oldest != self._oldest_tag:
+            self._oldest_tag, self._oldest_s = oldest, now_s
+        timeout_ms = self.session.settings.consumer_timeout_ms
+        if (now_s - self._oldest_s) * 1000 < timeout_ms or self._busy:
+            self._arm_check()
+            return
+        self.fail(
+            PreconditionFailed(
+                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used:"
+                f" {timeout_ms} ms. This timeout value can be configured, see consumers doc guide"
+                " to learn more",
+                0,
+            )
+        )
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def fail(self, error: SoftError) -> None:
+        """Close the channel with a soft error."""
+        if self._state != "running":
+            return
+        self._state = "ending"
+        method = self._current if error.method is None else error.method
+
+        def closed(_: object) -> None:
+            self._state = "closing"
+            text = error.text.decode("utf-8", "surrogateescape")
+            self.send_method(ChannelClose(error.code, text, method >> 16, method & 0xFFFF))
+            self._method_done(None)
+
+        self.run_script(self._leave(), closed)
+
+    def _client_closes(self) -> None:
+        self._state = "ending"
+
+        def closed(_: object) -> None:
+            self.send_method(ChannelCloseOk())
+            self.stop()
+
+        self.run_script(self._leave(), closed)
+
+    def _leave(self) -> Steps:
+        """Take consumers and unacked messages back from all queues, before anything is answered."""
+        deliveries = self.deliveries
+        self.publisher.send_confirms()
+        self.publisher.close()
+        deliveries.outlet.is_open = False
+        queues = {source.queue: None for source, _ in deliveries.unacked.take_all()}
+        for entry in deliveries.remove_all():
+            if entry.ref is not None:
+                queues[entry.ref] = None
+        for queue in queues:
+            yield Ask(queue, Leave(self.ref))  # a dead queue has nothing to take back
+
+    def _fail_hard(self, error: HardError) -> None:
+        if error.method is None:
+            error.method = self._current
+        self._state = "failed"
+        self._held.clear()
+        self.post(self.session.reader, ConnectionFailed(error))
+
+    def terminate(self, reason: object) -> None:
+        """Give the connection back what this channel blocked."""
+        if self._busy and self._script is not None:
+            self._script.close()
+        self.publisher.close()
+        if self._blocks_inlet:
+            self._held.clear()
+            self._release_inlet()
+        self.deliveries.remove_all()
+
+
+_MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
+    list: Channel.on_runs,
+    _GoOn: Channel.on_go_on,
+    Deliver: Channel.on_deliver,
+    Confirm: Channel.on_confirm,
+    CreditGrant: Channel.on_credit,
+    ConsumerGone: Channel.on_consumer_gone,
+    QueueDeleted: Channel.on_queue_deleted,
+    QueueUp: Channel.on_queue_up,
+    QueueFailed: Channel.on_queue_failed,
+    Resume: Channel.on_resume,
+}

@@ -1,0 +1,266 @@
+"""The consuming half of a channel: its consumers, what they have not settled, and how it is settled.
+
+Deliveries come from queues as one mail per consumer and turn, get consecutive delivery tags and go out
+as one block of frames. Settlements go back to the incarnation of the queue that delivered; after a
+restart of the queue the old one is gone and its tags settle silently, as for a deleted queue.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.few import Few, items_of, with_item, without_item
+from leveret.actors.ref import Ref
+from leveret.amqp.kernel import content, deliveries
+from leveret.amqp.methods import BasicAck, BasicNack
+from leveret.amqp.spec import BASIC_ACK
+from leveret.broker.channel.unacked import Settled, Source, Unacked, unknown_tag
+from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
+from leveret.broker.outlet import ChannelLimiter, Outlet
+from leveret.core.message import Message
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
+    from leveret.broker.channel.channel import Channel
+    from leveret.broker.queue.registry import QueueEntry
+
+_GET_OK: Final = struct.Struct(">HHQB")
+
+
+class Consumer:
+    """One basic.consume of this channel.
+
+    Attributes:
+        entry: the queue's registry entry, the same across restarts of the queue.
+        source: where its deliveries are settled; None for no-ack. A new one after each restart.
+    """
+
+    __slots__ = (
+        "arguments",
+        "entry",
+        "exclusive",
+        "no_ack",
+        "prefetch",
+        "priority",
+        "source",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        tag: bytes,
+        entry: QueueEntry,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        priority: int,
+        arguments: Table,
+    ) -> None:
+        self.tag = tag
+        self.entry = entry
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        self.priority = priority
+        self.arguments = arguments
+        self.source: Source | None = None
+
+
+class Deliveries:
+    """The consuming half of a channel.
+
+    Attributes:
+        consumers: by tag, in the order they were started; change it with the methods only.
+        unacked: deliveries that wait for a settlement.
+        prefetch: what basic.qos global=false said last; consumers take it when they start.
+        limiter: the channel-wide prefetch (basic.qos global=true).
+        outlet: what the connection can take; queues look at it before they deliver.
+    """
+
+    __slots__ = (
+        "_by_queue",
+        "_channel",
+        "_number",
+        "_session",
+        "_source",
+        "consumers",
+        "limiter",
+        "outlet",
+        "prefetch",
+        "unacked",
+    )
+
+    def __init__(self, channel: Channel, outlet: Outlet) -> None:
+        self._channel = channel
+        self._session = channel.session
+        self._number = channel.number
+        self._source: Source | None = None  # of the latest basic.get
+        self.consumers: dict[bytes, Consumer] = {}
+        self._by_queue: dict[QueueEntry, Few] = {}
+        self.unacked = Unacked()
+        self.prefetch = 0
+        self.limiter = ChannelLimiter()
+        self.outlet = outlet
+
+    def add(self, consumer: Consumer) -> None:
+        """Take a consumer in; the channel will hear of its queue's restarts."""
+        entry = consumer.entry
+        self.consumers[consumer.tag] = consumer
+        self._by_queue[entry] = with_item(self._by_queue.get(entry), consumer)
+        if not consumer.no_ack:
+            self._session.inlet.lulls.limit(consumer.prefetch)
+        entry.watch(self._channel.ref)
+
+    def remove(self, tag: bytes) -> bool:
+        """Take a consumer out; return whether there was one."""
+        consumer = self.consumers.pop(tag, None)
+        if consumer is None:
+            return False
+        others = without_item(self._by_queue.pop(consumer.entry), consumer)
+        if others is None:
+            consumer.entry.unwatch(self._channel.ref)
+        else:
+            self._by_queue[consumer.entry] = others
+        return True
+
+    def remove_all(self) -> list[QueueEntry]:
+        """Take all consumers out; return their queues."""
+        entries = list(self._by_queue)
+        self._by_queue.clear()
+        self.consumers.clear()
+        for entry in entries:
+            entry.unwatch(self._channel.ref)
+        return entries
+
+    def of_queue(self, entry: QueueEntry) -> tuple[Consumer, ...]:
+        """Return the consumers of one queue."""
+        return items_of(self._by_queue.get(entry))
+
+    def deliver(self, mail: Deliver) -> None:
+        """Write a batch out and remember what has to be settled."""
+        consumer = self.consumers.get(mail.consumer)
+        seqs = mail.seqs
+        if consumer is None:
+            if seqs is not None:
+                self.refuse([(Source(mail.queue, mail.consumer), seqs)], requeue=True)
+            return
+        if seqs is None:
+            first = self.unacked.skip(len(mail.messages))
+        else:
+            source = consumer.source
+            if source is None or source.queue is not mail.queue:
+                source = consumer.source = Source(mail.queue, consumer.tag)
+            first = self.unacked.add(source, seqs)
+            if self._channel.check_timer is None:
+                self._channel.expect_settlement()
+        session = self._session
+        session.writer.write(
+            deliveries(
+                self._number,
+                mail.consumer,
+                first,
+                mail.redelivered,
+                session.frame_max,
+                mail.messages,
+            )
+        )
+
+    def got(
+        self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
+    ) -> None:
+        """Write basic.get-ok."""
+        if seq is None:
+            tag = self.unacked.skip(1)
+        else:
+            source = self._source
+            if source is None or source.queue is not queue:
+                source = self._source = Source(queue, None)
+            tag = self.unacked.add(source, [seq])
+            self._channel.expect_settlement()
+        origin, head, body = message
+        method = _GET_OK.pack(60, 71, tag, redelivered) + origin + ready.to_bytes(4, "big")
+        self._session.writer.write(
+            content(self._number, method, self._session.frame_max, head, body)
+        )
+
+    def acked(self, tags: list[int]) -> None:
+        """Settle single acks, in order.
+
+        Raises:
+            PreconditionFailed: one tag is unknown; those before it are settled.
+        """
+        if len(tags) == 1:
+            ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
+            channel = self._channel
+            if self.limiter.limit:
+                self._hand_back(Ack, settled)
+            else:
+                channel.runtime.send(source.queue, Ack(channel.ref, source.consumer, seqs))
+            return
+        settled, unknown = self.unacked.take(tags)
+        self._hand_back(Ack, settled)
+        if unknown >= 0:
+            raise unknown_tag(unknown, BASIC_ACK)
+
+    def ack(self, method: BasicAck) -> None:
+        """Settle basic.ack with multiple."""
+        self._hand_back(Ack, self._take(method.delivery_tag, method.multiple))
+
+    def nack(self, method: BasicNack) -> None:
+        """Settle basic.nack."""
+        self.refuse(self._take(method.delivery_tag, method.multiple), method.requeue)
+
+    def reject(self, tag: int, requeue: bool) -> None:
+        """Settle basic.reject."""
+        self.refuse(self.unacked.take_single(tag), requeue)
+
+    def refuse(self, settled: Settled, requeue: bool) -> None:
+        """Give deliveries back to their queues, or up."""
+        self._hand_back(Requeue if requeue else Reject, settled)
+
+    def _take(self, tag: int, multiple: bool) -> Settled:
+        return self.unacked.take_to(tag) if multiple else self.unacked.take_single(tag)
+
+    def _hand_back(self, kind: type[Ack | Requeue | Reject], settled: Settled) -> None:
+        """Tell the queues what became of their deliveries, and those that waited for it to go on.
+
+        Who waited hears first, in the limiter's order: the first to hear may take all the room.
+        """
+        channel = self._channel.ref
+        turns = self._made_room(settled) if self.limiter.limit else []
+        for queue in turns:
+            for source, seqs in settled:
+                if source.queue is queue:
+                    self._post(queue, kind(channel, source.consumer, seqs))
+            self._post(queue, Resume(channel))
+        for source, seqs in settled:
+            if source.queue not in turns:
+                self._post(source.queue, kind(channel, source.consumer, seqs))
+
+    def set_limit(self, limit: int) -> None:
+        """Start, change or (0) end the channel-wide limit; what is unacked now counts."""
+        limiter = self.limiter
+        if limit and not limiter.limit:
+            limiter.in_flight = self.unacked.count_of_consumers()
+        limiter.limit = limit
+        self._session.inlet.lulls.limit(limit)
+        for queue in self._waiting():
+            self._post(queue, Resume(self._channel.ref))
+
+    def _made_room(self, settled: Settled) -> list[Ref]:
+        """Count settled deliveries of consumers off the channel-wide limit; return who waited."""
+        limiter = self.limiter
+        for source, seqs in settled:
+            if source.consumer is not None:
+                limiter.in_flight -= len(seqs)
+        limiter.in_flight = max(0, limiter.in_flight)
+        return self._waiting()
+
+    def _waiting(self) -> list[Ref]:
+        """Return the queues that the channel-wide limit held back, if it does not any more."""
+        limiter = self.limiter
+        return limiter.take_waiting() if limiter.waiting and limiter.room() else []
+
+    def _post(self, queue: Ref, mail: object) -> None:
+        self._channel.runtime.send(queue, mail)

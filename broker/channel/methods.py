@@ -1,0 +1,345 @@
+"""The methods a client may send on a channel, each as a function or a script of the channel.
+
+A handler takes (channel, method). It returns None when it is done, or a script (``broker/script.py``)
+whose result is the reply to write, None for no reply (nowait). Errors are raised; the channel or the
+connection closes with them. basic.publish and single acks never come here: the kernel puts them in
+runs. The order of checks is RabbitMQ's (``rabbit_channel:handle_method``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.amqp import spec
+from leveret.amqp.errors import (
+    CommandInvalid,
+    NotAllowed,
+    NotFound,
+    NotImplemented_,
+)
+from leveret.amqp.methods import (
+    AccessRequestOk,
+    BasicCancelOk,
+    BasicConsumeOk,
+    BasicGetEmpty,
+    BasicQosOk,
+    BasicRecoverOk,
+    ChannelFlowOk,
+    ConfirmSelectOk,
+    ExchangeBindOk,
+    ExchangeDeclareOk,
+    ExchangeDeleteOk,
+    ExchangeUnbindOk,
+    QueueBindOk,
+    QueueDeclareOk,
+    QueueDeleteOk,
+    QueuePurgeOk,
+    QueueUnbindOk,
+)
+from leveret.broker.channel.confirms import Confirms
+from leveret.broker.channel.deliveries import Consumer
+from leveret.broker.channel.queue_asking import ask_queue
+from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
+from leveret.broker.queue.arguments import check_consumer_arguments
+from leveret.broker.script import Steps, Until
+from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
+from leveret.routing.bindings import EXCHANGE, QUEUE
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
+    from leveret.broker.channel.channel import Channel
+
+
+def unimplemented() -> CommandInvalid:
+    """Return RabbitMQ's error for a method the server does not take."""
+    return CommandInvalid("unimplemented method")
+
+
+def _wire(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def queue_name(channel: Channel, given: str) -> str:
+    """Return the name meant: the given one, or the queue declared last on this channel.
+
+    Raises:
+        NotFound: empty, and nothing was declared.
+    """
+    if given:
+        return strip_crlf(given)
+    if not channel.last_queue:
+        raise NotFound("no previously declared queue")
+    return channel.last_queue
+
+
+# -- channel, access, confirm ---------------------------------------------------------------------
+
+
+def channel_flow(channel: Channel, method: Any) -> None:
+    """channel.flow: the broker never stops sending on request."""
+    if not method.active:
+        raise NotImplemented_("active=false")
+    channel.send_method(ChannelFlowOk(True))
+
+
+def access_request(channel: Channel, method: Any) -> None:
+    """access.request of AMQP 0-8: always granted, tickets are ignored."""
+    channel.send_method(AccessRequestOk(1))
+
+
+def confirm_select(channel: Channel, method: Any) -> None:
+    """confirm.select: number publishes from now on."""
+    if channel.publisher.confirms is None:
+        channel.publisher.confirms = Confirms()
+    if not method.nowait:
+        channel.send_method(ConfirmSelectOk())
+
+
+def tx_unavailable(channel: Channel, method: Any) -> None:
+    """tx.*: transactions are not there yet."""
+    raise NotImplemented_("transactions are not supported")
+
+
+# -- exchange -------------------------------------------------------------------------------------
+
+
+def exchange_declare(channel: Channel, method: Any) -> Steps:
+    """exchange.declare."""
+    method.exchange = strip_crlf(method.exchange)
+    yield from channel.session.vhost.declare_exchange(channel.session.user, method)
+    return None if method.nowait else ExchangeDeclareOk()
+
+
+def exchange_delete(channel: Channel, method: Any) -> Steps:
+    """exchange.delete."""
+    method.exchange = strip_crlf(method.exchange)
+    yield from channel.session.vhost.delete_exchange(channel.session.user, method)
+    return None if method.nowait else ExchangeDeleteOk()
+
+
+def exchange_bind(channel: Channel, method: Any) -> Steps:
+    """exchange.bind."""
+    yield from channel.session.vhost.bind(channel.session, *_between_exchanges(method))
+    return None if method.nowait else ExchangeBindOk()
+
+
+def exchange_unbind(channel: Channel, method: Any) -> Steps:
+    """exchange.unbind."""
+    yield from channel.session.vhost.unbind(channel.session, *_between_exchanges(method))
+    return None if method.nowait else ExchangeUnbindOk()
+
+
+def _between_exchanges(method: Any) -> tuple[str, str, str, bytes, Table]:
+    key = _wire(method.routing_key)
+    return (
+        strip_crlf(method.source),
+        EXCHANGE,
+        strip_crlf(method.destination),
+        key,
+        method.arguments,
+    )
+
+
+# -- queue ----------------------------------------------------------------------------------------
+
+
+def queue_declare(channel: Channel, method: Any) -> Steps:
+    """queue.declare, active and passive; both make the queue the channel's last one."""
+    session = channel.session
+    method.queue = strip_crlf(method.queue)
+    if method.passive:
+        entry = session.vhost.find_queue(method.queue, session.reader)
+    else:
+        entry = yield from session.vhost.declare_queue(session, method)
+    channel.last_queue = entry.name
+    ready, consumers = 0, 0
+    if not method.nowait:
+        ready, consumers = yield from ask_queue(entry, Stat())
+    return None if method.nowait else QueueDeclareOk(entry.name, ready, consumers)
+
+
+def queue_bind(channel: Channel, method: Any) -> Steps:
+    """queue.bind; with neither queue nor key the key is the queue's name."""
+    name = queue_name(channel, method.queue)
+    key = method.routing_key if method.queue or method.routing_key else name
+    yield from channel.session.vhost.bind(
+        channel.session, strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
+    )
+    return None if method.nowait else QueueBindOk()
+
+
+def queue_unbind(channel: Channel, method: Any) -> Steps:
+    """queue.unbind."""
+    name = queue_name(channel, method.queue)
+    key = method.routing_key if method.queue or method.routing_key else name
+    yield from channel.session.vhost.unbind(
+        channel.session, strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
+    )
+    return QueueUnbindOk()
+
+
+def queue_purge(channel: Channel, method: Any) -> Steps:
+    """queue.purge: ready messages only."""
+    session = channel.session
+    name = queue_name(channel, method.queue)
+    session.vhost.check_queue(session.user, name, "read")
+    entry = session.vhost.find_queue(name, session.reader)
+    count = yield from ask_queue(entry, Purge())
+    return None if method.nowait else QueuePurgeOk(count)
+
+
+def queue_delete(channel: Channel, method: Any) -> Steps:
+    """queue.delete."""
+    name = queue_name(channel, method.queue)
+    count = yield from channel.session.vhost.delete_queue(
+        channel.session, name, method.if_unused, method.if_empty
+    )
+    return None if method.nowait else QueueDeleteOk(count)
+
+
+# -- basic ----------------------------------------------------------------------------------------
+
+
+def basic_qos(channel: Channel, method: Any) -> None:
+    """basic.qos: per consumer started later, or (global) for the whole channel now."""
+    if method.prefetch_size:
+        raise NotImplemented_(f"prefetch_size!=0 ({method.prefetch_size})")
+    deliveries = channel.deliveries
+    if method.global_:
+        deliveries.set_limit(method.prefetch_count)
+    else:
+        deliveries.prefetch = method.prefetch_count
+        deliveries.set_limit(0)
+    channel.send_method(BasicQosOk())
+
+
+def basic_consume(channel: Channel, method: Any) -> Steps:
+    """basic.consume; consume-ok comes before the first delivery."""
+    session, deliveries = channel.session, channel.deliveries
+    tag = _wire(method.consumer_tag)
+    if tag in deliveries.consumers:
+        raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
+    name = queue_name(channel, method.queue)
+    session.vhost.check_queue(session.user, name, "read")
+    entry = session.vhost.find_queue(name, session.reader)
+    priority = check_consumer_arguments(method.arguments, session.vhost.name, name)
+    tag = tag or _wire(consumer_tag())
+    consumer = Consumer(
+        tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority, method.arguments
+    )
+    deliveries.add(consumer)
+    answer = yield from ask_queue(entry, consume_request(channel, consumer), raises=False)
+    if answer is not None:
+        deliveries.remove(tag)
+        raise answer
+    return None if method.nowait else BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
+
+
+def consume_request(channel: Channel, consumer: Consumer, quiet: bool = False) -> Consume:
+    """Return what subscribes this consumer at its queue."""
+    return Consume(
+        channel=channel.ref,
+        owner=channel.session.reader,
+        tag=consumer.tag,
+        no_ack=consumer.no_ack,
+        exclusive=consumer.exclusive,
+        priority=consumer.priority,
+        prefetch=consumer.prefetch,
+        limiter=channel.deliveries.limiter,
+        outlet=channel.deliveries.outlet,
+        arguments=consumer.arguments,
+        user=channel.session.user.name,
+        quiet=quiet,
+    )
+
+
+def basic_cancel(channel: Channel, method: Any) -> Steps:
+    """basic.cancel; unacked messages stay with the channel, nothing is delivered after cancel-ok."""
+    tag = _wire(method.consumer_tag)
+    consumer = channel.deliveries.consumers.get(tag)
+    if consumer is not None:
+        with suppress(NotFound):  # a queue that is gone delivers nothing either
+            yield from ask_queue(consumer.entry, Cancel(channel.ref, tag), raises=False)
+        channel.deliveries.remove(tag)
+    return None if method.nowait else BasicCancelOk(method.consumer_tag)
+
+
+def basic_get(channel: Channel, method: Any) -> Steps:
+    """basic.get."""
+    session = channel.session
+    name = queue_name(channel, method.queue)
+    session.vhost.check_queue(session.user, name, "read")
+    entry = session.vhost.find_queue(name, session.reader)
+    if not channel.deliveries.outlet.is_open:
+        yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
+    answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
+    if answer is None:
+        return BasicGetEmpty()
+    channel.deliveries.got(*answer)
+    return None
+
+
+def basic_ack(channel: Channel, method: Any) -> None:
+    """basic.ack with multiple (single ones come in runs)."""
+    channel.deliveries.ack(method)
+
+
+def basic_nack(channel: Channel, method: Any) -> None:
+    """basic.nack."""
+    channel.deliveries.nack(method)
+
+
+def basic_reject(channel: Channel, method: Any) -> None:
+    """basic.reject."""
+    channel.deliveries.reject(method.delivery_tag, method.requeue)
+
+
+def basic_recover(channel: Channel, method: Any) -> None:
+    """basic.recover: recover-ok first, redeliveries after it."""
+    basic_recover_async(channel, method)
+    channel.send_method(BasicRecoverOk())
+
+
+def basic_recover_async(channel: Channel, method: Any) -> None:
+    """basic.recover-async."""
+    if not method.requeue:
+        raise NotImplemented_("requeue=false")
+    channel.deliveries.refuse(channel.deliveries.unacked.take_all(), requeue=True)
+
+
+def ignored(channel: Channel, method: Any) -> None:
+    """basic.cancel-ok: the answer to a basic.cancel that asked for none.
+
+    Differs from RabbitMQ: it closes the connection with 503.
+    """
+
+
+HANDLERS: Final[dict[int, Callable[[Channel, Any], Steps | None]]] = {
+    spec.CHANNEL_FLOW: channel_flow,
+    spec.ACCESS_REQUEST: access_request,
+    spec.EXCHANGE_DECLARE: exchange_declare,
+    spec.EXCHANGE_DELETE: exchange_delete,
+    spec.EXCHANGE_BIND: exchange_bind,
+    spec.EXCHANGE_UNBIND: exchange_unbind,
+    spec.QUEUE_DECLARE: queue_declare,
+    spec.QUEUE_BIND: queue_bind,
+    spec.QUEUE_UNBIND: queue_unbind,
+    spec.QUEUE_PURGE: queue_purge,
+    spec.QUEUE_DELETE: queue_delete,
+    spec.BASIC_QOS: basic_qos,
+    spec.BASIC_CONSUME: basic_consume,
+    spec.BASIC_CANCEL: basic_cancel,
+    spec.BASIC_CANCEL_OK: ignored,
+    spec.BASIC_GET: basic_get,
+    spec.BASIC_ACK: basic_ack,
+    spec.BASIC_NACK: basic_nack,
+    spec.BASIC_REJECT: basic_reject,
+    spec.BASIC_RECOVER: basic_recover,
+    spec.BASIC_RECOVER_ASYNC: basic_recover_async,
+    spec.CONFIRM_SELECT: confirm_select,
+    spec.TX_SELECT: tx_unavailable,
+    spec.TX_COMMIT: tx_unavailable,
+    spec.TX_ROLLBACK: tx_unavailable,
+}

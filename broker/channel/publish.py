@@ -1,0 +1,350 @@
+"""A publish from channel to queues: route, properties, mandatory, confirms and credit.
+
+A run (same exchange, key, flags and delivery mode) is handled as a whole: one route, one mail per
+target queue, one stretch of confirm numbers. Only where a property must be looked at (the kernel's
+``EXAMINE``) or the route depends on headers is each message taken by itself; neighbours that come out
+alike still go to the queue as one mail.
+
+A turn of a channel has so much work to do and no more, whatever it consists of: many runs, many
+messages, or few messages for many queues. What is left of a run is the channel's to hold.
+
+Credit is counted per channel and queue (SETTLED 5): a channel may be ahead of a queue by
+``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
+more, or is gone. A message store that the disk does not follow stops it as well, until it has caught up.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from leveret.actors.credit import CreditSender
+from leveret.actors.ref import Ref
+from leveret.amqp import properties
+from leveret.amqp.errors import PreconditionFailed
+from leveret.amqp.kernel import EXAMINE, PERSISTENT, content
+from leveret.amqp.spec import FRAME_END
+from leveret.broker.channel.confirms import Confirms
+from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
+from leveret.broker.channel.routes import Route
+from leveret.broker.mail import Publish
+from leveret.core.limits import PUBLISH_TURN_WORK
+from leveret.core.message import Message
+from leveret.msg_store.format.errors import StoreFailed
+
+if TYPE_CHECKING:
+    from leveret.broker.channel.channel import Channel
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.vhost.vhost import VHost
+    from leveret.msg_store.store import MsgStore
+    from leveret.msg_store.wal.backpressure import Pressure
+
+# basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
+_ANSWER = struct.Struct(">BHIHHQBB")
+# basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
+_RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
+
+# Work, in units of about 0.1 us; a copy (one message for one queue) is one unit.
+METHOD_WORK: Final = 100
+_RUN_WORK: Final = 30
+_MAIL_WORK: Final = 10
+_EXAMINE_WORK: Final = 100
+_STEP_WORK: Final = 10  # of finding a route: an exchange or a target on the way
+_BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
+_NOT_THERE: Final = ("starting", "deleted")
+
+# Target queues, persistent, expiration in ms.
+_Key: TypeAlias = "tuple[list[QueueEntry], bool, int | None]"
+
+
+class Publisher:
+    """The publishing half of a channel.
+
+    Attributes:
+        confirms: the confirm state; None before confirm.select.
+        is_long_work: the present turn goes on with work that was too long for an earlier one. Then at
+            least one message is published, however many its targets, and they get it as bulk.
+        work_left: what the present turn of the channel may still do, in units of about 0.1 us.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_credits",
+        "_number",
+        "_pressure",
+        "_ref",
+        "_session",
+        "confirms",
+        "is_long_work",
+        "work_left",
+    )
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._session = channel.session
+        self._number = channel.number
+        self._ref: Ref = channel.ref
+        self._credits: dict[Ref, CreditSender] = {}
+        self._pressure: Pressure | None = None  # of a store that is waited for
+        self.confirms: Confirms | None = None
+        self.is_long_work = False
+        self.work_left = PUBLISH_TURN_WORK
+
+    @property
+    def vhost(self) -> VHost:
+        """The vhost it publishes to."""
+        return self._session.vhost
+
+    def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
+        """Publish a run of messages, or as much of it as this turn has time for.
+
+        Returns:
+            What is left of the run; None when it is done.
+
+        Raises:
+            SoftError: 403, 404 or 406; the messages before the offender have been published.
+            HardError: 540 for immediate, 502 for a malformed headers table.
+        """
+        route = self._session.routes.find(method)
+        if route.steps:
+            self.work_left -= route.steps * _STEP_WORK
+            route.steps = 0  # kept from now on
+        if mode & EXAMINE or route.needs_headers:
+            return self._publish_examined(route, messages)
+        width = len(route.queues)
+        work_left = self.work_left
+        self.work_left = work_left - _RUN_WORK - width * (_MAIL_WORK + len(messages))
+        rest = None
+        if self.work_left < 0 and width:
+            some = max(int(self.is_long_work), (work_left - _RUN_WORK) // width - _MAIL_WORK)
+            if some <= 0:
+                return messages
+            if some < len(messages):
+                messages, rest = messages[:some], messages[some:]
+        self._send(route, route.queues, messages, mode == PERSISTENT, None)
+        return rest
+
+    def _publish_examined(self, route: Route, messages: list[Message]) -> list[Message] | None:
+        """Take messages one by one; neighbours with equal targets and modes are sent together."""
+        batch: list[Message] = []
+        batch_key: _Key | None = None
+        last_head: bytes | None = None
+        new_head = b""
+        try:
+            for position, message in enumerate(messages):
+                if self.work_left <= 0 and position:
+                    return messages[position:]
+                head = message[1]
+                if head is not last_head:
+                    new_head, key = self._look(route, head)
+                    last_head = head
+                    self.work_left -= _EXAMINE_WORK
+                    if key != batch_key:
+                        self._flush(route, batch, batch_key)
+                        batch, batch_key = [], key
+                        self.work_left -= _MAIL_WORK * len(key[0])
+                self.work_left -= 1 + len(key[0])
+                batch.append(message if new_head is head else (message[0], new_head, message[2]))
+        finally:
+            self._flush(route, batch, batch_key)
+        return None
+
+    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key]:
+        """Return the head to store, and what its message must share with its neighbours."""
+        seen = properties.examine(head)
+        headers = seen.headers  # decoded here: a malformed table must not reach a consumer
+        expiration_ms = checked_properties(seen, self._session.user)
+        keys, has_bcc = checked_keys(route.routing_key, seen)
+        if len(keys) > 1 or route.needs_headers:
+            queues, steps = self._session.routes.again(route, keys, headers)
+            self.work_left -= steps * _STEP_WORK
+        else:
+            queues = route.queues
+        stored = without_bcc(head) if has_bcc else head
+        return stored, (queues, seen.persistent, expiration_ms)
+
+    def _flush(self, route: Route, batch: list[Message], key: _Key | None) -> None:
+        if batch and key is not None:
+            queues, persistent, expiration_ms = key
+            self._send(route, queues, batch, persistent, expiration_ms)
+
+    def _send(
+        self,
+        route: Route,
+        queues: list[QueueEntry],
+        messages: list[Message],
+        persistent: bool,
+        expiration_ms: int | None,
+    ) -> None:
+        """Send messages that share everything to their queues, and number them."""
+        count = len(messages)
+        confirms = self.confirms
+        first = confirms.number(count) if confirms is not None else 0
+        if not queues:
+            self._drop(route, messages, first)
+            return
+        size_bytes = (
+            len(messages[0][2]) if count == 1 else sum([len(message[2]) for message in messages])
+        )
+        expirations: list[int | None] | None = (
+            None if expiration_ms is None else [expiration_ms] * count
+        )
+        store = self._session.vhost.msg_store if persistent else None
+        first_msg_no = 0
+        if store is not None:
+            first_msg_no = _stored(store, queues, messages, confirms is not None, size_bytes)
+            if store.pressure.is_on and self._pressure is None:
+                self._wait_for(store.pressure)
+        channel = self._channel
+        runtime = channel.runtime
+        is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
+        send = runtime.send_bulk if is_bulk else runtime.send
+        credits_ = self._credits
+        reached: list[Ref] = []
+        for entry in queues:
+            ref = entry.ref
+            if ref is None:
+                continue
+            reached.append(ref)
+            credit = credits_.get(ref)
+            if credit is None:
+                channel.watch(ref)
+                credit = credits_[ref] = CreditSender()
+            if credit.spend(count, size_bytes):
+                self._session.inlet.block()
+            msg_no = first_msg_no if entry.queue_no else 0
+            send(
+                ref,
+                Publish(messages, persistent, self._ref, size_bytes, first, expirations, msg_no),
+            )
+        if len(reached) < len(queues):
+            self._missed(route, queues, reached, messages, first)
+        elif confirms is not None:
+            confirms.wait(first, count, reached)
+
+    def _wait_for(self, pressure: Pressure) -> None:
+        """Read no more until the store has caught up."""
+        self._pressure = pressure
+        self._session.inlet.block()
+        pressure.wait(self._store_follows)
+
+    def _store_follows(self) -> None:
+        self._pressure = None
+        self._session.inlet.unblock()
+
+    def _missed(
+        self,
+        route: Route,
+        queues: list[QueueEntry],
+        reached: list[Ref],
+        messages: list[Message],
+        first: int,
+    ) -> None:
+        """Answer for messages of which some queues get nothing.
+
+        One that is being declared is not there yet: nobody has been told that it is. One that could not be
+        started cannot promise anything.
+        """
+        if any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues):
+            if self.confirms is not None:
+                self.confirms.settle_now(first, len(messages), ok=False)
+        elif not reached:
+            self._drop(route, messages, first)
+        elif self.confirms is not None:
+            self.confirms.wait(first, len(messages), reached)
+
+    def _drop(self, route: Route, messages: list[Message], first: int) -> None:
+        """Answer for messages that go nowhere."""
+        if route.mandatory:
+            self._return(messages)
+        if self.confirms is not None:
+            self.confirms.settle_now(first, len(messages))
+
+    def _return(self, messages: list[Message]) -> None:
+        """Send mandatory messages that reached no queue back; always before their confirm."""
+        session = self._session
+        session.writer.write(
+            b"".join(
+                [
+                    content(self._number, _RETURN_NO_ROUTE + origin, session.frame_max, head, body)
+                    for origin, head, body in messages
+                ]
+            )
+        )
+
+    def oversize(self, method: bytes, size_bytes: int) -> None:
+        """Refuse a body that was announced too large.
+
+        Raises:
+            PreconditionFailed: always.
+        """
+        limit = self._session.settings.message_bytes_max
+        raise PreconditionFailed(
+            f"message size {size_bytes} is larger than configured max size {limit}"
+        )
+
+    def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
+        """Take a queue's grant; reading goes on when it was the last one that blocked."""
+        credit = self._credits.get(queue)
+        if credit is not None and credit.grant(messages, size_bytes):
+            self._session.inlet.unblock()
+
+    def queue_gone(self, queue: Ref, deleted: bool) -> None:
+        """Forget a queue: its credit no longer blocks, what it owes is confirmed or refused.
+
+        Args:
+            queue: the incarnation that ended.
+            deleted: it was deleted on purpose (confirm); otherwise it died (refuse).
+        """
+        credit = self._credits.pop(queue, None)
+        if credit is not None and credit.is_blocked:
+            self._session.inlet.unblock()
+        if self.confirms is not None and self.confirms.gone(queue, deleted):
+            self.send_confirms()
+
+    def send_confirms(self) -> None:
+        """Write what was settled since the last time."""
+        if self.confirms is None:
+            return
+        answers = self.confirms.take_answers()
+        if answers:
+            number = self._number
+            frames = [
+                _ANSWER.pack(1, number, 13, 60, 80, tag, multiple, FRAME_END)
+                if is_ack
+                else _ANSWER.pack(1, number, 13, 60, 120, tag, multiple | 2, FRAME_END)
+                for is_ack, tag, multiple in answers
+            ]
+            self._session.writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def close(self) -> None:
+        """The channel ends: take back what blocks the connection, promise nothing any more."""
+        for credit in self._credits.values():
+            if credit.is_blocked:
+                self._session.inlet.unblock()
+        self._credits.clear()
+        if self._pressure is not None:
+            self._pressure.forget(self._store_follows)
+            self._store_follows()
+        self.confirms = None
+
+
+def _stored(
+    store: MsgStore,
+    queues: list[QueueEntry],
+    messages: list[Message],
+    is_awaited: bool,
+    size_bytes: int,
+) -> int:
+    """Give messages to the store for those durable queues that run; return the first's number.
+
+    0 is returned when there is none, and when the store has failed: then the vhost's queues are about
+    to go down, and what they do not accept is refused like everything else they owe.
+    """
+    route_nos = [each.route_no for each in queues if each.route_no and each.is_running]
+    if not route_nos:
+        return 0
+    try:
+        return store.write(messages, tuple(route_nos), is_awaited, size_bytes)
+    except StoreFailed:
+        return 0

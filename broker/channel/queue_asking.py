@@ -1,0 +1,41 @@
+"""Asking a queue by script: a restart in between is waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.signals import CallFailed
+from leveret.amqp.errors import SoftError
+from leveret.broker.script import Ask, Steps, Until
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.registry import QueueEntry
+
+GONE: Final = ("crashed", "stopped", "deleted")
+
+
+def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
+    """Ask a queue, whichever incarnation runs; a restart in between is waited for.
+
+    Args:
+        entry: the queue.
+        request: one of the calls of ``broker/mail.py``.
+        raises: raise a SoftError that is the answer; otherwise return it.
+
+    Raises:
+        NotFound: the queue is deleted, or has crashed for good.
+        SoftError: the queue's answer.
+    """
+    while True:
+        if not entry.is_running:
+            if entry.state in GONE:
+                raise entry.missing()
+            yield Until(entry.when_running)
+            continue
+        assert entry.ref is not None
+        answer = yield Ask(entry.ref, request)
+        if isinstance(answer, CallFailed):
+            continue
+        if raises and isinstance(answer, SoftError):
+            raise answer
+        return answer

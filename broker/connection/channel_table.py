@@ -1,0 +1,263 @@
+"""The channel numbers of one connection: which are open, and where their runs go.
+
+A number is in use from channel.open until its actor has ended. Runs that come while the actor is being
+started, or between the client's channel.close (or close-ok) and the end of the actor, are kept in the
+slot's ``stash``, so that a number can be closed and opened again in one read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.ref import Ref
+from leveret.actors.signals import NORMAL, CallFailed
+from leveret.amqp import spec
+from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
+from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.methods import decode
+from leveret.broker.mail import Resume
+from leveret.broker.outlet import Outlet
+from leveret.core.limits import CHANNELS_PER_TURN
+from leveret.supervisors.requests import StartChild
+
+if TYPE_CHECKING:
+    from leveret.broker.connection.reader import Reader
+
+_EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_CLOSE_OK})
+# What only a broker sends, with a content. The frames of that content would be a frame error (the
+# kernel awaits none), so it is refused here before they are looked at.
+_ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
+_SPECIAL: Final = _EDGES | _ONLY_SENT
+_METHOD_OF_RUN: Final = {
+    PUBLISH: spec.BASIC_PUBLISH,
+    OVERSIZE: spec.BASIC_PUBLISH,
+    ACK: spec.BASIC_ACK,
+}
+
+
+def method_of(run: Run) -> int:
+    """Return the ids of the method a run of any kind stands for."""
+    ids: int = run[2] if run[0] == METHOD else _METHOD_OF_RUN[run[0]]
+    return ids
+
+
+def is_close(run: Run) -> bool:
+    """Whether a run is the client's connection.close."""
+    return bool(run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE)
+
+
+def _refusal(ids: int) -> HardError:
+    if ids == spec.CHANNEL_OPEN:
+        return ChannelError("second 'channel.open' seen", ids)
+    return CommandInvalid("unimplemented method", ids)
+
+
+def _from_open(stash: list[Run]) -> list[Run]:
+    """Drop what came for a channel after its end was asked for and before the answer was sent."""
+    for position, run in enumerate(stash):
+        if run[0] == METHOD and run[2] == spec.CHANNEL_OPEN:
+            return stash[position:]
+    return []
+
+
+class RunsLeft:
+    """A reader to itself: go on with the runs of a read that were too many for a turn."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
+
+
+class _Slot:
+    """A channel number in use.
+
+    Attributes:
+        ref: its actor; None until the supervisor has started it.
+        outlet: what its consumers' queues look at.
+        stash: runs to handle when the channel has started, or has ended; None in between.
+    """
+
+    __slots__ = ("outlet", "ref", "stash")
+
+    def __init__(self, stash: list[Run]) -> None:
+        self.ref: Ref | None = None
+        self.outlet = Outlet()
+        self.stash: list[Run] | None = stash
+
+
+class ChannelSlots:
+    """The channels of one connection, for its reader."""
+
+    __slots__ = ("_numbers", "_reader", "_slots")
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._slots: dict[int, _Slot] = {}
+        self._numbers: dict[Ref, int] = {}  # of the actors
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._slots
+
+    def hand_over_one(self, runs: list[Run]) -> bool:
+        """Give a channel the only run of a read, if it is messages or acks for a running one.
+
+        Returns:
+            Whether it was; otherwise nothing has been done.
+        """
+        run = runs[0]
+        if run[0] > ACK:
+            return False
+        slot = self._slots.get(run[1])
+        if slot is None or slot.stash is not None or slot.ref is None:
+            return False
+        self._reader.runtime.send_now(slot.ref, runs)
+        return True
+
+    def hand_over_all(self, runs: list[Run]) -> list[Run]:
+        """Give the channels their runs, one mail per channel and stretch, and the reader its own.
+
+        Returns:
+            What is left after so many mails that others should have their turn.
+        """
+        number, left = 0, CHANNELS_PER_TURN
+        batch: list[Run] = []
+        for position, run in enumerate(runs):
+            kind = run[0]
+            if kind == HEARTBEAT:
+                continue
+            if kind == ERROR or run[1] == 0:
+                self.hand_over(number, batch)
+                number, batch = 0, []
+                self._reader.own_run(run)
+            elif run[1] == number:
+                batch.append(run)
+            else:
+                self.hand_over(number, batch)
+                if not left:
+                    return runs[position:]
+                left -= 1
+                number, batch = run[1], [run]
+        self.hand_over(number, batch)
+        return []
+
+    def hand_over(self, number: int, batch: list[Run]) -> None:
+        """Give a channel its runs, as one mail."""
+        if not batch or self._reader.state != "running":
+            return
+        slot = self._slots.get(number)
+        if slot is None:
+            self._open(number, batch)
+            return
+        if slot.stash is not None:
+            slot.stash += batch
+            return
+        assert slot.ref is not None
+        for position, run in enumerate(batch):
+            if run[0] != METHOD or run[2] not in _SPECIAL:
+                continue
+            if run[2] == spec.CHANNEL_OPEN or run[2] in _ONLY_SENT:
+                self._reader.runtime.send_now(slot.ref, batch[:position])
+                self._reader.fail(_refusal(run[2]))
+                return
+            slot.stash = batch[position + 1 :]
+            batch = batch[: position + 1]
+            break
+        self._reader.runtime.send_now(slot.ref, batch)
+
+    def _open(self, number: int, batch: list[Run]) -> None:
+        """Have the channel started that the first run opens."""
+        reader, run = self._reader, batch[0]
+        if reader.node.stopping:
+            return  # the channel has ended before its reader
+        ids = method_of(run)
+        if ids != spec.CHANNEL_OPEN:
+            reader.fail(ChannelError("expected 'channel.open'", ids))
+            return
+        try:
+            decode(ids, run[3])
+            self._check_limits()
+        except HardError as error:
+            reader.fail(error)
+            return
+        assert reader.channels_sup is not None
+        slot = self._slots[number] = _Slot(batch[1:])
+        slot.outlet.is_open = not reader.writing_is_paused
+
+        def started(answer: Any) -> None:
+            self._started(number, slot, answer)
+
+        request = StartChild((reader.session, number, slot.outlet))
+        reader.call(reader.channels_sup, request, started, None)
+
+    def _check_limits(self) -> None:
+        reader = self._reader
+        assert reader.opened is not None
+        limit = reader.opened.channel_max
+        if limit and len(self._slots) >= limit:
+            raise NotAllowed(
+                f"number of channels opened ({limit}) has reached the negotiated channel_max"
+                f" ({limit})",
+                0,
+            )
+        own_limit = reader.node.settings.connection_channels_max
+        if own_limit and len(self._slots) >= own_limit:
+            raise NotAllowed(
+                f"number of channels opened ({own_limit}) has reached the maximum allowed"
+                f" limit of ({own_limit})",
+                0,
+            )
+        reader.node.check_channel_limit(reader.opened.user)
+
+    def _started(self, number: int, slot: _Slot, answer: Any) -> None:
+        if isinstance(answer, CallFailed) or answer[0] != "ok":
+            self._reader.fail(InternalError(method=spec.CHANNEL_OPEN))
+            return
+        slot.ref = answer[1]
+        self._numbers[answer[1]] = number
+        self._reader.monitor(answer[1])
+        self._replay(number, slot)
+
+    def _replay(self, number: int, slot: _Slot) -> None:
+        stash, slot.stash = slot.stash, None
+        self.hand_over(number, stash or [])
+
+    def stays(self, number: int) -> None:
+        """A channel that was told to close goes on (it waits for close-ok)."""
+        slot = self._slots.get(number)
+        if slot is not None and slot.stash is not None:
+            self._replay(number, slot)
+
+    def down(self, ref: Ref, reason: object) -> None:
+        """A channel ended: its number is free; an odd end takes the connection along."""
+        number = self._numbers.pop(ref, None)
+        if number is None:
+            return
+        slot = self._slots.pop(number)
+        if self._reader.node.stopping:
+            return  # the reader is next
+        if reason != NORMAL:
+            self._reader.fail(InternalError(method=0))
+        elif slot.stash:
+            self.hand_over(number, _from_open(slot.stash))
+
+    def close_outlets(self) -> None:
+        """The transport is full: queues stop delivering."""
+        for slot in self._slots.values():
+            slot.outlet.is_open = False
+
+    def open_outlets(self) -> None:
+        """The transport takes more: the queues that waited go on, and channels that did themselves.
+
+        The outlet of a channel that ends stays closed, but what it does before may wait for this.
+        """
+        for slot in self._slots.values():
+            if slot.ref is None:
+                slot.outlet.is_open = True
+                continue
+            slot.outlet.is_open = slot.stash is None
+            for waiting in slot.outlet.take_waiting():
+                self._reader.post(waiting, Resume(slot.ref))

@@ -1,0 +1,230 @@
+"""From the protocol header to connection.open: who is there, what was agreed.
+
+Sans-IO: takes methods, returns what to send and finally an ``Opened``. What RabbitMQ answers with
+silence (it logs, waits three seconds and closes) is ``Refused``; the reader does the waiting.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import leveret
+from leveret.amqp import sasl, spec
+from leveret.amqp.errors import AccessRefused, HardError, ProtocolError
+from leveret.amqp.kernel import KERNEL_NAME
+from leveret.amqp.methods import (
+    ConnectionOpen,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    decode,
+)
+from leveret.amqp.tables import Table, typed
+from leveret.core.limits import FRAME_MIN_BYTES
+
+if TYPE_CHECKING:
+    from leveret.amqp.fields import Method
+    from leveret.broker.node.node import Node
+    from leveret.broker.settings import BrokerSettings
+    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.vhost import VHost
+
+HEADER_BYTES: Final = 8
+REFUSAL: Final = b"AMQP\x00\x00\x09\x01"
+_ACCEPTED: Final = frozenset({b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"})
+# As RabbitMQ announces them; there is no direct reply-to yet.
+_CAPABILITIES: Final = (
+    "publisher_confirms",
+    "exchange_exchange_bindings",
+    "basic.nack",
+    "consumer_cancel_notify",
+    "connection.blocked",
+    "consumer_priorities",
+    "authentication_failure_close",
+    "per_consumer_qos",
+    "direct_reply_to",
+)
+_MECHANISMS: Final = {"PLAIN": sasl.plain, "AMQPLAIN": sasl.amqplain}
+
+
+class RefusedError(Exception):
+    """The client is to be left without an answer; the socket is closed after a while."""
+
+
+@dataclass(slots=True)
+class Opened:
+    """The handshake is over.
+
+    Attributes:
+        frame_max: agreed frame size in bytes.
+        channel_max: agreed number of channels.
+        heartbeat_s: agreed interval; 0 is off.
+        client_properties: as the client sent them.
+        cancel_notify: the client understands basic.cancel from the broker.
+        blocked_notify: the client understands connection.blocked.
+        mechanism: how it logged in.
+    """
+
+    user: User
+    vhost: VHost
+    frame_max: int
+    channel_max: int
+    heartbeat_s: int
+    client_properties: Table
+    cancel_notify: bool
+    blocked_notify: bool
+    mechanism: str
+
+
+def is_protocol_header(data: bytes) -> bool:
+    """Whether these 8 bytes ask for AMQP 0-9-1 (0-9 is taken as 0-9-1, as RabbitMQ does)."""
+    return data in _ACCEPTED
+
+
+def server_properties(settings: BrokerSettings) -> Table:
+    """Return what connection.start announces (SETTLED 14: kombu looks for RabbitMQ's name)."""
+    properties: dict[str, Any] = {
+        "capabilities": dict.fromkeys(_CAPABILITIES, True),
+        "cluster_name": settings.cluster_name,
+        "copyright": "Copyright (c) the Leveret authors.",
+        "information": "Licensed under the Apache License 2.0.",
+        "platform": f"Python {platform.python_version()}",
+        "product": settings.product,
+        "version": settings.product_version,
+        "leveret_version": leveret.__version__,
+        "leveret_kernel": KERNEL_NAME,
+    }
+    table: Table = typed(properties)[1]
+    return table
+
+
+class Handshake:
+    """The state of one connection before it is open."""
+
+    __slots__ = (
+        "_capabilities",
+        "_from_loopback",
+        "_mechanism",
+        "_node",
+        "_properties",
+        "_state",
+        "_user",
+        "tuned",
+    )
+
+    def __init__(self, node: Node, from_loopback: bool) -> None:
+        self._node = node
+        self._from_loopback = from_loopback
+        self._state = spec.CONNECTION_START_OK
+        self._user: User | None = None
+        self._properties: Table = {}
+        self._capabilities: Table = {}
+        self._mechanism = ""
+        self.tuned: ConnectionTuneOk | None = None
+
+    @property
+    def user_name(self) -> str:
+        """Who logged in, empty before."""
+        return self._user.name if self._user is not None else ""
+
+    @property
+    def tells_failures(self) -> bool:
+        """Whether the client wants connection.close for a refused login."""
+        return self._capable("authentication_failure_close")
+
+    def start(self) -> ConnectionStart:
+        """Return the first method."""
+        return ConnectionStart(
+            0, 9, server_properties(self._node.settings), b"AMQPLAIN PLAIN", b"en_US"
+        )
+
+    def method(self, ids: int, arguments: bytes) -> Method | Opened | None:
+        """Take the client's next method.
+
+        Returns:
+            What to send, None for nothing, or that the connection is open.
+
+        Raises:
+            RefusedError: wrong method or agreement; no answer.
+            ProtocolError: login or vhost refused; to be sent as connection.close.
+        """
+        if ids != self._state:
+            raise RefusedError(f"{spec.METHOD_NAMES.get(ids, ids)} during the handshake")
+        try:
+            method: Any = decode(ids, arguments)
+        except ProtocolError as error:
+            raise RefusedError(str(error)) from error
+        if ids == spec.CONNECTION_START_OK:
+            return self._log_in(method)
+        if ids == spec.CONNECTION_TUNE_OK:
+            self._tune(method)
+            return None
+        return self._open(method)
+
+    def _log_in(self, method: ConnectionStartOk) -> Method:
+        self._properties = method.client_properties
+        field = self._properties.get("capabilities")
+        if field is not None and field[0] == "F":
+            self._capabilities = field[1]
+        mechanism = _MECHANISMS.get(method.mechanism)
+        if mechanism is None:
+            raise RefusedError(f"unknown mechanism {method.mechanism}")
+        try:
+            name, password = mechanism(method.response)
+        except ProtocolError as error:
+            raise RefusedError(str(error)) from error
+        try:
+            self._user = self._node.access.authenticate(
+                name, password, method.mechanism, self._from_loopback
+            )
+        except AccessRefused as error:
+            if not self.tells_failures:
+                raise RefusedError(str(error)) from error
+            error.method = 0
+            raise
+        self._mechanism = method.mechanism
+        settings = self._node.settings
+        self._state = spec.CONNECTION_TUNE_OK
+        return ConnectionTune(settings.channel_max, settings.frame_max_bytes, settings.heartbeat_s)
+
+    def _tune(self, method: ConnectionTuneOk) -> None:
+        settings = self._node.settings
+        if _exceeds(method.frame_max, settings.frame_max_bytes) or (
+            0 < method.frame_max < FRAME_MIN_BYTES
+        ):
+            raise RefusedError(f"negotiated frame_max = {method.frame_max}")
+        if _exceeds(method.channel_max, settings.channel_max):
+            raise RefusedError(f"negotiated channel_max = {method.channel_max}")
+        self.tuned = method
+        self._state = spec.CONNECTION_OPEN
+
+    def _open(self, method: ConnectionOpen) -> Opened:
+        assert self._user is not None
+        assert self.tuned is not None
+        try:
+            vhost = self._node.open_vhost(self._user, method.virtual_host)
+        except HardError as error:
+            error.method = spec.CONNECTION_OPEN
+            raise
+        return Opened(
+            self._user,
+            vhost,
+            self.tuned.frame_max,
+            self.tuned.channel_max,
+            self.tuned.heartbeat,
+            self._properties,
+            self._capable("consumer_cancel_notify"),
+            self._capable("connection.blocked"),
+            self._mechanism,
+        )
+
+    def _capable(self, name: str) -> bool:
+        return self._capabilities.get(name) == ("t", True)
+
+
+def _exceeds(value: int, limit: int) -> bool:
+    """Whether a client asks for more than offered; 0 is no limit on either side, thus the most."""
+    return limit > 0 and (value == 0 or value > limit)

@@ -1,0 +1,50 @@
+"""A connection as operators see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leveret.amqp.tables import plain
+from leveret.broker.connection import address
+
+if TYPE_CHECKING:
+    from leveret.broker.connection.reader import Reader
+
+
+def connection_info(reader: Reader) -> dict[str, Any]:
+    """Return what list_connections can show, by RabbitMQ's names."""
+    opened = reader.opened
+    peer, local = address.split(reader.peer), address.split(reader.local)
+    return {
+        "pid": str(reader.ref),
+        "name": reader.name,
+        "user": opened.user.name if opened else "",
+        "vhost": opened.vhost.name if opened else "",
+        "peer_host": peer[0],
+        "peer_port": peer[1],
+        "host": local[0],
+        "port": local[1],
+        "state": _state(reader),
+        "auth_mechanism": opened.mechanism if opened else "",
+        "send_pend": reader.writer.unsent_bytes,
+        "channels": len(reader.slots),
+        "protocol": "{0,9,1}",
+        "frame_max": opened.frame_max if opened else 0,
+        "channel_max": opened.channel_max if opened else 0,
+        "timeout": opened.heartbeat_s if opened else 0,
+        "connected_at": int(reader.connected_at_s * 1000),
+        "client_properties": plain(opened.client_properties) if opened else {},
+    }
+
+
+def _state(reader: Reader) -> str:
+    """Return RabbitMQ's word.
+
+    Who has published while an alarm is raised is blocked, the others are blocking; who waits for credit is
+    in flow.
+    """
+    if reader.state == "running":
+        if reader.throttle.alarms.raised:
+            return "blocked" if reader.throttle.is_blocked else "blocking"
+        return "flow" if reader.inlet.is_blocked else "running"
+    return "opening" if reader.state == "opening" else "closing"

@@ -1,0 +1,110 @@
+"""The listener: accepts on the node's sockets and has a reader started for each connection.
+
+The bound sockets belong to the node and outlive the actor, which works on duplicates: after a restart
+of the listener the port is the same, and who connects meanwhile waits in the kernel's backlog. The
+servers on them are left with the node, too, so that what a killed listener could not close is closed
+by its successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from leveret.actors.actor import LATER
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.signals import CallFailed, Down
+from leveret.broker.connection.protocol import ConnectionProtocol
+from leveret.broker.node.node import Accepted
+from leveret.core.limits import BACKLOG, LINGER_S
+from leveret.supervisors.requests import StartChild
+
+if TYPE_CHECKING:
+    from leveret.broker.node.node import Node
+
+log = logging.getLogger(__name__)
+
+
+class _Linger:
+    """Timer: a closed connection has had its time to take its last bytes."""
+
+    __slots__ = ("transport",)
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport = transport
+
+
+class Listener(GenServer):
+    """Accepts connections.
+
+    It watches the readers: one that is killed cannot close its socket itself.
+    """
+
+    def init(self, node: Node, name: str) -> object:
+        """Open the servers; the start is acknowledged when they accept."""
+        self.node = node
+        self.name = name
+        self.transports: dict[Ref, asyncio.Transport] = {}
+        node.close_servers()
+        for protocol, transport in node.protocols.items():
+            if not protocol.is_attached:
+                self._see_closed(transport)
+        self.runtime.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
+        return LATER
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listening in self.node.sockets:
+            server = await loop.create_server(
+                lambda: ConnectionProtocol(self.node),
+                sock=listening.dup(),
+                backlog=BACKLOG,
+            )
+            self.node.servers.append(server)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self.runtime.run_as(self.ref, self._acknowledge, task.exception())
+
+    def _acknowledge(self, error: BaseException | None) -> None:
+        if error is not None:
+            raise error
+        self.runtime.register(self.name, self.ref)
+        self.started()
+
+    def handle_cast(self, message: Any) -> None:
+        """Have a reader started for an accepted socket."""
+        assert type(message) is Accepted
+        transport = message.transport
+
+        def started(answer: Any) -> None:
+            if isinstance(answer, CallFailed) or answer[0] != "ok":
+                log.error("reader not started reason=%s", answer)
+                transport.abort()
+            elif answer[1] is not None:
+                self.transports[answer[1]] = transport
+                self.monitor(answer[1])
+
+        request = StartChild((self.node, transport, message.protocol))
+        self.call(self.node.reader_sup, request, started, None)
+
+    def handle_info(self, message: Any) -> None:
+        """Close the socket of a reader that could not do it."""
+        if type(message) is Down:
+            transport = self.transports.pop(message.ref, None)
+            if transport is not None:
+                self._see_closed(transport)
+        elif type(message) is _Linger:
+            message.transport.abort()
+
+    def _see_closed(self, transport: asyncio.Transport) -> None:
+        """Close the socket of a reader that has ended; a peer that does not read gets some time."""
+        if not transport.is_closing():
+            transport.abort()
+        elif transport.get_write_buffer_size():
+            self.start_timer(LINGER_S, _Linger(transport))
+
+    def terminate(self, reason: object) -> None:
+        """Stop accepting."""
+        self.node.close_servers()

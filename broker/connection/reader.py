@@ -1,0 +1,500 @@
+"""The reader: one connection, from its socket to its channels.
+
+``ConnectionProtocol`` is asyncio's side; whatever it is told runs as a turn of the ``Reader``, so an
+error ends that actor and nothing else. The kernel cuts bytes into runs; runs of channel 0 are handled
+here, the others go to their channel as one mail per read.
+
+A connection is one failure unit: reader, ``connection`` supervisor and channels are linked. Before
+connection.open there is the reader only (SETTLED 7). States::
+
+    header -> handshake -> running -> closing -> (socket closed)
+    any -> (closed by the client, killed, loss of the socket)
+
+*closing*: connection.close or close-ok has been sent; the broker waits for close-ok or the end of the
+socket, which it leaves to the client so that nothing said is lost. Everything else is ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.actor import IGNORE
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.signals import NORMAL, SHUTDOWN, CallFailed, Down, Exit
+from leveret.amqp import spec
+from leveret.amqp.errors import (
+    ChannelError,
+    ConnectionForced,
+    HardError,
+    InternalError,
+    ProtocolError,
+)
+from leveret.amqp.fields import Method
+from leveret.amqp.heartbeat import Heartbeat
+from leveret.amqp.kernel import ERROR, HEARTBEAT, METHOD, Run, Scanner
+from leveret.amqp.methods import (
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpenOk,
+    ConnectionUpdateSecretOk,
+    decode,
+    encode,
+    method_frame,
+)
+from leveret.amqp.spec import HEARTBEAT_FRAME
+from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
+from leveret.broker.channel.routes import Routes
+from leveret.broker.connection import address
+from leveret.broker.connection.channel_table import ChannelSlots, RunsLeft, is_close, method_of
+from leveret.broker.connection.handshake import (
+    HEADER_BYTES,
+    REFUSAL,
+    Handshake,
+    Opened,
+    RefusedError,
+    is_protocol_header,
+)
+from leveret.broker.connection.info import connection_info
+from leveret.broker.connection.throttle import Throttle
+from leveret.broker.connection.writer import Writer
+from leveret.broker.node.alarms import AlarmsOver
+from leveret.broker.node.node import CloseConnection
+from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.session import Inlet, Session
+from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
+from leveret.supervisors.requests import StartChild, TerminateChild
+
+if TYPE_CHECKING:
+    from leveret.broker.connection.protocol import ConnectionProtocol
+    from leveret.broker.node.node import Node
+
+log = logging.getLogger(__name__)
+
+
+_WRITE_HIGH_BYTES: Final = 512 * 1024
+_WRITE_LOW_BYTES: Final = 128 * 1024
+# Replies pile up only for a client that sends and never reads; then its requests must wait as well.
+_UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
+
+
+class Reader(GenServer):
+    """One connection."""
+
+    def init(
+        self, node: Node, transport: asyncio.Transport, protocol: ConnectionProtocol
+    ) -> object:
+        """Take a fresh socket over."""
+        if transport.is_closing():
+            return IGNORE
+        self.trap_exits = True
+        self.node = node
+        transport.set_write_buffer_limits(_WRITE_HIGH_BYTES, _WRITE_LOW_BYTES)
+        self.peer = transport.get_extra_info("peername")
+        self.local = transport.get_extra_info("sockname")
+        self.connected_at_s = node.runtime.clock.wall_s()
+        self.state = "header"
+        self.early = b""
+        self.scanner: Any = None
+        self.writer = Writer(self.runtime, transport)
+        self.inlet = Inlet(transport, self.writer, node.reading_turns)
+        self.handshake: Handshake | None = None
+        self.opened: Opened | None = None
+        self.session: Session | None = None
+        self.slots = ChannelSlots(self)
+        self.channels_sup: Ref | None = None
+        self.writing_is_paused = False
+        self.unsent_blocks = False
+        self.unanswered_closes = 0
+        self.throttle = Throttle(self)
+        self.forced: ProtocolError | None = None
+        self.heartbeat: Heartbeat | None = None
+        self.timer: Any = self.start_timer(node.settings.handshake_s, "handshake")
+        protocol.attach(self, transport)
+        return None
+
+    @property
+    def name(self) -> str:
+        """``peer -> local``, as RabbitMQ names connections."""
+        return f"{address.shown(self.peer)} -> {address.shown(self.local)}"
+
+    # -- the socket ----------------------------------------------------------------------------
+
+    def received(self, data: bytes) -> None:
+        """Take bytes from the socket."""
+        if self.heartbeat is not None:
+            self.heartbeat.received()
+        state = self.state
+        if state == "running":
+            runs = self.scanner.scan(data)
+            if self.throttle.alarms.raised:
+                runs = self.throttle.until_publish(runs)
+            self._dispatch(runs)
+            if len(data) >= self.inlet.read_bytes:
+                self.inlet.was_full(len(runs), self.scanner.buffered)
+        elif state == "header":
+            self._protocol_header(data)
+        elif state == "handshake":
+            self._step(data)
+        elif state == "opening":
+            self.early += data
+        elif state == "closing":
+            self._closing(data)
+
+    def socket_lost(self) -> None:
+        """The peer is gone: so is everything that belongs to the connection."""
+        self.writer.abort()
+        self.inlet.close()
+        self.stop(NORMAL)
+
+    def writing_paused(self) -> None:
+        """Queues stop delivering to this connection."""
+        self.writing_is_paused = True
+        self.slots.close_outlets()
+
+    def writing_resumed(self) -> None:
+        """Let the queues that waited go on."""
+        self.writing_is_paused = False
+        self.slots.open_outlets()
+        if self.unsent_blocks:
+            self.unsent_blocks = False
+            self.inlet.unblock()
+
+    # -- handshake -----------------------------------------------------------------------------
+
+    def _protocol_header(self, data: bytes) -> None:
+        self.early += data
+        if len(self.early) < HEADER_BYTES:
+            return
+        header, rest = self.early[:HEADER_BYTES], self.early[HEADER_BYTES:]
+        self.early = b""
+        if not is_protocol_header(header):
+            self.writer.write(REFUSAL)
+            self._part()
+            return
+        self.handshake = Handshake(self.node, address.is_loopback(self.peer))
+        self.scanner = Scanner(FRAME_MIN_BYTES, self.node.settings.message_bytes_max)
+        self.scanner.stepwise = True
+        self.state = "handshake"
+        self.send_method(self.handshake.start())
+        if rest:
+            self._step(rest)
+
+    def _step(self, data: bytes) -> None:
+        """Scan run by run: the handshake changes the frame size that holds for what follows."""
+        runs = self.scanner.scan(data)
+        while runs:
+            self._handshake_run(runs[0])
+            if self.state != "handshake":
+                return
+            runs = self.scanner.scan(b"")
+
+    def _handshake_run(self, run: Run) -> None:
+        assert self.handshake is not None
+        if run[0] == HEARTBEAT:
+            return
+        try:
+            if run[0] != METHOD or run[1] != 0:
+                raise RefusedError(str(run[1]))
+            answer = self.handshake.method(run[2], run[3])
+        except RefusedError as refusal:
+            self._refuse(refusal)
+        except ProtocolError as error:
+            self._say_close(error, error.method or 0)
+        else:
+            self._handshake_goes_on(answer)
+
+    def _handshake_goes_on(self, answer: Method | Opened | None) -> None:
+        assert self.handshake is not None
+        if isinstance(answer, Opened):
+            self._open(answer)
+        elif answer is not None:
+            self.send_method(answer)
+        else:  # tune-ok
+            assert self.handshake.tuned is not None
+            self.scanner.frame_max = self.handshake.tuned.frame_max
+            self._start_heartbeat(self.handshake.tuned.heartbeat)
+
+    def _refuse(self, refusal: RefusedError) -> None:
+        """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
+        log.warning("connection refused peer=%s reason=%s", address.shown(self.peer), refusal)
+        self.state = "refused"
+        self._arm("close", SILENT_CLOSE_S)
+
+    def _open(self, opened: Opened) -> None:
+        self._disarm()
+        self.opened = opened
+        self.session = Session(
+            self.ref,
+            self.name,
+            opened.user,
+            opened.vhost,
+            self.writer,
+            self.inlet,
+            Routes(opened.vhost, opened.user),
+            self.node.settings,
+            opened.frame_max,
+            opened.cancel_notify,
+        )
+        self.handshake = None
+        self.state = "opening"
+        self.node.connection_opened(self)
+        self.call(
+            self.node.connections, StartChild((self.name, self.ref)), self._connection_started, None
+        )
+
+    def _connection_started(self, answer: Any) -> None:
+        """The supervisor of the channels is there: the connection is open."""
+        if isinstance(answer, CallFailed) or answer[0] != "ok":
+            self._say_close(InternalError(), 0)
+            return
+        self.channels_sup = answer[1]
+        self.state = "running"
+        if self.forced is None:
+            self.send_method(ConnectionOpenOk())
+        else:
+            self.fail(self.forced)
+        self.scanner.stepwise = False
+        early, self.early = self.early, b""
+        self.received(early)
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _dispatch(self, runs: list[Run]) -> None:
+        """Handle what was read: mostly one run for one channel, which is done with the least ado."""
+        self.inlet.note(runs)
+        if len(runs) != 1 or self.writing_is_paused or not self.slots.hand_over_one(runs):
+            self._dispatch_all(runs)
+
+    def _dispatch_all(self, runs: list[Run]) -> None:
+        """Handle channel 0, hand the rest to the channels; go on in a later turn if they are many."""
+        rest = self.slots.hand_over_all(runs)
+        if rest:
+            self.inlet.block()
+            self.runtime.again(self.ref, RunsLeft(rest))
+        elif self.scanner.pending:
+            self._check_pending()
+        if self.writing_is_paused and not self.unsent_blocks:
+            self.unsent_blocks = self.writer.unsent_bytes > _UNSENT_BYTES_MAX
+            if self.unsent_blocks:
+                self.inlet.block()
+
+    def _check_pending(self) -> None:
+        """Refuse content for a channel that is not open without waiting for the rest of it."""
+        for number in self.scanner.pending:
+            if number not in self.slots and not self.node.stopping:
+                self.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
+
+    def own_run(self, run: Run) -> None:
+        """Handle channel 0 and errors of the kernel."""
+        if self.state != "running":
+            if is_close(run):
+                self._close_again()
+            return
+        if run[0] == ERROR:
+            self._renew_scanner()
+            self.fail(run[1])
+            return
+        method = method_of(run)
+        try:
+            if method == spec.CONNECTION_CLOSE:
+                decode(method, run[3])
+                self._client_closes()
+            elif method == spec.CONNECTION_UPDATE_SECRET:
+                decode(method, run[3])
+                self.send_method(ConnectionUpdateSecretOk())
+            else:
+                if method in spec.METHOD_NAMES and run[0] == METHOD:
+                    decode(method, run[3])
+                raise ChannelError("unexpected method in connection state running", method)
+        except HardError as error:
+            error.method = error.method or method
+            self.fail(error)
+
+    # -- mail ----------------------------------------------------------------------------------
+
+    def handle_call(self, request: object, frm: object) -> object:
+        """Answer ``"info"``: the connection as list_connections shows it."""
+        return connection_info(self)
+
+    def handle_cast(self, message: object) -> None:
+        """Take what channels and operators say."""
+        if type(message) is ConnectionFailed:
+            self.fail(message.error)
+        elif type(message) is RunsLeft:
+            self._dispatch_all(message.runs)
+            self.inlet.unblock()
+        elif type(message) is AlarmsOver:
+            self.throttle.over()
+        elif type(message) is ChannelStays:
+            self.slots.stays(message.number)
+        elif type(message) is CloseConnection:
+            self.fail(ConnectionForced(message.reason, 0))
+        else:
+            super().handle_cast(message)
+
+    def handle_info(self, message: object) -> None:
+        """Take DOWN of channels, exits of what the connection is linked with, and timers."""
+        if type(message) is Down:
+            self.slots.down(message.ref, message.reason)
+        elif type(message) is Exit:
+            self._linked_exit(message)
+        elif message == "heartbeat":
+            self._heartbeat_due()
+        elif message in {"handshake", "close"}:
+            if self.state == "closed":
+                self.writer.abort()
+            self._close_socket()
+
+    def _linked_exit(self, exit_: Exit) -> None:
+        """The supervisor of the channels ended: with the node, or because a channel's end was odd."""
+        if exit_.sender is self.channels_sup and self.state == "running":
+            self.channels_sup = None
+            if not self.node.stopping:
+                self.fail(InternalError(method=0))
+
+    # -- heartbeats ----------------------------------------------------------------------------
+
+    def _start_heartbeat(self, interval_s: int) -> None:
+        if interval_s:
+            self.heartbeat = Heartbeat(interval_s)
+            self.start_timer(interval_s / 2, "heartbeat")
+
+    def _heartbeat_due(self) -> None:
+        assert self.heartbeat is not None
+        send, lost = self.heartbeat.half_interval(self.writer.wrote, self.inlet.is_blocked)
+        if lost:
+            log.warning("connection lost name=%s reason=missed heartbeats", self.name)
+            self.writer.abort()
+            self._close_socket()
+            return
+        if send:
+            self.writer.write(HEARTBEAT_FRAME)
+            self.writer.flush()
+        self.writer.wrote = False  # a heartbeat does not put off the next one
+        self.start_timer(self.heartbeat.interval_s / 2, "heartbeat")
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def fail(self, error: ProtocolError) -> None:
+        """Close the connection with an error: first its channels end, then connection.close goes."""
+        if self.state == "opening":
+            self.forced = error  # the channels' supervisor is on its way and must end first
+        if self.state != "running":
+            return
+        method = error.method or 0
+        log.warning("connection error name=%s text=%s method=%s", self.name, error, method)
+        self.state = "ending"
+        Script(self, self._end_steps(), lambda _: self._say_close(error, method), _raise).resume()
+
+    def _client_closes(self) -> None:
+        self.state = "ending"
+
+        def ended(_: object) -> None:
+            self.send_method(ConnectionCloseOk())
+            self.node.connection_closed(self.ref)
+            self._wait_for_end()
+
+        Script(self, self._end_steps(), ended, _raise).resume()
+
+    def _end_steps(self) -> Steps:
+        """End the channels (their messages go back) and delete the connection's exclusive queues."""
+        self._disarm()
+        self.inlet.block()
+        if self.channels_sup is not None:
+            ended, self.channels_sup = self.channels_sup, None
+            yield Ask(self.node.connections, TerminateChild(ended))
+        if self.session is not None:
+            yield from self.session.vhost.delete_exclusive(self.ref)
+
+    def _say_close(self, error: ProtocolError, method: int) -> None:
+        self._write_close(error, method)
+        self._wait_for_end()
+
+    def _wait_for_end(self) -> None:
+        """Wait for the client's close-ok, or for it to close the socket; not for ever."""
+        self.state = "closing"
+        self.scanner.stepwise = False
+        self.inlet.release()
+        for _ in range(self.unanswered_closes):
+            self.send_method(ConnectionCloseOk())
+        wait_s = CLOSING_WAIT_S
+        if self.opened is not None and self.opened.heartbeat_s:
+            wait_s = min(wait_s, self.opened.heartbeat_s)
+        self._arm("close", wait_s)
+
+    def _write_close(self, error: ProtocolError, method: int) -> None:
+        text = error.text.decode("utf-8", "surrogateescape")
+        self.send_method(ConnectionClose(error.code, text, method >> 16, method & 0xFFFF))
+
+    def _closing(self, data: bytes) -> None:
+        """Hear close-ok, and close again, which RabbitMQ answers each time; nothing else."""
+        for run in self.scanner.scan(data):
+            if run[0] == ERROR:
+                self._renew_scanner()
+            elif is_close(run):
+                self._close_again()
+            elif run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE_OK:
+                self._close_socket()
+                return
+
+    def _close_again(self) -> None:
+        """Answer a close that is not the first one; behind our own word, if that is not out yet."""
+        if self.state == "closing":
+            self.send_method(ConnectionCloseOk())
+        else:
+            self.unanswered_closes += 1
+
+    def _renew_scanner(self) -> None:
+        """Replace a scanner that met an error.
+
+        A fresh one finds the answer when the client's next bytes begin a frame; the timer ends the
+        connection when not.
+        """
+        self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
+
+    def _part(self) -> None:
+        """Say no more, and wait a little for the peer to close the socket.
+
+        Closing it over bytes that were not read would have the kernel reset the connection, and the
+        peer might lose our last word.
+        """
+        self.state = "closed"
+        self.writer.finish()
+        self._arm("close", PART_WAIT_S)
+
+    def _close_socket(self) -> None:
+        """Send what waits, close the socket and end."""
+        self.state = "closed"
+        self.inlet.close()
+        self.writer.close()
+        self.stop(NORMAL)
+
+    def terminate(self, reason: object) -> None:
+        """Leave no socket behind, whatever ended the reader."""
+        if reason == SHUTDOWN and self.state == "running":
+            forced = "broker forced connection closure with reason 'shutdown'"
+            self._write_close(ConnectionForced(forced), 0)
+        self.writer.close()
+        self.inlet.close()
+        self.throttle.forget()
+        self.node.connection_closed(self.ref)
+
+    def send_method(self, method: Method) -> None:
+        """Write a method on channel 0."""
+        self.writer.write(method_frame(0, encode(method)))
+
+    def _arm(self, what: str, delay_s: float) -> None:
+        self._disarm()
+        self.timer = self.start_timer(delay_s, what)
+
+    def _disarm(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def _raise(problem: Exception) -> None:
+    raise problem

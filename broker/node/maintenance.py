@@ -1,0 +1,172 @@
+"""The caretaker: what is done on the disk now and then, beside everything else.
+
+* Every minute, for the first time a minute after the start: the ballast is made if it is not there and
+  there is room.
+* Every hour, and the first time: messages and folders that no definition names are listed, and removed
+  after a week (``orphans``).
+
+The disk, and what takes long with many queues, is a thread's; what is removed is removed on the loop.
+Only with a data directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.gen_server import GenServer
+from leveret.broker.node import orphans
+from leveret.broker.node.store_server import store_folder
+from leveret.broker.queue.factory import queue_nos_of
+
+if TYPE_CHECKING:
+    from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
+    from leveret.msg_store.store import MsgStore
+
+log = logging.getLogger(__name__)
+
+PERIOD_S: Final = 60.0
+ORPHANS_PERIODS: Final = 60
+_LOOK: Final = "look"
+
+
+class Caretaker(GenServer):
+    """Looks after the node's data directory."""
+
+    def init(self, node: Node) -> None:
+        """Wait for the first time."""
+        self._node = node
+        self._thread: threading.Thread | None = None
+        self._is_ending = threading.Event()
+        self._periods = 0
+        if node.data_dir is not None and self.runtime.loop is not None:
+            self._vhosts = node.data_dir / "vhosts"
+            self._loop = self.runtime.loop
+            self.start_timer(PERIOD_S, _LOOK)
+
+    def handle_info(self, message: object) -> None:
+        """Look, unless the last look is not over."""
+        assert message == _LOOK
+        if self._thread is None:
+            self.look(has_orphans=self._periods % ORPHANS_PERIODS == 0)
+            self._periods += 1
+        self.start_timer(PERIOD_S, _LOOK)
+
+    def look(self, has_orphans: bool = True) -> None:
+        """Begin to do what is to be done."""
+        node = self._node
+        if not has_orphans:
+            self._do(self._restore_ballast)
+            return
+        now_ms = int(self.runtime.clock.wall_s() * 1000)
+        held = [_Held(vhost, vhost.msg_store) for vhost in node.vhosts.values() if vhost.msg_store]
+        claimed = {self._folder(name).name for name in node.vhosts}
+
+        def work() -> Callable[[], None]:
+            node.ballast.restore()
+            for each in held:
+                folder = self._folder(each.vhost.name)
+                found, leaving = each.undefined()
+                each.due += orphans.due(node.files, folder, found, leaving, now_ms)
+            folders = orphans.due_folders(node.files, self._vhosts, claimed, now_ms)
+            return lambda: self._looked(held, folders, now_ms)
+
+        self._do(work)
+
+    def _restore_ballast(self) -> Callable[[], None]:
+        self._node.ballast.restore()
+        return _nothing
+
+    def _folder(self, vhost_name: str) -> Path:
+        assert self._node.data_dir is not None
+        return store_folder(self._node.data_dir, vhost_name)
+
+    def _looked(self, held: list[_Held], folders: list[Path], now_ms: int) -> None:
+        for each in held:
+            if each.vhost.msg_store is each.store:
+                for queue_no in each.due:
+                    log.warning("orphan removed vhost=%s queue_no=%d", each.vhost.name, queue_no)
+                    each.store.delete_queue(queue_no)
+        claimed = {self._folder(name) for name in self._node.vhosts}
+        removed = []
+        for folder in folders:
+            if folder in claimed:
+                continue
+            log.warning("orphan removed folder=%s", folder)
+            with suppress(FileNotFoundError):  # its vhost has just been deleted
+                # Checked and renamed in one turn: nobody opens it between.
+                removed.append(orphans.set_aside(self._node.files, folder, now_ms))
+        if removed:
+            self._do(lambda: self._remove(removed))
+
+    def _remove(self, folders: list[Path]) -> Callable[[], None]:
+        for folder in folders:
+            orphans.remove(folder, self._is_ending.is_set)
+        return _nothing
+
+    def _do(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Do something in a thread, and what it returns on the loop."""
+        given = self._node.giving_way.given()
+
+        def run() -> None:
+            try:
+                then = work()
+            except OSError as error:  # the next look may be luckier
+                log.warning("data directory not looked after error=%s", error)
+                then = _nothing
+            finally:
+                given.done()
+            with suppress(RuntimeError):  # the loop is closed: the broker has ended
+                self._loop.call_soon_threadsafe(self._done, then)
+
+        self._thread = threading.Thread(target=run, name="leveret-caretaker", daemon=True)
+        self._thread.start()
+
+    def _done(self, then: Callable[[], None]) -> None:
+        self._thread = None
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, then)
+
+    def terminate(self, reason: object) -> None:
+        """Leave no thread behind."""
+        self._is_ending.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+class _Held:
+    """What a vhost's store holds and its topology defines, as of one moment.
+
+    Attributes:
+        due: queues of the store that are to be removed.
+    """
+
+    def __init__(self, vhost: VHost, store: MsgStore) -> None:
+        self.vhost = vhost
+        self.store = store
+        self.due: list[int] = []
+        self._entries = list(vhost.topology.queues.values())
+        self._messages = store.message_counts()
+        self._leaving = store.leaving()
+
+    def undefined(self) -> tuple[list[int], list[int]]:
+        """Return queues with messages that are not defined, and those of them that are going.
+
+        What is not defined stays so, for numbers of queues are given once. Without messages it is due.
+        """
+        missing = self._messages.keys() - {
+            no for each in self._entries if each.queue_no for no in queue_nos_of(each)
+        }
+        filled = [no for no in missing if self._messages[no]]
+        self.due += [no for no in missing - self._leaving if not self._messages[no]]
+        leaving = [no for no in filled if no in self._leaving]
+        return [no for no in filled if no not in self._leaving], leaving
+
+
+def _nothing() -> None:
+    """There is nothing to be done."""

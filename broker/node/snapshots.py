@@ -1,0 +1,85 @@
+"""The broker's part in a snapshot: stores and definitions as of now, into a folder, beside its work.
+
+Vhosts are taken one after the other, so they are not of one moment; no message is in two of them. The
+definitions come last: who was told that a queue is declared finds it, and a queue that was deleted
+meanwhile is not in it, nor are its messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.node.store_server import store_folder
+from leveret.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from leveret.broker.node.node import Node
+
+METADATA: Final = "metadata"
+
+
+async def take(node: Node, folder: Path, vhost_names: Sequence[str]) -> None:
+    """Make links and copies of what is durable, not synced.
+
+    Args:
+        node: with a data directory.
+        folder: on its file system; empty.
+        vhost_names: of vhosts that are there.
+
+    Raises:
+        StoreError: a vhost is down, or goes down meanwhile.
+        OSError: the disk refuses.
+    """
+    for name in vhost_names:
+        await _take_store(node, name, store_folder(folder, name))
+    await in_thread(node, lambda: node.store.copy_to(folder / METADATA))
+
+
+async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
+    vhost = node.vhosts.get(vhost_name)
+    if vhost is None:
+        return  # deleted meanwhile
+    if vhost.msg_store is None:
+        raise StoreError(f"vhost '{vhost_name}' is down")
+    done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def ended(error: Exception | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    vhost.msg_store.snapshot(target, ended)
+    error = await done
+    if error is not None:
+        raise error
+
+
+async def in_thread(node: Node, work: Callable[[], object]) -> None:
+    """Do what blocks in a thread that ends with it; who is cancelled is so when it is done."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Exception | None] = loop.create_future()
+    given = node.giving_way.given()
+
+    def run() -> None:
+        error: Exception | None = None
+        try:
+            work()
+        except Exception as caught:  # noqa: BLE001  the top of a thread; who waits deals with it
+            error = caught
+        loop.call_soon_threadsafe(done.set_result, error)
+        given.done()
+
+    threading.Thread(target=run, name="leveret-snapshot").start()
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    if (failure := done.result()) is not None:
+        raise failure

@@ -1,0 +1,223 @@
+"""The message store of one vhost as an actor: opened when the vhost starts, closed when it ends.
+
+Opening reads the disk, so a thread does it; the start is acknowledged when the store is open, and the
+vhost's queues are started after it. When the store fails this actor crashes, which takes the queues
+along (SETTLED 12): the vhost starts anew and recovers from the disk.
+
+The store itself is held by the vhost, so a successor of an actor that was killed finds what it has to
+close. That is done beside the loop, for a disk may hang, and the store is opened anew only after it.
+Without a data directory there is no store, its code is not even loaded, and durable queues live as long
+as the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.actor import LATER
+from leveret.actors.gen_server import GenServer
+from leveret.actors.signals import Exit
+from leveret.broker.node import orphans
+from leveret.msg_store.format.errors import StoreLocked
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.actors.runtime import Runtime
+    from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
+    from leveret.core.giving_way import Given
+    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.msg_store.recovery.opening import Opened
+
+log = logging.getLogger(__name__)
+
+STOP_S: Final = 600.0
+_LOCKED_RETRY_S: Final = 0.05
+_LOCKED_RETRIES: Final = 100
+_OPEN: Final = "open"
+
+
+class StoreLoop:
+    """The event loop as a store knows it: what it does becomes part of the runtime's drains.
+
+    A turn of the loop's own costs a poll of the selector, here one before a flush and one behind it.
+    """
+
+    __slots__ = ("_loop", "_runtime", "call_later", "remove_reader")
+
+    def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
+        self._runtime = runtime
+        self._loop = loop
+        self.call_later = loop.call_later
+        self.remove_reader = loop.remove_reader
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call when the drain ends, so that all that happens in it goes into the same flush."""
+        self._runtime.after_drain(partial(callback, *args) if args else callback)
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Call from another thread, and have the actors do at once what follows from it."""
+        self._loop.call_soon_threadsafe(self._runtime.run_callback, callback, *args)
+
+    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Call when there is something to read, and have the actors do what follows from it."""
+        self._loop.add_reader(descriptor, self._runtime.run_callback, callback, *args)
+
+
+class StoreServer(GenServer):
+    """Owns a vhost's ``MsgStore``."""
+
+    trap_exits = True
+
+    def init(self, node: Node, vhost: VHost) -> object:
+        """Begin to open the store."""
+        self._node = node
+        self._vhost = vhost
+        self._is_stopping = False
+        self._looks = _LOCKED_RETRIES
+        loop = self.runtime.loop
+        if node.data_dir is None or loop is None:
+            return None
+        self._loop = loop
+        let_go(vhost, loop)  # of what one that was killed has left
+        self._folder = store_folder(node.data_dir, vhost.name)
+        if vhost.store_end is None or vhost.store_end.done():
+            self._open()
+        else:
+            vhost.store_end.add_done_callback(self._let_go)
+        return LATER
+
+    def _let_go(self, _: asyncio.Future[None]) -> None:
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, self._open)
+
+    def _now_ms(self) -> int:
+        return int(self.runtime.clock.wall_s() * 1000)
+
+    def _open(self) -> None:
+        epoch, trusted = self._node.epoch_for(self._vhost.name), self._vhost.trusted_mark
+        arguments = epoch, trusted, self._node.giving_way.given()
+        threading.Thread(target=self._opened_by, args=arguments, name="leveret-open").start()
+
+    def _opened_by(self, epoch: int, trusted: Mark | None, given: Given) -> None:
+        """Open the store; in a thread."""
+        from leveret.msg_store.recovery.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
+
+        opened: Opened | Exception
+        node = self._node
+        try:
+            where = StoreFiles(node.files, self._folder, node.ballast, self._now_ms)
+            opened = open_store(where, epoch, trusted)
+        except Exception as error:  # noqa: BLE001  the top of a thread; the actor deals with it
+            opened = error
+        self._loop.call_soon_threadsafe(self._came, opened)
+        given.done()
+
+    def _came(self, opened: Opened | Exception) -> None:
+        """Hand the store over, unless nobody waits for it any more."""
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, lambda: self._take(opened))
+        elif not isinstance(opened, Exception):
+            opened.close()
+
+    def _take(self, opened: Opened | Exception) -> None:
+        from leveret.msg_store.drivers import threads  # noqa: PLC0415 - see above
+        from leveret.msg_store.store import MsgStore  # noqa: PLC0415
+
+        if isinstance(opened, StoreLocked) and self._looks:  # one that was killed lets go soon
+            self._looks -= 1
+            self.start_timer(_LOCKED_RETRY_S, _OPEN)
+        elif isinstance(opened, Exception):
+            raise opened
+        else:
+            self._vhost.trusted_mark = None
+            loop = StoreLoop(self.runtime, self._loop)
+            self._vhost.msg_store = MsgStore(
+                opened,
+                loop,
+                self.runtime.clock.monotonic_s,
+                self._failed,
+                threads(self._node.giving_way),
+                full_changed=self._node.disk_changed,
+            )
+            self.started()
+
+    def _failed(self, error: Exception) -> None:
+        log.error("message store failed vhost=%s error=%s", self._vhost.name, error)
+        self.runtime.run_as(self.ref, lambda: self._crash(error))
+
+    def _crash(self, error: Exception) -> None:
+        raise error
+
+    def handle_info(self, message: Any) -> None:
+        """Try again to open; or end, when all has been written."""
+        if message == _OPEN:
+            self._open()
+        elif isinstance(message, Exit):
+            self.stop(message.reason)
+        else:
+            super().handle_info(message)
+
+    def _handle_special(self, message: Any, sender: Ref | None) -> object:
+        store = self._vhost.msg_store
+        if not isinstance(message, Exit) or sender is not self.parent or store is None:
+            return super()._handle_special(message, sender)
+        if not self._is_stopping:
+            self._is_stopping = True
+            reason = message.reason
+            store.stop(lambda: self.runtime.run_as(self.ref, lambda: self._stopped(reason)))
+        return None
+
+    def _stopped(self, reason: object) -> None:
+        self._vhost.msg_store = None
+        self.stop(reason)
+
+    def terminate(self, reason: object) -> None:
+        """Let go of a store that was not stopped in order."""
+        if self.runtime.loop is not None:
+            let_go(self._vhost, self.runtime.loop)
+
+
+def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
+    """Close a vhost's store as a crash would leave it, if it is open; ``store_end`` says when it is."""
+    store, vhost.msg_store = vhost.msg_store, None
+    if store is not None:
+        end = vhost.store_end = loop.create_future()
+        store.kill(lambda: end.set_result(None))
+        if store.failed_mark is not None:  # what was written since may not be on the disk
+            vhost.trusted_mark = store.failed_mark
+
+
+async def remove_store(node: Node, vhost_name: str) -> None:
+    """Remove the messages of a vhost that is deleted and stopped, beside the loop."""
+    if node.data_dir is None:
+        return
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    folder = store_folder(node.data_dir, vhost_name)
+    now_ms = int(node.runtime.clock.wall_s() * 1000)
+    given = node.giving_way.given()
+
+    def remove() -> None:
+        try:
+            orphans.remove(orphans.set_aside(node.files, folder, now_ms))
+        except OSError as error:
+            log.error("messages not removed folder=%s error=%s", folder, error)
+        loop.call_soon_threadsafe(done.set_result, None)
+        given.done()
+
+    threading.Thread(target=remove, name="leveret-remove").start()
+    await asyncio.shield(done)
+
+
+def store_folder(data_dir: Path, vhost_name: str) -> Path:
+    """Return where the messages of a vhost are; a name made of the vhost's, never the name itself."""
+    name = blake2b(vhost_name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return data_dir / "vhosts" / name

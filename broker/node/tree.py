@@ -1,0 +1,246 @@
+"""The supervision tree of a running broker, in one place.
+
+::
+
+    leveret                  one_for_all 0/1          its end is the broker's end
+    ├ metadata               one_for_one 10/10
+    │ └ metadata_store       permanent                front of the store; kept rows, not state
+    ├ infra                  one_for_one 10/10
+    │ ├ sweeper              transient                gives memory of idle actors back
+    │ ├ caretaker            transient                ballast and orphans in the data directory
+    │ ├ memory_watch         transient                memory alarm, and who keeps how much in RAM
+    │ └ disk_watch           transient                disk alarm
+    ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
+    │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
+    │   ├ queues_and_stores  one_for_all 0/1          permanent
+    │   │ ├ msg_store          permanent                what is durable of the vhost's messages
+    │   │ └ queues           simple_one_for_one 10/10 transient
+    │   │   └ queue:NAME     one_for_all 5/10         temporary; see broker/queue/supervisor.py
+    │   └ recovery           permanent                starts the vhost's queues
+    ├ vhost_starter          temporary                starts the vhosts, then ends
+    └ listeners              one_for_all 10/10
+      ├ readers              simple_one_for_one 0/1
+      │ └ reader             temporary                one per socket; linked with its connection
+      ├ connections          simple_one_for_one 0/1
+      │ └ connection:NAME    simple_one_for_one 0/1   temporary
+      │   └ channel:N        temporary
+      └ listener             transient
+
+RabbitMQ's tree (3.10) with what differs: the reader stands beside the supervisor of its channels and
+is linked with it, because it is there before connection.open (SETTLED 7); writer, limiter and
+heartbeats are objects of the connection, not processes; the backing queue is an actor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.channel.channel import Channel
+from leveret.broker.connection.listener import Listener
+from leveret.broker.connection.reader import Reader
+from leveret.broker.node.disk_watch import DiskWatch
+from leveret.broker.node.maintenance import Caretaker
+from leveret.broker.node.memory_watch import MemoryWatch
+from leveret.broker.node.node import CONNECTIONS, LISTENER, READERS, VHOSTS
+from leveret.broker.node.store_server import STOP_S, StoreServer
+from leveret.broker.node.sweeper import Sweeper
+from leveret.broker.queue.supervisor import QueueSup
+from leveret.broker.vhost.bootstrap import VhostStarter
+from leveret.broker.vhost.metadata_server import MetadataServer
+from leveret.broker.vhost.recovery import Recovery
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
+
+CHANNEL_SHUTDOWN_S: Final = 70.0
+QUEUE_SHUTDOWN_S: Final = 600.0
+
+_MEASURES_ANEW: Final = ("transient", 1.0)
+
+
+class BrokerSup(Supervisor):
+    """The root."""
+
+    def init(self, node: Node) -> SupervisorSpec:
+        """Start metadata, the vhosts, then the way in; they stop in the opposite order."""
+        return SupervisorSpec(
+            "one_for_all",
+            0,
+            1.0,
+            (
+                ChildSpec("metadata", MetadataSup, (node,), type="supervisor"),
+                ChildSpec("infra", InfraSup, (node,), type="supervisor"),
+                ChildSpec("vhosts", VhostsSup, (node,), type="supervisor"),
+                ChildSpec("vhost_starter", VhostStarter, (node,), restart="temporary"),
+                ChildSpec("listeners", ListenersSup, (node,), type="supervisor"),
+            ),
+        )
+
+
+class MetadataSup(Supervisor):
+    """Keeps the metadata store's front."""
+
+    def init(self, node: Node) -> SupervisorSpec:
+        """Start the store's front."""
+        child = ChildSpec("metadata_store", MetadataServer, (node,))
+        return SupervisorSpec("one_for_one", 10, 10.0, (child,))
+
+
+class InfraSup(Supervisor):
+    """Keeps what looks after the whole node."""
+
+    def init(self, node: Node) -> SupervisorSpec:
+        """Start them."""
+        children = (
+            ChildSpec("sweeper", Sweeper, restart="transient"),
+            ChildSpec("caretaker", Caretaker, (node,), restart="transient"),
+            ChildSpec("memory_watch", MemoryWatch, (node,), restart=_MEASURES_ANEW),
+            ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
+        )
+        return SupervisorSpec("one_for_one", 10, 10.0, children)
+
+
+class VhostsSup(Supervisor):
+    """Keeps the vhosts; one that crashes for good stays down alone."""
+
+    def init(self, node: Node) -> SupervisorSpec:
+        """Start without children; the ``VhostStarter`` adds them."""
+        self.runtime.register(VHOSTS, self.ref)
+        child = ChildSpec(
+            "vhost",
+            VhostSup,
+            (node,),
+            restart="transient",
+            type="supervisor",
+            label=lambda node, vhost: f"vhost:{vhost.name}",
+        )
+        return SupervisorSpec("simple_one_for_one", 0, 5.0, (child,))
+
+
+class VhostSup(Supervisor):
+    """One vhost: its queues, and who starts them."""
+
+    def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
+        """Start the queues' supervisors, then recover the queues."""
+        self._node, self._vhost = node, vhost
+        return SupervisorSpec(
+            "one_for_all",
+            2,
+            300.0,
+            (
+                ChildSpec(
+                    "queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"
+                ),
+                ChildSpec("recovery", Recovery, (vhost,)),
+            ),
+        )
+
+    def terminate(self, reason: object) -> None:
+        """Close the vhost's connections, as RabbitMQ does; nobody can open one meanwhile."""
+        super().terminate(reason)
+        self._node.vhost_down(self._vhost)
+
+
+class QueuesAndStoresSup(Supervisor):
+    """What must go together: the queues and the stores they write to."""
+
+    def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
+        """Start the store, then the queues' supervisor; they stop in the opposite order."""
+        return SupervisorSpec(
+            "one_for_all",
+            0,
+            1.0,
+            (
+                ChildSpec("msg_store", StoreServer, (node, vhost), shutdown=STOP_S),
+                ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor"),
+            ),
+        )
+
+
+class QueuesSup(Supervisor):
+    """Keeps the queues of one vhost."""
+
+    def init(self, vhost: VHost) -> SupervisorSpec:
+        """Be where the vhost's queues are started."""
+        vhost.queues_sup = self.ref
+        return SupervisorSpec("simple_one_for_one", 10, 10.0, (_QUEUE,))
+
+
+class ListenersSup(Supervisor):
+    """The way in."""
+
+    def init(self, node: Node) -> SupervisorSpec:
+        """Start readers and connections before anybody can connect."""
+        return SupervisorSpec(
+            "one_for_all",
+            10,
+            10.0,
+            (
+                ChildSpec("readers", ReadersSup, type="supervisor"),
+                ChildSpec("connections", ConnectionsSup, type="supervisor"),
+                ChildSpec("listener", Listener, (node, LISTENER), restart="transient"),
+            ),
+        )
+
+
+class ReadersSup(Supervisor):
+    """Keeps the readers; none is restarted, the client connects again."""
+
+    def init(self) -> SupervisorSpec:
+        """Start without children."""
+        self.runtime.register(READERS, self.ref)
+        return SupervisorSpec("simple_one_for_one", 0, 1.0, (_READER,))
+
+
+class ConnectionsSup(Supervisor):
+    """Keeps the supervisors of the connections' channels."""
+
+    def init(self) -> SupervisorSpec:
+        """Start without children."""
+        self.runtime.register(CONNECTIONS, self.ref)
+        return SupervisorSpec("simple_one_for_one", 0, 1.0, (_CONNECTION,))
+
+
+class ConnectionSup(Supervisor):
+    """Keeps the channels of one connection; ends with its reader."""
+
+    def init(self, name: str, reader: Ref) -> SupervisorSpec:
+        """Start without children."""
+        self.partner = reader
+        self.link(reader)
+        return _CHANNELS
+
+
+_QUEUE: Final = ChildSpec(
+    "queue",
+    QueueSup,
+    restart="temporary",
+    type="supervisor",
+    label=lambda entry, make_backing: f"queue:{entry.name}",
+)
+_READER: Final = ChildSpec("reader", Reader, restart="temporary")
+_CONNECTION: Final = ChildSpec(
+    "connection",
+    ConnectionSup,
+    restart="temporary",
+    type="supervisor",
+    label=lambda name, reader: f"connection:{name}",
+)
+_CHANNELS: Final = SupervisorSpec(
+    "simple_one_for_one",
+    0,
+    1.0,
+    (
+        ChildSpec(
+            "channel",
+            Channel,
+            restart="temporary",
+            shutdown=CHANNEL_SHUTDOWN_S,
+            label=lambda session, number, outlet: f"channel:{number}",
+        ),
+    ),
+)

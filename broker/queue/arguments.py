@@ -1,0 +1,331 @@
+"""Arguments of queue.declare and basic.consume: what is accepted, and what must be the same again.
+
+Every argument that RabbitMQ 3.10 knows is checked here, also those whose effect comes later or that
+belong to other queue types. ``ORDER`` is RabbitMQ's order of checks, so the first error is the one it
+would give. Unknown arguments are kept and ignored.
+
+Quorum queues and streams: what RabbitMQ refuses is refused with its texts. What it would make is
+refused as an unsupported type, because Leveret has no such queue and a classic one in its place would
+break promises that the client relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.amqp.erlang_text import binary
+from leveret.amqp.errors import PreconditionFailed, ResourceLocked
+from leveret.amqp.tables import type_name
+from leveret.broker.vhost.equivalence import assert_argument, assert_property
+from leveret.core.limits import TTL_MS_MAX
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Field, Table
+    from leveret.broker.queue.registry import QueueEntry
+
+DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
+QUEUE_TYPE: Final = "x-queue-type"
+PRIORITIES_MAX: Final = 255
+CLASSIC: Final = "classic"
+
+_INTEGERS: Final = frozenset("bBsuIilL")
+_SERVER_NAMED: Final = "amq.gen-"
+
+Check: TypeAlias = Callable[["Field", "Table"], str | None]
+"""Looks at one argument (and the whole table); returns RabbitMQ's reason when it is refused."""
+
+
+def _integer(field: Field, _: Table) -> str | None:
+    if field[0] in _INTEGERS:
+        return None
+    return f'"expected integer, got {type_name(field)}"'
+
+
+def _not_negative(field: Field, table: Table) -> str | None:
+    reason = _integer(field, table)
+    return reason or (f"{{value_negative,{field[1]}}}" if field[1] < 0 else None)
+
+
+def _positive(field: Field, table: Table) -> str | None:
+    reason = _not_negative(field, table)
+    return reason or ("{value_zero,0}" if field[1] == 0 else None)
+
+
+def _ttl(field: Field, table: Table) -> str | None:
+    reason = _not_negative(field, table)
+    return reason or (f"{{value_too_large,{field[1]}}}" if field[1] > TTL_MS_MAX else None)
+
+
+def _expires(field: Field, table: Table) -> str | None:
+    return _positive(field, table) or _ttl(field, table)
+
+
+def _priorities(field: Field, table: Table) -> str | None:
+    reason = _not_negative(field, table)
+    return reason or (f"{{max_value_exceeded,{field[1]}}}" if field[1] > PRIORITIES_MAX else None)
+
+
+def _version(field: Field, table: Table) -> str | None:
+    reason = _not_negative(field, table)
+    return reason or (
+        _listed(f"unsupported queue version '{field[1]}'") if field[1] not in {1, 2} else None
+    )
+
+
+def _bool(field: Field, _: Table) -> str | None:
+    return None if field[0] == "t" else _unacceptable(field)
+
+
+def _longstr(field: Field, _: Table) -> str | None:
+    return None if field[0] == "S" else _unacceptable(field)
+
+
+def _table(field: Field, _: Table) -> str | None:
+    return None if field[0] == "F" else _unacceptable(field)
+
+
+def _dead_letter_key(field: Field, table: Table) -> str | None:
+    if DEAD_LETTER_EXCHANGE in table:
+        return _longstr(field, table)
+    return _longstr(field, table) or "routing_key_but_no_dlx_defined"
+
+
+def _one_of(words: tuple[bytes, ...], reason: str) -> Check:
+    def check(field: Field, table: Table) -> str | None:
+        return _longstr(field, table) or (None if field[1] in words else reason)
+
+    return check
+
+
+def _named(words: tuple[bytes, ...], what: str) -> Check:
+    def check(field: Field, table: Table) -> str | None:
+        reason = _longstr(field, table)
+        if reason is not None or field[1] in words:
+            return reason
+        name: str = field[1].decode("utf-8", "surrogateescape")
+        return _listed(f"unsupported {what} '{name}'")
+
+    return check
+
+
+def _locator(field: Field, table: Table) -> str | None:
+    # RabbitMQ fails with 541 here.
+    is_known = field[0] == "S" and field[1] in {b"min-masters", b"client-local", b"random"}
+    return None if is_known else "invalid_queue_locator_arg"
+
+
+def _anything(field: Field, table: Table) -> str | None:
+    return None
+
+
+def _unacceptable(field: Field) -> str:
+    return f"{{unacceptable_type,{type_name(field)}}}"
+
+
+def _listed(text: str) -> str:
+    """Return a text as ``~p`` prints the list of its bytes: quoted, or as numbers."""
+    wire = text.encode("utf-8", "surrogateescape")
+    printed = binary(wire)
+    return printed[2:-2] if printed.startswith('<<"') else f"[{','.join(map(str, wire))}]"
+
+
+_TYPES: Final = (b"classic", b"quorum", b"stream")
+_CHECKS: Final[dict[str, Check]] = {
+    "x-expires": _expires,
+    "x-message-ttl": _ttl,
+    DEAD_LETTER_EXCHANGE: _longstr,
+    "x-dead-letter-routing-key": _dead_letter_key,
+    "x-dead-letter-strategy": _one_of((b"at-most-once", b"at-least-once"), "invalid_dlx_strategy"),
+    "x-max-length": _not_negative,
+    "x-max-length-bytes": _not_negative,
+    "x-max-in-memory-length": _not_negative,
+    "x-max-in-memory-bytes": _not_negative,
+    "x-max-priority": _priorities,
+    "x-overflow": _one_of(
+        (b"drop-head", b"reject-publish", b"reject-publish-dlx"), "invalid_overflow"
+    ),
+    "x-queue-mode": _named((b"default", b"lazy"), "queue mode"),
+    "x-queue-version": _version,
+    "x-single-active-consumer": _bool,
+    QUEUE_TYPE: _named(_TYPES, "queue type"),
+    "x-quorum-initial-group-size": _positive,
+    "x-max-age": _anything,
+    "x-stream-max-segment-size-bytes": _not_negative,
+    "x-initial-cluster-size": _positive,
+    "x-queue-leader-locator": _longstr,
+    "x-queue-master-locator": _locator,
+    "x-delivery-limit": _anything,
+}
+ORDER: Final = (
+    "x-expires", "x-message-ttl", DEAD_LETTER_EXCHANGE, "x-dead-letter-routing-key",
+    "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode",
+    "x-queue-version", "x-single-active-consumer", QUEUE_TYPE, "x-queue-master-locator",
+)  # fmt: skip
+_KNOWN_TO: Final[Mapping[str, frozenset[str]]] = {
+    "classic": frozenset(ORDER),
+    "quorum": frozenset({
+        DEAD_LETTER_EXCHANGE, "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires",
+        "x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes",
+        "x-overflow", "x-single-active-consumer", QUEUE_TYPE, "x-quorum-initial-group-size",
+        "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
+    }),
+    "stream": frozenset({
+        "x-max-length-bytes", QUEUE_TYPE, "x-max-age", "x-stream-max-segment-size-bytes",
+        "x-initial-cluster-size", "x-queue-leader-locator",
+    }),
+}  # fmt: skip
+_CONSUMER_CHECKS: Final[dict[str, Check]] = {
+    "x-priority": _integer,
+    "x-cancel-on-ha-failover": _bool,
+    "x-credit": _table,  # of the AMQP 1.0 plug-in; RabbitMQ fails with 541 when it is no table
+}
+
+
+def check(
+    arguments: Table,
+    vhost: str,
+    name: str,
+    *,
+    durable: bool,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+) -> None:
+    """Check the arguments of a new queue.
+
+    Args:
+        arguments: of queue.declare.
+        vhost: for the texts.
+        name: the queue's, made by the server or not.
+        durable: as the client said it.
+        exclusive: likewise.
+        auto_delete: likewise.
+
+    Raises:
+        PreconditionFailed: with RabbitMQ's text for the first one that is wrong.
+    """
+    what = f"queue '{name}' in vhost '{vhost}'"
+    _check_one(QUEUE_TYPE, arguments, what)
+    kind = _type_of(arguments)
+    if kind != CLASSIC and name.startswith(_SERVER_NAMED):
+        raise PreconditionFailed(
+            f"Cannot declare a server-named queue for type rabbit_{kind}_queue"
+        )
+    known = _KNOWN_TO[kind]
+    for key in _CHECKS:
+        if key in known:
+            _check_one(key, arguments, what)
+    for key in arguments:
+        if key in _CHECKS and key not in known:
+            raise PreconditionFailed(
+                f"invalid arg '{key}' for {what} of queue type rabbit_{kind}_queue"
+            )
+    if kind != CLASSIC:
+        _refuse(kind, what, durable, exclusive, auto_delete)
+
+
+def _check_one(key: str, arguments: Table, what: str) -> None:
+    field = arguments.get(key)
+    reason = _CHECKS[key](field, arguments) if field is not None else None
+    if reason is not None:
+        raise PreconditionFailed(f"invalid arg '{key}' for {what}: {reason}")
+
+
+def _refuse(kind: str, what: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
+    """Refuse a replicated queue, as RabbitMQ does where it does."""
+    for is_wrong, problem in (
+        (auto_delete, "auto-delete"),
+        (exclusive, "exclusive-owner"),
+        (not durable, "non-durable"),
+    ):
+        if is_wrong:
+            raise PreconditionFailed(f"invalid property '{problem}' for {what}")
+    # Differs from RabbitMQ: there are no such queues here.
+    reason = _listed(f"unsupported queue type '{kind}'")
+    raise PreconditionFailed(f"invalid arg '{QUEUE_TYPE}' for {what}: {reason}")
+
+
+def _type_of(arguments: Table) -> str:
+    field = arguments.get(QUEUE_TYPE)
+    kind: str = field[1].decode() if field is not None else CLASSIC
+    return kind
+
+
+def dead_letter_exchange(arguments: Table, vhost: str, name: str) -> str | None:
+    """Return the dead letter exchange that a new queue asks for; it need not exist.
+
+    Raises:
+        PreconditionFailed: it is not a longstr.
+    """
+    field = arguments.get(DEAD_LETTER_EXCHANGE)
+    if field is None:
+        return None
+    if field[0] != "S":
+        raise PreconditionFailed(
+            f"invalid type '{type_name(field)}' for arg '{DEAD_LETTER_EXCHANGE}' "
+            f"in queue '{name}' in vhost '{vhost}'"
+        )
+    exchange: str = field[1].decode("utf-8", "surrogateescape")
+    return exchange
+
+
+def check_equivalent(
+    entry: QueueEntry, durable: bool, auto_delete: bool, owner: Any, arguments: Table
+) -> None:
+    """Check that a queue is as it is declared now.
+
+    Args:
+        entry: what is there.
+        durable: as declared now; False when exclusive.
+        auto_delete: as declared now.
+        owner: the connection's reader when declared exclusive, else None.
+        arguments: as declared now.
+
+    Raises:
+        ResourceLocked: it belongs to another connection, or is exclusive on one side only.
+        PreconditionFailed: with the first other difference.
+    """
+    if entry.exclusive is not owner:
+        raise locked(entry.name, entry.vhost_name)
+    what = f"queue '{entry.name}' in vhost '{entry.vhost_name}'"
+    assert_property(what, "durable", entry.durable, durable)
+    assert_property(what, "auto_delete", entry.auto_delete, auto_delete)
+    for key in ORDER:
+        if key != QUEUE_TYPE or _is_special(entry.arguments) or _is_special(arguments):
+            assert_argument(what, key, entry.arguments, arguments)
+
+
+def _is_special(arguments: Table) -> bool:
+    """Whether a queue type other than classic is asked for; without one it is classic."""
+    return arguments.get(QUEUE_TYPE, ("S", b"classic")) != ("S", b"classic")
+
+
+def locked(name: str, vhost: str) -> ResourceLocked:
+    """Return the error for a queue that is exclusive to another connection."""
+    return ResourceLocked(
+        f"cannot obtain exclusive access to locked queue '{name}' in vhost '{vhost}'. It could be "
+        "originally declared on another connection or the exclusive property value does not match "
+        "that of the original declaration."
+    )
+
+
+def check_consumer_arguments(arguments: Table, vhost: str, name: str) -> int:
+    """Check the arguments of basic.consume; return the consumer's priority.
+
+    Raises:
+        PreconditionFailed: with RabbitMQ's text.
+    """
+    if not arguments:
+        return 0
+    what = f"queue '{name}' in vhost '{vhost}'"
+    for key, look in _CONSUMER_CHECKS.items():
+        field = arguments.get(key)
+        reason = look(field, arguments) if field is not None else None
+        if reason is not None:
+            raise PreconditionFailed(f"invalid arg '{key}' for {what}: {reason}")
+    if "x-stream-offset" in arguments:
+        raise PreconditionFailed(
+            f"invalid arg 'x-stream-offset' for {what} of queue type rabbit_classic_queue"
+        )
+    priority: int = arguments["x-priority"][1] if "x-priority" in arguments else 0
+    return priority

@@ -1,0 +1,442 @@
+"""Consumers: who gets the next message of a queue.
+
+The rule is RabbitMQ's, message by message: take the first consumer of the highest priority that has
+one; if it cannot take a message (its connection's outlet is closed, its prefetch or its channel's is
+used up) set it aside as *blocked* and take the next; otherwise it gets the message and goes to the
+end of its priority's *ring*. Blocked consumers that can take messages again join the end, in the
+order in which they were set aside.
+
+Batches give the same result without a step per message. While everyone in a ring of ``k`` has room,
+``rounds`` full rounds leave the ring as it was and consumer ``i`` gets the messages ``i``, ``i + k``,
+``i + 2k``...: a slice. Only the passes in which somebody runs full are walked step by step, so the
+work is one slice per consumer and pass, and a single message costs one step.
+
+``room_for`` tells how many messages will be taken, so that no more than that is fetched; ``deal``
+gives out exactly so many. Differs from RabbitMQ: nothing.
+
+What a queue knows of a channel is one ``Peer``: its consumers, and the unacked messages of basic.get
+and of consumers that are cancelled (they stay with the channel).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leveret.broker.mail import Consume
+from leveret.broker.queue.allotments import Share, give
+
+if TYPE_CHECKING:
+    from leveret.actors.links import MonitorRef
+    from leveret.actors.ref import Ref
+    from leveret.broker.outlet import ChannelLimiter
+
+UNLIMITED: Final = 1 << 30
+_FEW: Final = 8  # consumers of a channel that are taken out of their rings one by one
+_level_of: Final[Callable[[Any], int]] = itemgetter(0)
+
+
+class Consumer:
+    """One basic.consume on one queue.
+
+    Attributes:
+        spec: what was asked for.
+        unacked: seqs it has not settled; made on first use, always None when ``no_ack``.
+        in_flight: how many those are, counted when they are dealt.
+        blocked: set aside, not in its ring.
+    """
+
+    __slots__ = ("blocked", "in_flight", "no_ack", "prefetch", "spec", "unacked")
+
+    def __init__(self, spec: Consume) -> None:
+        self.spec = spec
+        self.no_ack = spec.no_ack
+        self.prefetch = 0 if spec.no_ack else spec.prefetch
+        self.unacked: set[int] | None = None
+        self.in_flight = 0
+        self.blocked = False
+
+    def room(self) -> int:
+        """Return how many messages it can take now."""
+        spec = self.spec
+        if not spec.outlet.is_open:
+            return 0
+        room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
+        if self.no_ack:
+            return UNLIMITED if room else 0
+        if self.prefetch:
+            return min(room, max(0, self.prefetch - self.in_flight))
+        return room
+
+    def dealt(self, count: int) -> None:
+        """Count what it is given and must settle."""
+        self.in_flight += count
+        self.spec.limiter.in_flight += count
+
+    def owe(self, seqs: list[int]) -> None:
+        """Note what was sent and must be settled."""
+        if self.unacked is None:
+            self.unacked = set(seqs)
+        else:
+            self.unacked.update(seqs)
+
+    def settle(self, seqs: list[int]) -> int:
+        """Take off what has been settled; return how many of them were its own."""
+        unacked = self.unacked
+        if not unacked:
+            return 0
+        before = len(unacked)
+        unacked.difference_update(seqs)
+        settled = before - len(unacked)
+        self.in_flight -= settled
+        return settled
+
+
+class Peer:
+    """What a queue knows of one channel.
+
+    Attributes:
+        consumers: by tag.
+        blocked: those of them that are set aside, in that order.
+        is_suspended: the channel's limiter has refused one of them. Then an ack does not unblock
+            anybody, only ``Resume`` does: the channel gives its queues their turns.
+        loose: unacked seqs of basic.get and of cancelled consumers.
+        monitor: by which the queue learns of the channel's end.
+    """
+
+    __slots__ = ("blocked", "consumers", "is_suspended", "loose", "monitor")
+
+    def __init__(self) -> None:
+        self.consumers: dict[bytes, Consumer] = {}
+        self.blocked: dict[Consumer, None] | None = None
+        self.is_suspended = False
+        self.loose: set[int] | None = None
+        self.monitor: MonitorRef | None = None
+
+    def owe(self, seqs: Iterable[int]) -> None:
+        """Note unacked messages that belong to no consumer."""
+        if self.loose is None:
+            self.loose = set()
+        self.loose.update(seqs)
+
+    def is_idle(self) -> bool:
+        """Whether nothing of the channel is left here."""
+        return not self.consumers and not self.loose
+
+    def unacked(self) -> list[int]:
+        """Return everything the channel has not settled, sorted."""
+        seqs = list(self.loose or ())
+        for consumer in self.consumers.values():
+            seqs += consumer.unacked or ()
+        seqs.sort()
+        return seqs
+
+
+_Level: TypeAlias = "tuple[int, deque[Consumer]]"  # -priority, ring
+
+
+class Consumers:
+    """The consumers of one queue.
+
+    Attributes:
+        peers: by channel.
+        count: consumers, blocked ones included.
+        active: those in a ring, that is, not known to be blocked.
+        no_ack_count: those that do not acknowledge.
+        exclusive: whether the one consumer asked to be alone.
+    """
+
+    __slots__ = (
+        "_by_priority",
+        "_queue",
+        "_rings",
+        "active",
+        "count",
+        "exclusive",
+        "no_ack_count",
+        "peers",
+    )
+
+    def __init__(self, queue: Ref) -> None:
+        self._queue = queue
+        self._rings: list[_Level] = []  # sorted
+        self._by_priority: dict[int, deque[Consumer]] = {}  # the same
+        self.peers: dict[Ref, Peer] = {}
+        self.count = 0
+        self.active = 0
+        self.no_ack_count = 0
+        self.exclusive = False
+
+    # Coming and going.
+
+    def peer(self, channel: Ref) -> Peer:
+        """Return what is known of a channel, made when it is new."""
+        peer = self.peers.get(channel)
+        if peer is None:
+            peer = self.peers[channel] = Peer()
+        return peer
+
+    def has(self, channel: Ref, tag: bytes) -> bool:
+        """Whether a channel has a consumer of this tag here."""
+        peer = self.peers.get(channel)
+        return peer is not None and tag in peer.consumers
+
+    def add(self, spec: Consume) -> Consumer:
+        """Take a consumer in, at the end of its ring."""
+        consumer = Consumer(spec)
+        consumers = self.peer(spec.channel).consumers
+        assert spec.tag not in consumers, "a channel uses each tag once"
+        consumers[spec.tag] = consumer
+        self.count += 1
+        self.no_ack_count += spec.no_ack
+        self.exclusive = self.exclusive or spec.exclusive
+        self._join(consumer)
+        return consumer
+
+    def remove(self, channel: Ref, tag: bytes) -> bool:
+        """Cancel a consumer; what it has unacked stays with the channel. Return whether it was."""
+        peer = self.peers.get(channel)
+        consumer = peer.consumers.pop(tag, None) if peer is not None else None
+        if peer is None or consumer is None:
+            return False
+        if consumer.unacked:
+            peer.owe(consumer.unacked)
+        if consumer.blocked:
+            del self._blocked_beside(consumer)[consumer]
+        self._leave(consumer)
+        return True
+
+    def remove_channel(self, channel: Ref) -> tuple[int, list[int]]:
+        """Forget a channel; return how many consumers went and its unacked seqs, sorted."""
+        peer = self.peers.pop(channel, None)
+        if peer is None:
+            return 0, []
+        if len(peer.consumers) <= _FEW:
+            for consumer in peer.consumers.values():
+                self._leave(consumer)
+        else:
+            self._leave_together(channel, list(peer.consumers.values()))
+        return len(peer.consumers), peer.unacked()
+
+    def _leave(self, consumer: Consumer) -> None:
+        self._count_out(consumer)
+        priority = consumer.spec.priority
+        ring = self._by_priority.get(priority)
+        if ring and not consumer.blocked:
+            ring.remove(consumer)
+        if ring is not None and not ring:
+            del self._by_priority[priority]
+            del self._rings[bisect_left(self._rings, -priority, key=_level_of)]
+
+    def _leave_together(self, channel: Ref, consumers: list[Consumer]) -> None:
+        """Take out all consumers of a channel, with one walk over each ring they are in."""
+        for consumer in consumers:
+            self._count_out(consumer)
+        for priority in {each.spec.priority for each in consumers} & self._by_priority.keys():
+            ring = self._by_priority[priority]
+            others = [each for each in ring if each.spec.channel is not channel]
+            ring.clear()
+            ring.extend(others)
+            if not ring:
+                del self._by_priority[priority]
+        self._rings = [level for level in self._rings if -level[0] in self._by_priority]
+
+    def _count_out(self, consumer: Consumer) -> None:
+        self.count -= 1
+        self.no_ack_count -= consumer.no_ack
+        self.active -= not consumer.blocked
+        if consumer.spec.exclusive:
+            self.exclusive = False
+
+    def _join(self, consumer: Consumer) -> None:
+        consumer.blocked = False
+        priority = consumer.spec.priority
+        ring = self._by_priority.get(priority)
+        if ring is None:
+            ring = self._by_priority[priority] = deque()
+            insort(self._rings, (-priority, ring), key=_level_of)
+        ring.append(consumer)
+        self.active += 1
+
+    # Blocking.
+
+    def _blocked_beside(self, consumer: Consumer) -> dict[Consumer, None]:
+        blocked = self.peers[consumer.spec.channel].blocked
+        assert blocked is not None
+        return blocked
+
+    def _block(self, consumer: Consumer) -> None:
+        """Set aside a consumer that has left its ring."""
+        consumer.blocked = True
+        self.active -= 1
+        peer = self.peers[consumer.spec.channel]
+        if peer.blocked is None:
+            peer.blocked = {}
+        peer.blocked[consumer] = None
+        self._ask_to_resume(consumer)
+
+    def _ask_to_resume(self, consumer: Consumer) -> None:
+        spec = consumer.spec
+        if not spec.outlet.is_open:
+            spec.outlet.wait(self._queue)
+        elif not spec.limiter.room():
+            spec.limiter.wait(self._queue)
+            self.peers[spec.channel].is_suspended = True
+
+    def block_all(self) -> None:
+        """Set aside everyone who is in a ring, for there is a message and nobody has room."""
+        for _, ring in self._rings:
+            while ring:
+                self._block(ring.popleft())
+
+    def unblock(self, consumer: Consumer) -> bool:
+        """Let a blocked consumer join its ring if it has room; return whether it did."""
+        if not consumer.blocked:
+            return False
+        if consumer.room():
+            del self._blocked_beside(consumer)[consumer]
+            self._join(consumer)
+            return True
+        self._ask_to_resume(consumer)
+        return False
+
+    def resume(self, channel: Ref) -> bool:
+        """Do so for all consumers of a channel; return whether any joined."""
+        peer = self.peers.get(channel)
+        if peer is None:
+            return False
+        peer.is_suspended = False
+        if not peer.blocked:
+            return False
+        return sum(self.unblock(consumer) for consumer in list(peer.blocked)) > 0
+
+    def settle(self, channel: Ref, tag: bytes | None, seqs: list[int]) -> bool:
+        """Take off what a channel has settled; return whether a consumer got unblocked by it."""
+        peer = self.peers.get(channel)
+        if peer is None:
+            return False
+        consumer = peer.consumers.get(tag) if tag is not None else None
+        settled = consumer.settle(seqs) if consumer is not None else 0
+        if settled < len(seqs) and peer.loose:
+            peer.loose.difference_update(seqs)
+        if consumer is None or peer.is_suspended:
+            return False
+        return self.unblock(consumer)
+
+    # Dealing.
+
+    def room_for(self, wanted: int) -> int:
+        """Return how many of ``wanted`` messages the consumers will take, at most all."""
+        if self.active == 1:
+            return min(wanted, self.only().room())
+        room = 0
+        limited: dict[ChannelLimiter, int] = {}
+        for _, ring in self._rings:
+            for consumer in ring:
+                own = consumer.room()
+                limiter = consumer.spec.limiter
+                if limiter.limit:
+                    if consumer.no_ack:
+                        return self._room_in_steps(wanted)
+                    left = limited.get(limiter, limiter.room())
+                    own = min(own, left)
+                    limited[limiter] = left - own
+                room += own
+                if room >= wanted:
+                    return wanted
+        return room
+
+    def _room_in_steps(self, wanted: int) -> int:
+        """Do what ``room_for`` does where a consumer takes messages only while others leave room."""
+        own: dict[Consumer, int] = {}
+        shared: dict[ChannelLimiter, int] = {}
+        taken = 0
+        for _, ring in self._rings:
+            line = deque(ring)
+            while line and taken < wanted:
+                consumer = line.popleft()
+                limiter = consumer.spec.limiter
+                room = own.setdefault(consumer, consumer.room())
+                left = shared.setdefault(limiter, limiter.room())
+                if room and left:
+                    taken += 1
+                    line.append(consumer)
+                    if not consumer.no_ack:
+                        own[consumer] = room - 1
+                        shared[limiter] = left - 1
+        return taken
+
+    def deal(self, count: int) -> list[Share]:
+        """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
+        shares: dict[Consumer, Share] = {}
+        if self.active == 1:
+            give(shares, self.only(), range(count))
+            return list(shares.values())
+        position = 0
+        for _, ring in self._rings:
+            while position < count and ring:
+                position = self._deal_rounds(ring, position, count, shares)
+                position = self._deal_pass(ring, position, count, shares)
+            if position == count:
+                break
+        assert position == count, "more dealt than there was room for"
+        return list(shares.values())
+
+    def only(self) -> Consumer:
+        """Return the one consumer that is in a ring."""
+        for _, ring in self._rings:
+            if ring:
+                return ring[0]
+        raise AssertionError("no consumer is in a ring")
+
+    def _deal_rounds(
+        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
+    ) -> int:
+        size = len(ring)
+        rounds = _full_rounds(ring, (count - position) // size)
+        if rounds:
+            end = position + rounds * size
+            for consumer in ring:
+                give(shares, consumer, range(position, end, size))
+                position += 1
+            return end
+        return position
+
+    def _deal_pass(
+        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
+    ) -> int:
+        """Go round once, step by step; whoever is full is set aside."""
+        for _ in range(len(ring)):
+            if position == count:
+                break
+            consumer = ring.popleft()
+            if consumer.room():
+                give(shares, consumer, range(position, position + 1))
+                ring.append(consumer)
+                position += 1
+            else:
+                self._block(consumer)
+        return position
+
+
+def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
+    """Return how many rounds, at most ``rounds``, everyone in the ring can take part in."""
+    if not rounds:
+        return 0
+    sharing: dict[ChannelLimiter, int] = {}
+    onlookers: set[ChannelLimiter] = set()  # of those without acks, who take while there is room
+    for consumer in ring:
+        rounds = min(rounds, consumer.room())
+        if not rounds:
+            return 0
+        limiter = consumer.spec.limiter
+        if limiter.limit and consumer.no_ack:
+            onlookers.add(limiter)
+        elif limiter.limit:
+            sharing[limiter] = sharing.get(limiter, 0) + 1
+    for limiter, members in sharing.items():
+        rounds = min(rounds, (limiter.room() - (limiter in onlookers)) // members)
+    return rounds

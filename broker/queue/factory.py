@@ -1,0 +1,186 @@
+"""Which backing queue a queue has: what its arguments and its vhost ask for.
+
+=====================  =============================================================================
+queue                  backing
+=====================  =============================================================================
+not durable            ``MemoryQueue``, until it should page
+not durable and lazy   ``VariableQueue`` over the vhost's message store, of which nothing is kept
+durable                ``VariableQueue`` over the store
+with ``x-max-priority``  ``PriorityQueue`` of one variable queue for each priority, over the store or not
+=====================  =============================================================================
+
+A node without a data directory has no stores; its durable queues are as those that are not, and stay in
+memory. The priorities of a durable queue have numbers in the store that follow the queue's own. A queue
+in memory that a policy makes lazy, or that must give memory back, goes over to a ``VariableQueue`` while
+it is used (``MovingQueue``) and stays that; one with priorities that is not durable does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from leveret.amqp.properties import examine
+from leveret.broker.queue.effective import view_of
+from leveret.core.errors import StoreError
+from leveret.core.message import HEAD
+from leveret.queue_backing.index.memory import MemoryIndex
+from leveret.queue_backing.index.stored import PassingIndex, StoredIndex
+from leveret.queue_backing.memory.moving_queue import MovingQueue
+from leveret.queue_backing.memory.queue import MemoryQueue
+from leveret.queue_backing.priority_queue import PriorityQueue
+from leveret.queue_backing.variable.queue import VariableQueue
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.effective import ArgumentsView
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.core.clock import Clock
+    from leveret.core.message import Message
+    from leveret.metadata.interface import Metadata
+    from leveret.metadata.tables import QueueRow
+    from leveret.msg_store.store import MsgStore
+    from leveret.queue_backing.actor import BackingOwner, MakeQueue
+    from leveret.queue_backing.api import BackingQueue
+    from leveret.queue_backing.index.api import QueueIndex
+    from leveret.queue_backing.index.stored import IndexOwner
+    from leveret.queue_backing.memory_monitor import MemoryMonitor
+
+log = logging.getLogger(__name__)
+
+_FLAGS_AT: Final = 12  # in a content header: class, weight, body size, property flags
+_HAS_PRIORITY: Final = 0x08  # in the first octet of the flags
+
+
+def in_memory(owner: BackingOwner) -> BackingQueue:
+    """Make the backing of a queue whose messages live as long as its pair."""
+    return MemoryQueue()
+
+
+def backing_of(
+    entry: QueueEntry,
+    store: MsgStore | None,
+    clock: Clock,
+    memory: MemoryMonitor,
+    metadata: Metadata,
+) -> MakeQueue:
+    """Return what makes the backing of a queue; called again after each crash of the pair.
+
+    Args:
+        entry: the queue.
+        store: the vhost's, None when it has none.
+        clock: the node's.
+        memory: the node's; of queues that can page.
+        metadata: the node's; gives numbers.
+    """
+    levels = _levels(entry.view)
+    has_number = bool(entry.queue_no or entry.transient_no)
+    if levels == 1 and store is None:
+        return in_memory
+    if levels == 1 and store is not None and not has_number:
+        return _in_memory_first(entry, store, clock, memory, metadata)
+    if not has_number:
+        store = None
+    numbers = queue_nos_of(entry)
+
+    def make(owner: BackingOwner) -> BackingQueue:
+        if store is not None:
+            owner.use_memory_of(memory)
+            # What was on its way to a pair before this one is lost.
+            store.queue_down(entry.route_no or numbers[0])
+        queues = [VariableQueue(_index(store, number, entry, owner), clock) for number in numbers]
+        return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
+
+    return make
+
+
+def _in_memory_first(
+    entry: QueueEntry,
+    store: MsgStore,
+    clock: Clock,
+    memory: MemoryMonitor,
+    metadata: Metadata,
+) -> MakeQueue:
+    """Return what makes a queue in memory that goes over to one that can page when it should."""
+
+    def make(owner: BackingOwner) -> BackingQueue:
+        def paging() -> VariableQueue:
+            return VariableQueue(_index(store, entry.transient_no, entry, owner), clock)
+
+        def move(queue: BackingQueue) -> BackingQueue:
+            if not isinstance(queue, MemoryQueue) or not _numbered(metadata, entry):
+                return queue
+            return MovingQueue(queue, paging(), lambda: owner.replace_queue(_moved))
+
+        owner.use_memory_of(memory)
+        if entry.transient_no:  # it had gone over, and begins anew
+            return paging()
+        return MemoryQueue(lambda: owner.replace_queue(move))
+
+    return make
+
+
+def _moved(queue: BackingQueue) -> BackingQueue:
+    return queue.finish() if isinstance(queue, MovingQueue) else queue
+
+
+def queue_nos_of(entry: QueueEntry) -> range:
+    """Return the numbers of a queue in the store, one for each priority."""
+    first = entry.queue_no or entry.transient_no
+    return range(first, first + _levels(entry.view))
+
+
+def queue_nos_of_row(row: QueueRow) -> range:
+    """Return the same of a stored definition; none if it has no number yet."""
+    levels = _levels(view_of(row.arguments)) if row.queue_no else 0
+    return range(row.queue_no, row.queue_no + levels)
+
+
+def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
+    """Remove what a queue whose actors have ended has in the store."""
+    if store is not None and (entry.queue_no or entry.transient_no):
+        store.queue_down(entry.route_no)
+        for queue_no in queue_nos_of(entry):
+            store.delete_queue(queue_no)
+
+
+def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexOwner) -> QueueIndex:
+    if store is None:
+        return MemoryIndex(owner)
+    if not entry.queue_no:
+        return PassingIndex(store.client(number, is_new=True), owner)
+    return StoredIndex(store.client(number, routed_as=entry.route_no), owner)
+
+
+def _levels(view: ArgumentsView) -> int:
+    return view.highest_priority + 1
+
+
+def new_queue_no(metadata: Metadata, view: ArgumentsView) -> int:
+    """Return a number for a new durable queue, behind which there are those of its priorities."""
+    first, *_ = [metadata.next_queue_no() for _ in range(_levels(view))]
+    return first
+
+
+def number_transient(metadata: Metadata, entry: QueueEntry) -> None:
+    """Give a lazy queue that is not durable its numbers in the store, so that it can page there."""
+    if not entry.queue_no and entry.view.queue_mode == "lazy":
+        _numbered(metadata, entry)
+
+
+def _numbered(metadata: Metadata, entry: QueueEntry) -> bool:
+    """Whether a queue that is not durable has its numbers in the store, given now if need be."""
+    if not entry.transient_no:
+        try:
+            entry.transient_no = new_queue_no(metadata, entry.view)
+        except StoreError as error:
+            log.warning("queue stays in memory queue=%s error=%s", entry.name, error)
+    return entry.transient_no != 0
+
+
+def priority_of(message: Message) -> int:
+    """Return a message's priority, 0 when it has none.
+
+    Heads that have one were looked at when they were published, so they can be read.
+    """
+    head = message[HEAD]
+    return examine(head).priority or 0 if head[_FLAGS_AT] & _HAS_PRIORITY else 0

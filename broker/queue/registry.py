@@ -1,0 +1,214 @@
+"""What the rest of the broker holds of a queue: an entry whose identity outlives every restart.
+
+Routes, bindings and channels hold the ``QueueEntry``, never an address (SETTLED 3). When the pair
+behind it was restarted, the new amqqueue announces itself with ``up`` and tells those who ``watch``,
+the channels with consumers, so that they subscribe again.
+
+States: ``starting`` until the first ``up``; ``running``; ``crashed`` when its supervisor gave up;
+``stopped`` when its vhost was stopped; ``deleted``. A dead supervisor alone means ``crashed``, so that
+no kill can leave it unnoticed. Between a crash and the restart, which the supervisor does at
+once, the state is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from leveret.amqp.errors import NotFound
+from leveret.broker.queue.effective import NOTHING, view_of
+from leveret.msg_store.format.route_numbers import route_no
+
+if TYPE_CHECKING:
+    from leveret.actors.ref import Ref
+    from leveret.broker.queue.effective import Applied, Arguments
+
+State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
+
+
+def _nothing(entry: QueueEntry) -> None:
+    """Be nobody's callback."""
+
+
+class QueueEntry:
+    """One queue of one vhost.
+
+    Attributes:
+        vhost_name: its vhost.
+        name: its name.
+        durable: whether it is there after a restart of the node.
+        auto_delete: whether it goes after its last consumer.
+        exclusive: the reader of the connection that owns it, None = shared.
+        arguments: as declared.
+        applied: the policies that apply to it.
+        view: what takes effect of arguments and policies.
+        queue_no: its number in the message store; 0 when it is not durable.
+        route_no: what messages for it are written for there (``msg_store.route_numbers``).
+        transient_no: the same for one that is not durable and pages there; 0 when it does not.
+        ref: the amqqueue, the latest incarnation; None before the first start.
+        backing: the actor of its backing queue, likewise.
+        supervisor: the queue's supervisor.
+        was_consumed: whether it has ever had a consumer since the node was started.
+        on_deleted: called once, when the queue has been deleted and must not be found any more.
+    """
+
+    __slots__ = (
+        "_settled",
+        "_waiters",
+        "_watchers",
+        "applied",
+        "arguments",
+        "auto_delete",
+        "backing",
+        "durable",
+        "exclusive",
+        "name",
+        "on_deleted",
+        "queue_no",
+        "ref",
+        "route_no",
+        "supervisor",
+        "transient_no",
+        "vhost_name",
+        "view",
+        "was_consumed",
+    )
+
+    def __init__(
+        self,
+        vhost_name: str,
+        name: str,
+        durable: bool = False,
+        auto_delete: bool = False,
+        exclusive: Ref | None = None,
+        arguments: Arguments | None = None,
+        on_deleted: Callable[[QueueEntry], None] = _nothing,
+        queue_no: int = 0,
+    ) -> None:
+        self.vhost_name = vhost_name
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.exclusive = exclusive
+        self.arguments = arguments or _NO_TABLE
+        self.applied: Applied = NOTHING
+        self.view = view_of(self.arguments)
+        self.on_deleted = on_deleted
+        self.number(queue_no)
+        self.transient_no = 0
+        self.ref: Ref | None = None
+        self.backing: Ref | None = None
+        self.supervisor: Ref | None = None
+        self.was_consumed = False
+        self._settled: Literal["crashed", "stopped", "deleted"] | None = None
+        self._waiters: list[Callable[[QueueEntry], None]] | None = None
+        self._watchers: dict[Ref, None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<QueueEntry {self} {self.state}>"
+
+    def __str__(self) -> str:
+        """Name the queue as RabbitMQ's texts do."""
+        return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    def number(self, queue_no: int) -> None:
+        """Give it its number in the message store."""
+        self.queue_no = queue_no
+        self.route_no = route_no(queue_no, self.view.highest_priority) if queue_no else 0
+
+    @property
+    def state(self) -> State:
+        """What has become of it."""
+        if self._settled is not None:
+            return self._settled
+        if self.supervisor is not None and not self.supervisor.is_alive:
+            return "crashed"
+        return "starting" if self.ref is None else "running"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether ``ref`` can be sent to."""
+        return self.ref is not None and self.ref.is_alive and self._settled is None
+
+    def missing(self) -> NotFound:
+        """Return the error for an operation on a queue that does not run."""
+        state = self.state
+        if state == "crashed":
+            return NotFound(f"{self} has crashed and failed to restart")
+        if state == "stopped":
+            return NotFound(f"{self} process is stopped by supervisor")
+        return NotFound(f"no {self}")
+
+    # Called by the queue's own actors.
+
+    def supervised(self, supervisor: Ref) -> None:
+        """Take note of a new supervisor; what became of the one before does not matter any more."""
+        self.supervisor = supervisor
+        if self._settled != "deleted":
+            self._settled = None
+
+    def up(self, ref: Ref) -> list[Ref]:
+        """Take note of a new amqqueue; return the watchers that must hear of it."""
+        self.ref = ref
+        self._call_waiters()
+        return list(self._watchers or ())
+
+    def deleted(self) -> None:
+        """Take note that the queue has been deleted, and tell the vhost."""
+        if self._settled == "deleted":
+            return
+        self._settled = "deleted"
+        self._watchers = None
+        on_deleted, self.on_deleted = self.on_deleted, _nothing
+        on_deleted(self)
+        self._call_waiters()
+
+    def stopped(self) -> None:
+        """Take note that its vhost has been stopped; the vhost may start it again."""
+        if self._settled is None:
+            self._settled = "stopped"
+        self._call_waiters()
+
+    def crashed(self) -> list[Ref]:
+        """Take note that it will not be started again; return the watchers that must hear of it."""
+        if self._settled is not None:
+            return []
+        self._settled = "crashed"
+        self._call_waiters()
+        watchers, self._watchers = self._watchers, None
+        return list(watchers or ())
+
+    # Called by others.
+
+    def watch(self, channel: Ref) -> None:
+        """Have a channel with consumers told when the queue runs again (``QueueUp``) or will not (``QueueFailed``)."""
+        if self._watchers is None:
+            self._watchers = {}
+        self._watchers[channel] = None
+        self.was_consumed = True
+
+    def unwatch(self, channel: Ref) -> None:
+        """Undo ``watch``; harmless when there is nothing to undo."""
+        if self._watchers is not None:
+            self._watchers.pop(channel, None)
+            self._watchers = self._watchers or None
+
+    def when_running(self, callback: Callable[[QueueEntry], None]) -> None:
+        """Call back once the queue runs, at once if it does, or once it is known that it will not.
+
+        The callback looks at ``state``.
+        """
+        if self.is_running or self.state in ("crashed", "stopped", "deleted"):
+            callback(self)
+            return
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(callback)
+
+    def _call_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, None
+        for callback in waiters or ():
+            callback(self)
+
+
+_NO_TABLE: Final[Arguments] = {}

@@ -1,0 +1,72 @@
+"""The supervisor of one queue: its pair is one failure unit (SETTLED 2).
+
+``one_for_all`` 5/10: the backing actor (permanent) is started first, then the amqqueue (intrinsic:
+its normal end, when the queue is deleted, ends the supervisor). If either crashes both are started
+again; beyond five times in ten seconds the queue stays down, ``crashed``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.mail import QueueFailed
+from leveret.broker.queue.amqqueue import AmqQueue
+from leveret.broker.queue.factory import in_memory
+from leveret.queue_backing.actor import BackingActor
+from leveret.supervisors.spec import ChildSpec, SupervisorSpec
+from leveret.supervisors.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.queue_backing.actor import MakeQueue
+
+RESTARTS_MAX: Final = 5
+WINDOW_S: Final = 10.0
+STOP_S: Final = 600.0
+
+
+class QueueSup(Supervisor):
+    """Runs the pair of one queue; started with its registry entry, and what makes its backing."""
+
+    __slots__ = ("_entry", "_is_stopped")
+
+    def init(
+        self, entry: QueueEntry, make_backing: MakeQueue = in_memory
+    ) -> tuple[SupervisorSpec, tuple[QueueEntry]]:
+        """Leave the address in the entry and say what to run."""
+        self._entry = entry
+        self._is_stopped = False
+        entry.supervised(self.ref)
+        spec = _IN_MEMORY if make_backing is in_memory else _spec(make_backing)
+        return spec, (entry,)
+
+    def _end(self, reason: object, _: object) -> None:
+        """End because the vhost does, which may start the queue again."""
+        self._is_stopped = True
+        super()._end(reason, _)
+
+    def terminate(self, reason: object) -> None:
+        """Tell the entry, and by it who waits for the queue; tell its consumers' channels."""
+        super().terminate(reason)
+        entry = self._entry
+        if entry.supervisor is not self.ref:
+            return  # a successor runs already
+        if self._is_stopped:
+            entry.stopped()
+        for channel in entry.crashed():
+            self.post(channel, QueueFailed(entry))
+
+
+def _spec(make_backing: MakeQueue) -> SupervisorSpec:
+    return SupervisorSpec(
+        "one_for_all",
+        RESTARTS_MAX,
+        WINDOW_S,
+        children=(
+            ChildSpec("backing", BackingActor, (make_backing,), shutdown=STOP_S),
+            ChildSpec("amqqueue", AmqQueue, restart="intrinsic", shutdown=STOP_S),
+        ),
+    )
+
+
+_IN_MEMORY: Final = _spec(in_memory)

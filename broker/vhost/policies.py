@@ -1,0 +1,146 @@
+"""The policies of a vhost: which two apply to a queue or exchange, and what they come to together.
+
+To everything at most one policy and at most one operator policy apply: of those whose pattern is found
+in the name and whose ``apply-to`` fits, the one of the highest priority. Among equal priorities the
+first by name is taken, where RabbitMQ takes any. A policy with a key that belongs to other queue types
+only (``NOT_FOR_CLASSIC``) does not apply to a classic queue at all, the rest of its keys included.
+
+Where both set a key the operator's is a ceiling: the lesser value holds. An argument of the queue
+itself is stronger than either, except for limits, of which again the least holds (``view_under``).
+
+Sans-IO. Who changes policies tells the queues (``server/admin_policies.py``). Source: ``rabbit_policy``
+and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.queue.effective import NO_ARGUMENTS, NOTHING, Applied, view_of, view_under
+from leveret.broker.vhost.patterns import compile_pattern
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.metadata.tables import PolicyRow
+    from leveret.routing.exchange import Exchange
+
+ALTERNATE_EXCHANGE: Final = "alternate-exchange"
+NOT_FOR_CLASSIC: Final = frozenset({
+    "max-age", "stream-max-segment-size-bytes", "queue-leader-locator", "initial-cluster-size",
+    "delivery-limit", "dead-letter-strategy",
+})  # fmt: skip
+WITHOUT_EFFECT: Final = frozenset({
+    "dead-letter-exchange", "dead-letter-routing-key", "max-length", "max-length-bytes",
+    "max-in-memory-length", "max-in-memory-bytes", "overflow", "queue-version",
+    "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size",
+    "ha-promote-on-shutdown", "ha-promote-on-failure",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    row: PolicyRow
+    pattern: re.Pattern[bytes]
+    for_queues: bool
+    for_exchanges: bool
+
+
+class Policies:
+    """The policies of one vhost.
+
+    Rows are taken as checked (``policy_rules.check``).
+    """
+
+    __slots__ = ("_applied", "_operator", "_policies")
+
+    def __init__(self) -> None:
+        self._policies: list[_Policy] = []  # the strongest first
+        self._operator: list[_Policy] = []
+        self._applied: dict[tuple[str | None, str | None], Applied] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._policies or self._operator)
+
+    def put(self, row: PolicyRow) -> None:
+        """Take a policy in, in place of one of its name."""
+        self.remove(row)
+        policies = self._operator if row.is_operator else self._policies
+        policies.append(
+            _Policy(
+                row,
+                compile_pattern(row.pattern),
+                row.apply_to != "exchanges" and NOT_FOR_CLASSIC.isdisjoint(row.definition),
+                row.apply_to != "queues",
+            )
+        )
+        policies.sort(key=_strength)
+
+    def remove(self, row: PolicyRow) -> None:
+        """Forget the policy of this name, if there is one."""
+        policies = self._operator if row.is_operator else self._policies
+        policies[:] = [each for each in policies if each.row.name != row.name]
+        self._applied.clear()
+
+    def of_queue(self, name: str) -> Applied:
+        """Return what applies to a queue of this name."""
+        return self._of(name, lambda each: each.for_queues) if self else NOTHING
+
+    def of_exchange(self, name: str) -> Applied:
+        """Return what applies to an exchange of this name."""
+        return self._of(name, lambda each: each.for_exchanges) if self else NOTHING
+
+    def _of(self, name: str, fits: Callable[[_Policy], bool]) -> Applied:
+        wire = name.encode("utf-8", "surrogateescape")
+        policy, operator = (
+            _first(each for each in policies if fits(each) and each.pattern.search(wire))
+            for policies in (self._policies, self._operator)
+        )
+        if policy is None and operator is None:
+            return NOTHING
+        key = (_name_of(policy), _name_of(operator))
+        applied = self._applied.get(key)
+        if applied is None:
+            applied = self._applied[key] = Applied(policy, operator)
+        return applied
+
+
+def _name_of(row: PolicyRow | None) -> str | None:
+    return row.name if row is not None else None
+
+
+def _strength(policy: _Policy) -> tuple[int, str]:
+    return -policy.row.priority, policy.row.name
+
+
+def _first(found: Iterable[_Policy]) -> PolicyRow | None:
+    return next((each.row for each in found), None)
+
+
+def apply_to_queue(policies: Policies, entry: QueueEntry) -> bool:
+    """Give a queue the policies that apply to it; return whether they are others than before."""
+    applied = policies.of_queue(entry.name)
+    before, entry.applied = entry.applied, applied
+    if _are_same(before, applied):
+        return False
+    own = view_of(entry.arguments)
+    entry.view = applied.view if own is NO_ARGUMENTS else view_under(own, applied.definition)
+    return True
+
+
+def _are_same(one: Applied, other: Applied) -> bool:
+    return one is other or (one.policy == other.policy and one.operator == other.operator)
+
+
+def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
+    """Give an exchange the alternate exchange of the policy that applies to it.
+
+    Routes that are kept elsewhere hold until the topology is touched.
+    """
+    exchange.set_policy_alternate(
+        policies.of_exchange(exchange.name).definition.get(ALTERNATE_EXCHANGE)
+    )

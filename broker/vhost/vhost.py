@@ -1,0 +1,483 @@
+"""A vhost: its topology, its queues' registry entries, and what declare, bind and delete do to them.
+
+Changes are made in memory at once and written to the metadata store in the same order; the reply to the
+client waits for the commit (SETTLED 19). Transient objects are not written and need no wait.
+
+The operations are scripts (``broker/script.py``) run by the channel that was asked. Checks come in
+RabbitMQ's order, so the first error is the one RabbitMQ gives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from leveret.actors.ref import Ref
+from leveret.actors.signals import CallFailed
+from leveret.amqp.errors import (
+    InternalError,
+    NotFound,
+    PreconditionFailed,
+)
+from leveret.broker.channel.queue_asking import GONE, ask_queue
+from leveret.broker.mail import Delete
+from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.factory import (
+    backing_of,
+    forget_messages,
+    new_queue_no,
+    number_transient,
+)
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.script import Ask, Steps, Until
+from leveret.broker.vhost import exchange_rules
+from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
+from leveret.routing.bindings import QUEUE, Binding
+from leveret.routing.exchange import Exchange
+from leveret.routing.topology import Removed, Topology
+from leveret.supervisors.requests import StartChild
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
+    from leveret.amqp.tables import Table
+    from leveret.broker.node.node import Node
+    from leveret.broker.session import Session
+    from leveret.broker.vhost.access import User
+    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.msg_store.store import MsgStore
+
+log = logging.getLogger(__name__)
+
+
+class VHost:
+    """One virtual host of the node.
+
+    Attributes:
+        name: its name.
+        topology: exchanges, bindings and queue entries.
+        policies: its policies; every exchange and queue of the topology has what applies to it.
+        queues_sup: the supervisor its queues are started under; None before the first start.
+        msg_store: where its persistent messages are; None as long as it is not open, and on a node
+            without a data directory.
+        store_end: done when a store that was not stopped in order has let its files go.
+        trusted_mark: how far the disk can be trusted after the store has failed; None = as it is.
+        limits: ``max-connections`` and ``max-queues`` of the vhost.
+        is_closing: an operator deletes it: nothing of it is written any more.
+    """
+
+    __slots__ = (
+        "_exclusive",
+        "_node",
+        "is_closing",
+        "limits",
+        "msg_store",
+        "name",
+        "policies",
+        "queues_sup",
+        "store_end",
+        "topology",
+        "trusted_mark",
+    )
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node = node
+        self.name = name
+        self.topology = Topology(name)
+        self.policies = Policies()
+        self.queues_sup: Ref | None = None
+        self.msg_store: MsgStore | None = None
+        self.store_end: asyncio.Future[None] | None = None
+        self.trusted_mark: Mark | None = None
+        self.limits: dict[str, int] = {}
+        self.is_closing = False
+        self._exclusive: dict[Ref, set[QueueEntry]] = {}
+        for exchange in exchange_rules.default_exchanges():
+            self.topology.add_exchange(exchange)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its queues can run."""
+        return self.queues_sup is not None and self.queues_sup.is_alive
+
+    @property
+    def access(self) -> Any:
+        """Users and permissions of the node."""
+        return self._node.access
+
+    # -- look-ups ------------------------------------------------------------------------------
+
+    def find_queue(self, name: str, owner: Ref) -> QueueEntry:
+        """Return a queue that this connection may use.
+
+        Raises:
+            NotFound: no such queue.
+            ResourceLocked: it is exclusive to another connection.
+        """
+        entry: QueueEntry = self.topology.queue(name)
+        if entry.exclusive is not None and entry.exclusive is not owner:
+            raise queue_arguments.locked(name, self.name)
+        return entry
+
+    def check_queue(self, user: User, name: str, permission: str) -> None:
+        """Raise AccessRefused unless the user has the permission on a queue of that name."""
+        self.access.check_queue(user, self.name, name, permission)
+
+    # -- exchanges -----------------------------------------------------------------------------
+
+    def declare_exchange(self, user: User, method: ExchangeDeclare) -> Steps:
+        """Declare an exchange, or check that it is there as declared."""
+        name = method.exchange
+        if method.passive:
+            exchange_rules.refuse_default(name)
+            self.topology.exchange(name)
+            return
+        exchange_rules.check_type(method.type)
+        exchange_rules.refuse_default(name)
+        self.access.check_exchange(user, self.name, name, "configure")
+        current = self.topology.exchanges.get(name)
+        if current is not None:
+            exchange_rules.check_equivalent(current, method, self.name)
+            yield from self._wait_for(self._exchange_row(current))
+            return
+        exchange_rules.check_new_name(name)
+        self._check_alternate(user, method)
+        exchange = Exchange(
+            name,
+            method.type,
+            durable=method.durable,
+            auto_delete=method.auto_delete,
+            internal=method.internal,
+            arguments=method.arguments,
+        )
+        self.add_exchange(exchange)
+        if not exchange.durable:
+            return
+        try:
+            yield from self.commit([self._exchange_row(exchange)], [])
+        except InternalError:
+            if self.topology.exchanges.get(name) is exchange:
+                removed = self.topology.remove_exchange(name)
+                self._node.delete_later(self._removed_rows(removed))
+            raise
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        """Make an exchange known by its name."""
+        apply_to_exchange(self.policies, exchange)
+        self.topology.add_exchange(exchange)
+
+    def _check_alternate(self, user: User, method: ExchangeDeclare) -> None:
+        alternate = exchange_rules.alternate_of(method, self.name)
+        if alternate is not None:
+            self.access.check_exchange(user, self.name, method.exchange, "read")
+            self.access.check_exchange(user, self.name, alternate, "write")
+
+    def delete_exchange(self, user: User, method: ExchangeDelete) -> Steps:
+        """Delete an exchange; one that is not there is fine."""
+        name = method.exchange
+        exchange_rules.refuse_default(name)
+        exchange_rules.check_deletable(name, self.name)
+        self.access.check_exchange(user, self.name, name, "configure")
+        exchange = self.topology.exchanges.get(name)
+        if exchange is None:
+            return
+        if method.if_unused and exchange.bindings:
+            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        yield from self._commit_removed(self.topology.remove_exchange(name))
+
+    # -- bindings ------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        session: Session,
+        source: str,
+        kind: str,
+        destination: str,
+        key: bytes,
+        arguments: Table,
+    ) -> Steps:
+        """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
+        self._check_binding(session, source, kind, destination, key, must_exist=True)
+        while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
+            yield Until(entry.when_running)
+            self._check_binding(session, source, kind, destination, key, must_exist=True)
+        new = self.topology.bind(source, kind, destination, key, arguments)
+        if new is None:
+            there = self.topology.binding(source, kind, destination, key, arguments)
+            assert there is not None
+            yield from self._wait_for(self._binding_row(there))
+        elif new.is_durable:
+            row = self._binding_row(new)
+            try:
+                yield from self.commit([row], [])
+            except InternalError:
+                if self.topology.take_back(new):
+                    self._node.delete_later([row])
+                raise
+
+    def unbind(
+        self,
+        session: Session,
+        source: str,
+        kind: str,
+        destination: str,
+        key: bytes,
+        arguments: Table,
+    ) -> Steps:
+        """Take a binding away; a missing one, or missing ends, are fine."""
+        self._check_binding(session, source, kind, destination, key, must_exist=False)
+        bound = self.topology.binding(source, kind, destination, key, arguments)
+        if bound is not None and kind == QUEUE:
+            self.find_queue(destination, session.reader)
+        removed = self.topology.unbind(source, kind, destination, key, arguments)
+        yield from self._commit_removed(removed)
+
+    def _check_binding(
+        self,
+        session: Session,
+        source: str,
+        kind: str,
+        destination: str,
+        key: bytes,
+        must_exist: bool,
+    ) -> None:
+        access, user = self.access, session.user
+        if kind == QUEUE:
+            access.check_queue(user, self.name, destination, "write")
+        else:
+            exchange_rules.refuse_default(destination)
+            access.check_exchange(user, self.name, destination, "write")
+        exchange_rules.refuse_default(source)
+        access.check_exchange(user, self.name, source, "read")
+        exchange = self.topology.exchanges.get(source)
+        if exchange is None:
+            if must_exist:
+                raise NotFound(f"no exchange '{source}' in vhost '{self.name}'")
+            return
+        if exchange.type == "topic":
+            access.check_topic(user, self.name, source, key, "read")
+        if kind == QUEUE and must_exist:
+            self.find_queue(destination, session.reader)
+
+    # -- queues --------------------------------------------------------------------------------
+
+    def declare_queue(self, session: Session, method: QueueDeclare) -> Steps:
+        """Declare a queue, or check that it is there as declared; return its entry."""
+        user = session.user
+        owner = session.reader if method.exclusive else None
+        durable = method.durable and not method.exclusive
+        name = exchange_rules.new_queue_name(method.queue)
+        self.access.check_queue(user, self.name, name, "configure")
+        current = self.topology.queues.get(name)
+        if current is not None:
+            queue_arguments.check_equivalent(
+                current, durable, method.auto_delete, owner, method.arguments
+            )
+            if current.state == "starting":
+                yield Until(current.when_running)
+                if current.state == "deleted":  # its declaration was taken back
+                    return (yield from self.declare_queue(session, method))
+            return current
+        self._check_new_queue(user, name, method)
+        entry = QueueEntry(
+            self.name,
+            name,
+            durable=durable,
+            auto_delete=method.auto_delete,
+            exclusive=owner,
+            arguments=method.arguments,
+            on_deleted=self.queue_deleted,
+        )
+        if durable:
+            entry.number(new_queue_no(self._node.store, entry.view))
+        yield from self.add_queue(entry, user.name)
+        return entry
+
+    def _check_new_queue(self, user: User, name: str, method: QueueDeclare) -> None:
+        self._node.check_queue_limit(self, name)
+        dead_letter = queue_arguments.dead_letter_exchange(method.arguments, self.name, name)
+        if dead_letter is not None:
+            self.access.check_queue(user, self.name, name, "read")
+            self.access.check_exchange(user, self.name, dead_letter, "write")
+        queue_arguments.check(
+            method.arguments,
+            self.name,
+            name,
+            durable=method.durable,
+            exclusive=method.exclusive,
+            auto_delete=method.auto_delete,
+        )
+
+    def add_queue(self, entry: QueueEntry, user_name: str) -> Steps:
+        """Register a new queue, keep its row when it is durable, and start its actors.
+
+        When the row cannot be written, or who asked ends before it is, the queue is forgotten again.
+
+        Raises:
+            InternalError: the vhost is down, or the store failed.
+        """
+        if not self.is_up:
+            raise InternalError()
+        self.register(entry)
+        if entry.durable:
+            row = QueueRow(
+                self.name,
+                entry.name,
+                True,
+                entry.auto_delete,
+                entry.arguments,
+                entry.queue_no,
+                user_name,
+            )
+            try:
+                yield from self.commit([row], [])
+            except (InternalError, GeneratorExit):
+                entry.deleted()
+                raise
+        try:
+            yield from self.start_queue(entry)
+        except InternalError:
+            entry.deleted()
+            raise
+
+    def register(self, entry: QueueEntry) -> None:
+        """Make a queue known by its name; from now on its policies are up to date."""
+        apply_to_queue(self.policies, entry)
+        self.topology.add_queue(entry.name, entry)
+        if entry.exclusive is not None:
+            self._exclusive.setdefault(entry.exclusive, set()).add(entry)
+
+    def start_queue(self, entry: QueueEntry) -> Steps:
+        """Start the actors of a registered queue, unless somebody has.
+
+        Raises:
+            InternalError: they did not start, or the vhost went down.
+        """
+        assert self.queues_sup is not None
+        old = entry.supervisor
+        if old is not None and old.is_alive:
+            if old.cell.parent is self.queues_sup:
+                return
+            yield Until(lambda resume: self._node.runtime.watch(old, resume))
+        if entry.state == "deleted":
+            return
+        node = self._node
+        if self.msg_store is not None:
+            number_transient(node.store, entry)
+        make_backing = backing_of(
+            entry, self.msg_store, node.runtime.clock, node.memory, node.store
+        )
+        answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
+        if isinstance(answer, CallFailed) or answer[0] != "ok":
+            log.error(
+                "queue not started queue=%s vhost=%s reason=%s", entry.name, self.name, answer
+            )
+            raise InternalError()
+
+    def delete_queue(self, session: Session, name: str, if_unused: bool, if_empty: bool) -> Steps:
+        """Delete a queue; return the number of ready messages it had (0 when there is none)."""
+        self.access.check_queue(session.user, self.name, name, "configure")
+        if name not in self.topology.queues:
+            return 0
+        entry = self.find_queue(name, session.reader)
+        return (yield from self._delete(entry, if_unused, if_empty))
+
+    def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
+        rows: list[Row] = []
+        if entry.durable:
+            bindings = self.topology.bindings_to(QUEUE, entry.name)
+            rows += [self._binding_row(each) for each in bindings if each.is_durable]
+            rows.append(self._queue_row(entry))
+        if entry.state in GONE:
+            forget_messages(entry, self.msg_store)
+            entry.deleted()
+            count = 0
+        else:
+            try:
+                count = yield from ask_queue(entry, Delete(if_unused, if_empty))
+            except NotFound:
+                count = 0  # it went while it was asked
+        is_owed = self._node.unwritten.is_owed
+        yield from self.commit([], [row for row in rows if is_owed(row)])
+        return count
+
+    def delete_exclusive(self, owner: Ref) -> Steps:
+        """Delete what a connection owns, before it is told that it is closed."""
+        for entry in list(self._exclusive.get(owner, ())):
+            yield from self._delete(entry)
+
+    def owner_ended(self, owner: Ref) -> None:
+        """Forget a connection's exclusive queues that do not run; the others see to it themselves."""
+        for entry in list(self._exclusive.get(owner, ())):
+            if entry.state in GONE:
+                entry.deleted()
+
+    def queue_deleted(self, entry: QueueEntry) -> None:
+        """Forget a queue: called by the queue itself, whatever deleted it."""
+        if self.topology.queues.get(entry.name) is not entry:
+            return
+        removed = self.topology.remove_queue(entry.name)
+        if entry.exclusive is not None:
+            owned = self._exclusive.get(entry.exclusive)
+            if owned is not None:
+                owned.discard(entry)
+                if not owned:
+                    del self._exclusive[entry.exclusive]
+        deletes = self._removed_rows(removed)
+        if entry.durable:
+            deletes.append(self._queue_row(entry))
+        if deletes:
+            self._node.delete_later(deletes)
+
+    # -- the metadata store --------------------------------------------------------------------
+
+    def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
+        """Wait until rows are written; again when the store's actor was restarted meanwhile.
+
+        Raises:
+            InternalError: the disk refused them, or the vhost is being deleted.
+        """
+        if puts and self.is_closing:
+            raise InternalError()
+        if puts or deletes:
+            yield from self._node.commit(puts, deletes)
+
+    def _wait_for(self, row: Row) -> Steps:
+        """Wait for a row that somebody else has put and that may not be on disk yet."""
+        if self._node.unwritten.is_being_put(row):
+            yield from self.commit([row], [])
+
+    def _commit_removed(self, removed: Removed) -> Steps:
+        yield from self.commit([], self._removed_rows(removed))
+
+    def _removed_rows(self, removed: Removed) -> list[Row]:
+        rows: list[Row] = [self._binding_row(each) for each in removed.bindings if each.is_durable]
+        rows += [self._exchange_row(each) for each in removed.exchanges if each.durable]
+        return rows
+
+    def _exchange_row(self, exchange: Exchange) -> ExchangeRow:
+        return ExchangeRow(
+            self.name,
+            exchange.name,
+            exchange.type,
+            exchange.durable,
+            exchange.auto_delete,
+            exchange.internal,
+            exchange.arguments,
+        )
+
+    def _queue_row(self, entry: QueueEntry) -> QueueRow:
+        return QueueRow(self.name, entry.name, True, entry.auto_delete, entry.arguments)
+
+    def _binding_row(self, binding: Binding) -> BindingRow:
+        return BindingRow(
+            self.name,
+            binding.source,
+            binding.kind,
+            binding.destination,
+            binding.key,
+            binding.arguments,
+        )
