@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from thespian.actors import Actor, ActorAddress, InvalidActorAddress, WakeupMessage
 
-from leveret.actors import links
 from leveret.actors.ref import TIMER, Ref
+from leveret.actors.runtime import links
 from leveret.actors.signals import IGNORE, LATER, NORMAL, StopActor
 from leveret.actors.timers import Timer
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    from leveret.actors.links import MonitorRef
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.runtime import Runtime
 
 __all__ = ["IGNORE", "LATER", "TIMER", "OtpActor", "Ref"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.links import MonitorRef
+from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.signals import CallFailed
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors import links
 from leveret.actors.actor import OtpActor
 from leveret.actors.calls import From, Reply, ReplyMonitor, Request
 from leveret.actors.ref import TIMER, Ref
+from leveret.actors.runtime import links
 from leveret.actors.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
 from leveret.actors.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.links import MonitorRef
+    from leveret.actors.runtime.links import MonitorRef
 
 __all__ = ["NOREPLY", "CallFailed", "From", "GenServer"]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from thespian.actors import ActorAddress
 
-from leveret.actors.cell import DEAD, DEAD_CELL, Cell
+from leveret.actors.runtime.cell import DEAD, DEAD_CELL, Cell
 
 
 class Ref(ActorAddress):  # type: ignore[misc]  # Thespian has no types

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.cell import Cell
+    from leveret.actors.runtime.cell import Cell
 
 log = logging.getLogger(__name__)
 

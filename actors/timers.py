@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.cell import Cell, Mail
-from leveret.actors.few import items_of, with_item, without_item
+from leveret.actors.runtime.cell import Cell, Mail
+from leveret.actors.runtime.small_set import items_of, with_item, without_item
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock, TimerHandle

@@ -18,7 +18,7 @@ from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.routes import Routes
     from leveret.broker.connection.writer import Writer
     from leveret.broker.settings import BrokerSettings

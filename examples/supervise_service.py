@@ -18,7 +18,7 @@ from typing import Any
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.service import Service, ServiceSpec
 from leveret.server import Address, Config, child_spec
 from leveret.supervisors.requests import WhichChildren

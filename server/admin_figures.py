@@ -18,7 +18,7 @@ from leveret.server.admin import Row
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
 

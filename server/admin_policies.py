@@ -22,7 +22,7 @@ from leveret.server.admin import RefusedError, Row
 from leveret.server.admin_part import AdminPart, sliced
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.vhost.vhost import VHost
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from leveret.actors.calls import Answer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.service import Service, ServiceSpec
 from leveret.actors.signals import SHUTDOWN, Started, StartResult
 from leveret.broker.node.node import Node

@@ -17,10 +17,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors import links
 from leveret.actors.actor import OtpActor, Ref
-from leveret.actors.links import MonitorRef
-from leveret.actors.scheduler import reason_of
+from leveret.actors.runtime import links
+from leveret.actors.runtime.links import MonitorRef
+from leveret.actors.runtime.scheduler import reason_of
 from leveret.actors.signals import (
     KILL,
     SHUTDOWN,
@@ -40,7 +40,7 @@ from leveret.supervisors.suspension import Suspension
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.cell import Mail
+    from leveret.actors.runtime.cell import Mail
     from leveret.actors.signals import StartResult
     from leveret.supervisors.dynamic import DynamicKernel
     from leveret.supervisors.groups import GroupKernel

@@ -13,15 +13,15 @@
 Works on ``simpleSystemBase``, ``multiprocTCPBase``, ``multiprocUDPBase`` and ``AsyncioBase``. The
 supervisor is the one of ``leveret.supervisors.supervisor``, in a Thespian actor of its own, as are its
 children; on the process bases each is a process, a spec is pickled on its way, and classes must be
-found by their names. What surrounds the actors is in ``leveret.actors.thespian_port``.
+found by their names. What surrounds the actors is in ``leveret.actors.thespian.port``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.thespian_mail import Call
-from leveret.actors.thespian_start import START_S, STOP_S, start, stop
+from leveret.actors.thespian.mail import Call
+from leveret.actors.thespian.start import START_S, STOP_S, start, stop
 from leveret.core.errors import ActorError
 from leveret.supervisors.requests import (
     CountChildren,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterator
 
-    from leveret.actors.cell import Mail
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime.cell import Mail
     from leveret.actors.timers import Timer
     from leveret.supervisors.effects import Operation
 

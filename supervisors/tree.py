@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from leveret.actors.ref import Ref
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.supervisors.effects import Child
 
 SEPARATOR: Final = " > "

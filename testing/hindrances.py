@@ -10,7 +10,7 @@ from leveret.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.session import Inlet
     from leveret.core.clock import TimerHandle
 

@@ -19,7 +19,7 @@ from leveret.supervisors.tree import SEPARATOR, Node, walk
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
 
 Path: TypeAlias = "str | Sequence[str] | Node"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.connection.protocol import ConnectionProtocol

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
 
-    from leveret.actors.cell import Cell
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime.cell import Cell
 
 log = logging.getLogger(__name__)
 

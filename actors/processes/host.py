@@ -30,8 +30,8 @@ from leveret.core.errors import ActorError
 if TYPE_CHECKING:
     import asyncio
 
-    from leveret.actors.cell import Cell, Mail
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime.cell import Cell, Mail
 
 log = logging.getLogger(__name__)
 

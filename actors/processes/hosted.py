@@ -18,7 +18,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.processes.die_with_parent import die_with_parent
 from leveret.actors.processes.link import NodeLink
 from leveret.actors.processes.target import Target, load
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Crash, Exit, Started, StartFailed
 from leveret.core.errors import ActorError
 

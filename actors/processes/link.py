@@ -26,19 +26,19 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
-from leveret.actors import links
 from leveret.actors.actor import OtpActor
 from leveret.actors.calls import Answer, From
-from leveret.actors.cell import DEAD_CELL, SUSPENDED
 from leveret.actors.processes.sendable import WireError
 from leveret.actors.processes.wire import Codec, Frames
 from leveret.actors.ref import Ref
+from leveret.actors.runtime import links
+from leveret.actors.runtime.cell import DEAD_CELL, SUSPENDED
 from leveret.actors.signals import KILL, NOCONNECTION, Exit
 
 if TYPE_CHECKING:
-    from leveret.actors.cell import Mail
-    from leveret.actors.links import Watch
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.cell import Mail
+    from leveret.actors.runtime.links import Watch
+    from leveret.actors.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

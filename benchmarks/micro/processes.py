@@ -18,7 +18,7 @@ from typing import Any
 from leveret.actors.gen_server import GenServer
 from leveret.actors.processes.host import ProcessHost
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Started
 
 ROUNDS = 10

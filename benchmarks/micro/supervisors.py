@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor

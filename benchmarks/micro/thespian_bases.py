@@ -17,7 +17,7 @@ from typing import Any
 from thespian.actors import Actor, ActorSystem
 from thespian.test import get_free_admin_port
 
-from leveret.actors.thespian_base import AsyncioBase
+from leveret.actors.thespian.base import AsyncioBase
 from leveret.supervisors.on_thespian import ThespianSupervisor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 

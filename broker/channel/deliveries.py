@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from leveret.actors.few import Few, items_of, with_item, without_item
 from leveret.actors.ref import Ref
+from leveret.actors.runtime.small_set import Few, items_of, with_item, without_item
 from leveret.amqp.kernel import content, deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK

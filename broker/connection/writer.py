@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 
 FLUSH_BYTES: Final = 256 * 1024
 

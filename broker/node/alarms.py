@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 

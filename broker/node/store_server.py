@@ -29,7 +29,7 @@ from leveret.msg_store.format.errors import StoreLocked
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.giving_way import Given

@@ -30,8 +30,8 @@ from leveret.broker.queue.expiry import UnusedTimer
 from leveret.queue_backing.api import Confirmed, Fetched, Resident
 
 if TYPE_CHECKING:
-    from leveret.actors.links import MonitorRef
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime.links import MonitorRef
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
 

@@ -30,8 +30,8 @@ from leveret.broker.mail import Consume
 from leveret.broker.queue.allotments import Share, give
 
 if TYPE_CHECKING:
-    from leveret.actors.links import MonitorRef
     from leveret.actors.ref import Ref
+    from leveret.actors.runtime.links import MonitorRef
     from leveret.broker.outlet import ChannelLimiter
 
 UNLIMITED: Final = 1 << 30

@@ -8,7 +8,7 @@ import pytest
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
 from waiting import wait_until
 

@@ -17,9 +17,9 @@ from thespian.actors import (
 )
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import StartError
-from leveret.actors.thespian_base import AsyncioBase, register
+from leveret.actors.thespian.base import AsyncioBase, register
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
 from waiting import eventually, wait_until

@@ -18,9 +18,9 @@ from thespian.actors import (
     WakeupMessage,
 )
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import KILL, StartError
-from leveret.actors.thespian_base import AsyncioBase
+from leveret.actors.thespian.base import AsyncioBase
 from leveret.core.errors import ActorError
 from waiting import SOON_S, eventually, wait_until
 

@@ -17,7 +17,7 @@ import pytest
 from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.processes.lines import LINE_BYTES_MAX, Lines
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Crash, Started, StartFailed
 from leveret.core.errors import ActorError
 from nodes import clean_environment
@@ -224,7 +224,7 @@ PARENT = """
 import asyncio, sys
 from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.processes.host import ProcessHost
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 
 async def main():
     runtime = Runtime()

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.cell import DEAD_CELL
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.cell import DEAD_CELL
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Crash, Exit
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock

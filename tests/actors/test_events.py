@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 
 
 class Rounds:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Crash, Down, Exit
 
 Reasons = Callable[[Ref], list[object]]

@@ -7,7 +7,7 @@ import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import CallExit, CallFailed, Crash, Down, Exit
 from leveret.testing.virtual_clock import VirtualClock
 

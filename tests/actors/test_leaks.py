@@ -13,7 +13,7 @@ import pytest
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.service import Service, ServiceSpec
 from leveret.actors.signals import CallExit
 from leveret.testing.virtual_clock import VirtualClock

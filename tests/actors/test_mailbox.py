@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
-from leveret.actors.scheduler import DRAIN_MAILS, TURN_MAILS
+from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.scheduler import DRAIN_MAILS, TURN_MAILS
 from leveret.actors.signals import Crash
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.processes.link import NodeLink
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 
 
 class StrictTransport(asyncio.Transport):

@@ -24,12 +24,12 @@ from actors.hosted_people import (
     Unmarked,
 )
 from leveret.actors.actor import OtpActor
-from leveret.actors.few import items_of
 from leveret.actors.processes import link, wire
 from leveret.actors.processes.host import ProcessHost
 from leveret.actors.processes.sendable import WireError
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.small_set import items_of
 from leveret.actors.signals import CallExit, Crash, Exit, Ignored, Started, StartFailed
 from leveret.core.errors import ActorError
 from waiting import eventually

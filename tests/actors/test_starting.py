@@ -6,7 +6,7 @@ import pytest
 
 from leveret.actors.actor import IGNORE, LATER, OtpActor
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import (
     Crash,
     Exit,

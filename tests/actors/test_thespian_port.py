@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from thespian.actors import Actor, ActorExitRequest, ActorSystem, PoisonMessage
 
-from leveret.actors import thespian_port
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import Crash, StartError
-from leveret.actors.thespian_mail import Began, Begin, Call, Ended, Signal
-from leveret.actors.thespian_port import SupervisedActor
-from leveret.actors.thespian_start import start, stop
+from leveret.actors.thespian import port as thespian_port
+from leveret.actors.thespian.mail import Began, Begin, Call, Ended, Signal
+from leveret.actors.thespian.port import SupervisedActor
+from leveret.actors.thespian.start import start, stop
 from leveret.core.errors import ActorError
 
 

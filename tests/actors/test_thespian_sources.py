@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from thespian.actors import InvalidActorSourceHash, ValidatedSource
 
-from leveret.actors.thespian_sources import Sources
+from leveret.actors.thespian.sources import Sources
 
 HASH = "5eed"
 

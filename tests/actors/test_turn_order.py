@@ -23,12 +23,12 @@ from thespian.actors import (
     ValidateSource,
 )
 
-from leveret.actors import turn_order
-from leveret.actors.actor_threads import ActorThread
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import KILL
-from leveret.actors.thespian_base import AsyncioBase
-from leveret.actors.turn_order import SLOW_TURNS, TurnOrder
+from leveret.actors.thespian import turn_order
+from leveret.actors.thespian.actor_threads import ActorThread
+from leveret.actors.thespian.base import AsyncioBase
+from leveret.actors.thespian.turn_order import SLOW_TURNS, TurnOrder
 from waiting import SOON_S, eventually, wait_until
 
 CAPABILITY = "Colour"

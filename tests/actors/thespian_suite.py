@@ -20,9 +20,9 @@ import pytest
 import thespian.test
 from thespian.actors import ActorSystem
 
-from leveret.actors.actor_threads import ActorThread
-from leveret.actors.thespian_base import register
-from leveret.actors.thespian_handling import Port
+from leveret.actors.thespian.actor_threads import ActorThread
+from leveret.actors.thespian.base import register
+from leveret.actors.thespian.handling import Port
 
 BASE = "asyncioBase"
 SUITE = Path(thespian.test.__file__).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.actors.calls import From, Reply, Request
-from leveret.actors.scheduler import DRAIN_S
+from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail
 from leveret.broker.queue.dispatch import Continue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import Node
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.vhost import bootstrap

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_rig import Client, Rig, Wire
-from leveret.actors import scheduler
+from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
 from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, READ_BYTES
 from leveret.broker.mail import Publish

@@ -10,7 +10,7 @@ import pytest
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import MemoryWatch, report_interval_s

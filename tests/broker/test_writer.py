@@ -7,7 +7,7 @@ import pytest
 from broker_rig import Wire
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
 from leveret.broker.session import Inlet, ReadingTurns
 from leveret.core.limits import READS_PER_ROUND

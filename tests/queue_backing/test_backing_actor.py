@@ -8,7 +8,7 @@ from typing import Any
 from fake_index import FakeIndex
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.queue_backing.actor import (
     BackingActor,
     BackingOwner,

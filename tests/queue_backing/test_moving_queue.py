@@ -10,7 +10,7 @@ import pytest
 from fake_index import FakeIndex
 from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.core.message import BODY
 from leveret.queue_backing.actor import BackingActor, BackingOwner, SetRamDurationTarget
 from leveret.queue_backing.api import BackingQueue

@@ -10,7 +10,7 @@ from typing import Any
 from leveret.actors.actor import IGNORE, LATER, OtpActor
 from leveret.actors.calls import Answer, From, Request
 from leveret.actors.ref import Ref
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import StartFailed
 from leveret.supervisors.reports import PROGRESS, Report
 from leveret.supervisors.requests import (

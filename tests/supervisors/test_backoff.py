@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors import Backoff, ChildSpec, Metrics, SpecError, SupervisorSpec
 from leveret.supervisors.requests import RestartChild, TerminateChild, WhichChildren
 from leveret.testing.virtual_clock import VirtualClock

@@ -11,8 +11,8 @@ import pytest
 from thespian.actors import Actor, ActorSystem, ChildActorExited
 
 from leveret.actors.signals import Crash, StartError
-from leveret.actors.thespian_mail import Call
-from leveret.actors.thespian_start import start, stop
+from leveret.actors.thespian.mail import Call
+from leveret.actors.thespian.start import start, stop
 from leveret.core.errors import ActorError
 from leveret.supervisors.on_thespian import ThespianSupervisor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import CallExit
 from leveret.core.errors import ActorError
 from leveret.supervisors.requests import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors.requests import TerminateChild
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor

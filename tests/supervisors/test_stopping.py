@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Crash
 from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec

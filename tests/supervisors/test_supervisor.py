@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import IGNORE, OtpActor
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import Crash, Ignored, Started, StartFailed
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec

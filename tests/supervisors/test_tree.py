@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import IGNORE
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor

@@ -21,7 +21,7 @@ from thespian.test import get_free_admin_port
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.signals import IGNORE
-from leveret.actors.thespian_base import AsyncioBase
+from leveret.actors.thespian.base import AsyncioBase
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 SIMPLE, ASYNCIO = "simpleSystemBase", "AsyncioBase"

@@ -17,8 +17,8 @@ from typing import Any
 from thespian.actors import ActorExitRequest, ActorSystem
 
 from leveret.actors.actor import IGNORE, OtpActor
-from leveret.actors.thespian_mail import Began, Begin, Call, Ended, Signal
-from leveret.actors.thespian_port import SupervisedActor
+from leveret.actors.thespian.mail import Began, Begin, Call, Ended, Signal
+from leveret.actors.thespian.port import SupervisedActor
 from leveret.supervisors.reports import PROGRESS, Report
 from leveret.supervisors.spec import SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor

@@ -16,9 +16,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.cell import ACTIVE, COROUTINES, DEAD, DOOMED, IDLE, SUSPENDED, UNACKED, Cell
-from leveret.actors.coroutines import CoroutineTurns
-from leveret.actors.scheduler import reason_of
+from leveret.actors.runtime.cell import (
+    ACTIVE,
+    COROUTINES,
+    DEAD,
+    DOOMED,
+    IDLE,
+    SUSPENDED,
+    UNACKED,
+    Cell,
+)
+from leveret.actors.runtime.coroutines import CoroutineTurns
+from leveret.actors.runtime.scheduler import reason_of
 from leveret.actors.signals import NOPROC, NOREPLY, CallExit
 from leveret.core.errors import ActorError
 

@@ -1,6 +1,6 @@
 """The order of turns: what handlers do in threads is as predictable as on the loop.
 
-A *turn* is one message, or the constructor, in an actor's thread (``leveret.actors.actor_threads``).
+A *turn* is one message, or the constructor, in an actor's thread (``leveret.actors.thespian.actor_threads``).
 On the loop one handler runs at a time, so what different actors do comes in the order in which they
 were given their messages. Threads are late, each by another time. Three rules bring the order back.
 

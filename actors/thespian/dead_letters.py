@@ -1,6 +1,6 @@
 """Dead letters of ``AsyncioBase``: messages that cannot be delivered, and the actor that wants them.
 
-That actor is the latest that asked (``leveret.actors.turn_order``). Who gives them up, or ends, leaves
+That actor is the latest that asked (``leveret.actors.thespian.turn_order``). Who gives them up, or ends, leaves
 nobody behind: no earlier one comes back by itself. An actor gets dead letters only as long as it
 wants them: those that still wait in its mailbox then go to who handles them now.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.ref import Ref
-    from leveret.actors.turn_order import TurnOrder
+    from leveret.actors.thespian.turn_order import TurnOrder
 
 
 class DeadLetters:

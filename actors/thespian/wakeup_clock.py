@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.thespian_mail import Alarm
+from leveret.actors.thespian.mail import Alarm
 
 if TYPE_CHECKING:
     from collections.abc import Callable

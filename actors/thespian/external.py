@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from thespian.actors import ActorAddress
 
     from leveret.actors.ref import Ref
-    from leveret.actors.turn_order import TurnOrder
+    from leveret.actors.thespian.turn_order import TurnOrder
 
 
 class Base(Protocol):

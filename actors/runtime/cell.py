@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from leveret.actors.few import Few
-    from leveret.actors.inbox import Levels
     from leveret.actors.ref import Ref
-    from leveret.actors.scheduler import Scheduler
+    from leveret.actors.runtime.inbox import Levels
+    from leveret.actors.runtime.scheduler import Scheduler
+    from leveret.actors.runtime.small_set import Few
     from leveret.actors.signals import StartResult
 
 IDLE: Final = 0

@@ -19,9 +19,11 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors import links, timers
+from leveret.actors import timers
 from leveret.actors.actor import OtpActor
-from leveret.actors.cell import (
+from leveret.actors.ref import Ref
+from leveret.actors.runtime import links
+from leveret.actors.runtime.cell import (
     ACTIVE,
     COROUTINES,
     DEAD,
@@ -31,10 +33,9 @@ from leveret.actors.cell import (
     UNACKED,
     Cell,
 )
-from leveret.actors.few import items_of, with_item, without_item
-from leveret.actors.inline import InlineCalls
-from leveret.actors.ref import Ref
-from leveret.actors.scheduler import reason_of
+from leveret.actors.runtime.inline import InlineCalls
+from leveret.actors.runtime.scheduler import reason_of
+from leveret.actors.runtime.small_set import items_of, with_item, without_item
 from leveret.actors.signals import (
     IGNORE,
     LATER,
@@ -114,7 +115,7 @@ class Lifecycle(InlineCalls):
         if self._is_closed:
             raise ActorError("the runtime is shut down")
         if not issubclass(actor_class, OtpActor):
-            from leveret.actors.thespian_host import ThespianHost  # noqa: PLC0415  # it imports us
+            from leveret.actors.thespian.host import ThespianHost  # noqa: PLC0415  # it imports us
 
             actor_class, args = ThespianHost, (actor_class,)
         cell = self._new_cell(actor_class, label)

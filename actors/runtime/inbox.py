@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from leveret.actors.cell import Mail
+    from leveret.actors.runtime.cell import Mail
 
 
 _PLAIN_MAILS_MAX: Final = 1_000

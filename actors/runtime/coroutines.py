@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.cell import BUSY, DEAD_CELL, Cell
-from leveret.actors.events import Events
+from leveret.actors.runtime.cell import BUSY, DEAD_CELL, Cell
+from leveret.actors.runtime.events import Events
 from leveret.actors.signals import SHUTDOWN
 from leveret.core.errors import ActorError
 

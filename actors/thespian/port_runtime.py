@@ -18,19 +18,19 @@ from weakref import WeakValueDictionary
 from thespian.actors import ActorAddress, ChildActorExited
 
 from leveret.actors.calls import Reply, Request
-from leveret.actors.cell import SUSPENDED, Cell
 from leveret.actors.ref import Ref
-from leveret.actors.remote_actors import Anchor, Outside, RemoteActor
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.cell import SUSPENDED, Cell
+from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import KILL, StartResult
-from leveret.actors.thespian_mail import Began, Begin, Ended, Gone, Ignored, LookAround
+from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, LookAround
+from leveret.actors.thespian.remote_actors import Anchor, Outside, RemoteActor
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.links import MonitorRef
-    from leveret.actors.wakeup_clock import WakeupClock
+    from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.thespian.wakeup_clock import WakeupClock
 
 
 class _Outbox:

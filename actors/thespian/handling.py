@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from leveret.actors.actor_threads import ActorThread
     from leveret.actors.ref import Ref
-    from leveret.actors.turn_order import TurnOrder
+    from leveret.actors.thespian.actor_threads import ActorThread
+    from leveret.actors.thespian.turn_order import TurnOrder
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,12 @@
 """A plain Thespian actor on the runtime, with Thespian's rules: what ``AsyncioBase`` creates.
 
 ``ActorExitRequest`` is handed to the actor, then ends it, and, unless it is not recursive, its
-children. A parent gets ``ChildActorExited``. (``leveret.actors.thespian_host`` has the same actors
+children. A parent gets ``ChildActorExited``. (``leveret.actors.thespian.host`` has the same actors
 with OTP's rules.)
 
 The constructor and the handlers run in the thread that the system has for the actor, one mail at a
-time, and may block (``leveret.actors.thespian_handling``); which thread goes first is the affair of
-``leveret.actors.turn_order``. All else, here, runs on the loop's thread.
+time, and may block (``leveret.actors.thespian.handling``); which thread goes first is the affair of
+``leveret.actors.thespian.turn_order``. All else, here, runs on the loop's thread.
 What a handler asks for enters the loop in the order asked; the handler waits for it only where there
 is a result, as of ``createActor``, and the loop never waits for a handler. Meanwhile mail waits in the
 actor's inbox; a kill does not wait. Where the system has no threads, handlers run on the loop as the
@@ -32,16 +32,16 @@ from thespian.system.utilis import checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.signals import NORMAL, SHUTDOWN, Exit
-from leveret.actors.thespian_handling import Handling, Port
+from leveret.actors.thespian.handling import Handling, Port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from leveret.actors.actor_threads import ActorThread
     from leveret.actors.ref import Ref
-    from leveret.actors.thespian_handling import Order, System
-    from leveret.actors.turn_order import Turn, TurnOrder
+    from leveret.actors.thespian.actor_threads import ActorThread
+    from leveret.actors.thespian.handling import Order, System
+    from leveret.actors.thespian.turn_order import Turn, TurnOrder
 
 
 class HostedActor(OtpActor):

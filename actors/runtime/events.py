@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.actors.cell import ACTIVE, DEAD, DOOMED, IDLE
-from leveret.actors.scheduler import Scheduler
+from leveret.actors.runtime.cell import ACTIVE, DEAD, DOOMED, IDLE
+from leveret.actors.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable

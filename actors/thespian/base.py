@@ -6,7 +6,7 @@ or that of the ``Runtime`` it is given. The program outside may use the system f
 the loop's own thread it may create and ``tell`` but not wait (``ask``, ``listen``).
 
 Plain actors may block, as on Thespian's other bases, where each has a process: their code runs in
-threads (``leveret.actors.actor_threads``), up to as many as the capability ``Actor Threads`` says;
+threads (``leveret.actors.thespian.actor_threads``), up to as many as the capability ``Actor Threads`` says;
 0: none, and it runs on the loop. That saves the way to a thread and back for each message, and
 then an actor that blocks blocks all. ``OtpActor`` classes run on the loop in any case.
 
@@ -39,12 +39,9 @@ from thespian.actors import (
 from thespian.system.utilis import actualActorClass, checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.actor_threads import ACTOR_THREADS, ActorThread, ActorThreads
-from leveret.actors.dead_letters import DeadLetters
-from leveret.actors.hosted_actor import HostedActor
-from leveret.actors.loop_door import LoopDoor
-from leveret.actors.loop_thread import LoopThread
 from leveret.actors.ref import Ref
+from leveret.actors.runtime.loop_bridge import LoopDoor
+from leveret.actors.runtime.loop_thread import LoopThread
 from leveret.actors.signals import (
     SHUTDOWN,
     Ignored,
@@ -53,10 +50,13 @@ from leveret.actors.signals import (
     StartFailed,
     StartResult,
 )
-from leveret.actors.thespian_external import Administrator, Endpoint, External
-from leveret.actors.thespian_handling import Order
-from leveret.actors.thespian_sources import Sources
-from leveret.actors.turn_order import TurnOrder
+from leveret.actors.thespian.actor_threads import ACTOR_THREADS, ActorThread, ActorThreads
+from leveret.actors.thespian.dead_letters import DeadLetters
+from leveret.actors.thespian.external import Administrator, Endpoint, External
+from leveret.actors.thespian.handling import Order
+from leveret.actors.thespian.hosted_actor import HostedActor
+from leveret.actors.thespian.sources import Sources
+from leveret.actors.thespian.turn_order import TurnOrder
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     import queue
     from collections.abc import Callable
 
-    from leveret.actors.runtime import Runtime
+    from leveret.actors.runtime.runtime import Runtime
 
 SYSTEM_ADDRESS: Final = ActorAddress("/ActorSys")
 _OURS: Final = (HostedActor, Endpoint, Administrator)

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime import Runtime
+from leveret.actors.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable

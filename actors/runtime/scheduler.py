@@ -26,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.cell import (
+from leveret.actors.runtime.cell import (
     ACTIVE,
     BUSY,
     COROUTINES,
@@ -40,7 +40,7 @@ from leveret.actors.cell import (
     Cell,
     Mail,
 )
-from leveret.actors.inbox import PLAIN_MAILS, Levels, absorbs
+from leveret.actors.runtime.inbox import PLAIN_MAILS, Levels, absorbs
 from leveret.actors.signals import (
     KILL,
     KILLED,

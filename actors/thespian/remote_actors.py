@@ -17,12 +17,12 @@ from thespian.actors import ActorAddress, ActorExitRequest
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
 from leveret.actors.signals import KILL, KILLED, LATER, SHUTDOWN, Exit
-from leveret.actors.thespian_mail import Began, Begin, Ended, Gone, Ignored, Signal
+from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.port_runtime import PortRuntime
+    from leveret.actors.thespian.port_runtime import PortRuntime
 
 
 class Outside(Protocol):

@@ -18,11 +18,11 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors import links
 from leveret.actors.calls import Answer, From, Reply, Request
-from leveret.actors.cell import IDLE
-from leveret.actors.lifecycle import Lifecycle
-from leveret.actors.links import MonitorRef, Watch
+from leveret.actors.runtime import links
+from leveret.actors.runtime.cell import IDLE
+from leveret.actors.runtime.lifecycle import Lifecycle
+from leveret.actors.runtime.links import MonitorRef, Watch
 from leveret.actors.signals import KILL, NOPROC, SHUTDOWN, TIMEOUT, CallExit
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError

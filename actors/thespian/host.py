@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.few import items_of
 from leveret.actors.ref import Ref
+from leveret.actors.runtime.small_set import items_of
 from leveret.actors.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult
 from leveret.core.errors import ActorError
 

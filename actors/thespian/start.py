@@ -9,8 +9,8 @@ from typing import Any, Final
 from thespian.actors import ActorAddress, ActorExitRequest, ActorSystem
 
 from leveret.actors.signals import SHUTDOWN, StartError
-from leveret.actors.thespian_mail import Began, Begin, Ended, Ignored, Signal
-from leveret.actors.thespian_port import SupervisedActor
+from leveret.actors.thespian.mail import Began, Begin, Ended, Ignored, Signal
+from leveret.actors.thespian.port import SupervisedActor
 from leveret.core.errors import ActorError
 
 START_S: Final = 30.0

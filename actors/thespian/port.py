@@ -2,7 +2,7 @@
 
 ``SupervisedActor`` is what Thespian creates. Its first message says what it is to be (``Begin``): a
 plain Thespian ``Actor``, which then is called as if it were alone, or an ``OtpActor`` such as a
-supervisor, which gets a runtime of its own (``leveret.actors.port_runtime``). It adds what
+supervisor, which gets a runtime of its own (``leveret.actors.thespian.port_runtime``). It adds what
 Thespian has not:
 
 * an exception ends the actor at once, before Thespian can hand it the message again;
@@ -36,7 +36,6 @@ from thespian.system.utilis import withPossibleInitArgs
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.calls import Answer, From, Request
-from leveret.actors.port_runtime import PortRuntime
 from leveret.actors.processes.die_with_parent import die_with_parent
 from leveret.actors.signals import (
     KILL,
@@ -51,7 +50,7 @@ from leveret.actors.signals import (
     StartResult,
     StopActor,
 )
-from leveret.actors.thespian_mail import (
+from leveret.actors.thespian.mail import (
     FROM_CHILDREN,
     OURS,
     Alarm,
@@ -65,7 +64,8 @@ from leveret.actors.thespian_mail import (
     Signal,
     Unheard,
 )
-from leveret.actors.wakeup_clock import WakeupClock
+from leveret.actors.thespian.port_runtime import PortRuntime
+from leveret.actors.thespian.wakeup_clock import WakeupClock
 
 log = logging.getLogger(__name__)
 
