@@ -2,6 +2,6 @@
 
 import sys
 
-from leveret.server.main import main
+from leveret.server.cli.main import main
 
 sys.exit(main())

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leveret.server.broker import Broker, child_spec
-    from leveret.server.config import Address, Config
+    from leveret.server.config.config import Address, Config
 
 __all__ = ["Address", "Broker", "Config", "child_spec"]
 
 _HOMES = {
-    "Address": "leveret.server.config",
+    "Address": "leveret.server.config.config",
     "Broker": "leveret.server.broker",
-    "Config": "leveret.server.config",
+    "Config": "leveret.server.config.config",
     "child_spec": "leveret.server.broker",
 }
 

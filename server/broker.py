@@ -35,9 +35,9 @@ from leveret.core.files import Files
 from leveret.core.giving_way import NEVER, GivingWay
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
-from leveret.server.admin import RefusedError
-from leveret.server.config import Address, Config
-from leveret.server.definitions_file import read_definitions
+from leveret.server.admin.api import RefusedError
+from leveret.server.config.config import Address, Config
+from leveret.server.definitions.file import read_definitions
 from leveret.server.process import DataDirectory, address_of, bind
 from leveret.supervisors.spec import ChildSpec
 
@@ -168,7 +168,7 @@ class Broker:
         await bootstrap.load(self.node, with_defaults=definitions is None)
         if definitions is None:
             return
-        from leveret.server.admin_definitions import Definitions  # noqa: PLC0415 - seldom needed
+        from leveret.server.admin.definitions import Definitions  # noqa: PLC0415 - seldom needed
 
         try:
             await Definitions(self.node).take(definitions)
@@ -189,8 +189,8 @@ class Broker:
 
     async def _open_control(self, directory: DataDirectory) -> None:
         # Not loaded with this module: an embedding service may never need the operator's side.
+        from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
-        from leveret.server.node_admin import NodeAdmin  # noqa: PLC0415
 
         self._control = ControlServer(directory.path, NodeAdmin(self))
         await self._control.start()

@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from leveret.core import limits
 from leveret.core.errors import LeveretError, StoreError
 from leveret.core.mounts import network_file_system
-from leveret.server.config import DEFAULT_LISTEN, Address
+from leveret.server.config.config import DEFAULT_LISTEN, Address
 
 LOCK: Final = "lock"
 NODE: Final = "node"

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, TypeVar
 from leveret.core.errors import LeveretError
 from leveret.core.files import Files
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 from leveret.testing.steered_clock import SteeredClock
 
 T = TypeVar("T")

@@ -38,7 +38,7 @@ from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import Fate, FaultyCalls
 
 FILE_BYTES = 200_000

@@ -15,8 +15,8 @@ from typing import Any
 
 from leveret.core.files import Files
 from leveret.msg_store.checkpoint.snapshot import SnapshotJob
-from leveret.server.main import main
-from leveret.server.snapshots.creating import Asked, create
+from leveret.server.cli.main import main
+from leveret.server.cli.snapshot_create import Asked, create
 
 
 def die_at(point: str) -> Any:

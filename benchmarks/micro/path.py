@@ -23,7 +23,7 @@ from leveret.amqp.kernel import KERNEL_NAME
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.connection.protocol import ConnectionProtocol
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 
 
 class Wire(asyncio.Transport):

@@ -8,7 +8,7 @@ only (``NOT_FOR_CLASSIC``) does not apply to a classic queue at all, the rest of
 Where both set a key the operator's is a ceiling: the lesser value holds. An argument of the queue
 itself is stronger than either, except for limits, of which again the least holds (``view_under``).
 
-Sans-IO. Who changes policies tells the queues (``server/admin_policies.py``). Source: ``rabbit_policy``
+Sans-IO. Who changes policies tells the queues (``server/admin/policies.py``). Source: ``rabbit_policy``
 and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
 """
 

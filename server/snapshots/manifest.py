@@ -15,7 +15,7 @@ import msgspec
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.server import json_text
+from leveret.server.output import json_text
 
 NAME: Final = "MANIFEST.json"
 FORMAT: Final = 1

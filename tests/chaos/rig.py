@@ -13,7 +13,7 @@ from leveret.actors.ref import Ref
 from leveret.actors.signals import KILL
 from leveret.core.files import Files, SystemCalls
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 from leveret.supervisors.tree import Node, walk
 from leveret.testing.steered_clock import SteeredClock
 

@@ -14,7 +14,7 @@ from chaos.rig import Chaos
 from conformance.raw import Channel, hard, soft
 from leveret.actors.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.admin.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
 from waiting import SOON_S, eventually
 

@@ -16,7 +16,7 @@ from chaos.rig import Chaos
 from conformance.raw import Channel
 from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.steered_clock import SteeredClock
 from waiting import eventually

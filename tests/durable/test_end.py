@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chaos.rig import Chaos
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 from leveret.testing.steered_clock import SteeredClock
 from waiting import eventually
 

@@ -19,9 +19,9 @@ from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, QueueRow, Row, VhostRow
 from leveret.msg_store.format.ballast import BALLAST_BYTES
 from leveret.msg_store.store import MsgStore
+from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.config.config import Address, Config
 from leveret.testing.steered_clock import SteeredClock
 from waiting import eventually
 

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.raw import Channel, Connection
 from durable.history import History, Load, contents
-from leveret.server.main import main
+from leveret.server.cli.main import main
 from nodes import BrokerUnderTest, clean_environment, kill_leveret, start_leveret
 from waiting import wait_until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leveret.server.admin import RefusedError
+from leveret.server.admin.api import RefusedError
 from leveret.server.control import ControlServer
 
 STATUS = {

@@ -14,9 +14,9 @@ import pytest
 
 from leveret.core.errors import StoreError
 from leveret.metadata import environment
+from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.config.config import Address, Config
 from nodes import clean_environment, leveret_program
 
 DOCUMENT = {

@@ -12,11 +12,11 @@ import pytest
 
 from leveret.broker.vhost.settings_rows import Kept
 from leveret.metadata.tables import PolicyRow
-from leveret.server.admin import RefusedError
-from leveret.server.admin_part import SLICE
+from leveret.server.admin.api import RefusedError
+from leveret.server.admin.node_admin import NodeAdmin
+from leveret.server.admin.part import SLICE
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.config.config import Address, Config
 from waiting import eventually
 
 LAZY = '{"queue-mode":"lazy"}'

@@ -12,9 +12,9 @@ import pytest
 
 from leveret.core.errors import ConfigError
 from leveret.core.sizes import SizeLimit
-from leveret.server import conf_file
-from leveret.server.config import Address, Config
-from leveret.server.settings import KEYS, WITHOUT_EFFECT
+from leveret.server.config import files as conf_file
+from leveret.server.config.config import Address, Config
+from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 
 EVERY_NATIVE_KEY = """
 listen = ["127.0.0.1:5999", "[::1]:5999"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leveret.server.admin import VERBS, Admin, RefusedError
+from leveret.server.admin.api import VERBS, Admin, RefusedError
 from leveret.server.control import SLICE, SOCKET, ControlFailedError, NoBrokerError, ask
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from leveret.server import ctl
-from leveret.server.config import Config
-from leveret.server.main import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_UNAVAILABLE, EX_USAGE
+from leveret.server.cli import ctl
+from leveret.server.cli.main import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_UNAVAILABLE, EX_USAGE
+from leveret.server.config.config import Config
+from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 from leveret.server.perf import args
-from leveret.server.settings import KEYS, WITHOUT_EFFECT
-from leveret.server.store_tool import EX_DAMAGED, EX_IOERR
+from leveret.server.store_tools.command import EX_DAMAGED, EX_IOERR
 
 DOCS = Path(__file__).parents[2] / "docs"
 

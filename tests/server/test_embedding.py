@@ -31,8 +31,8 @@ from leveret.core.errors import StoreError
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, Row, VhostRow
 from leveret.server import Address, Broker, Config, child_spec
+from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import BrokerFailedError
-from leveret.server.node_admin import NodeAdmin
 from leveret.server.perf.client import Target, connect
 from leveret.server.process import AddressUnavailableError, DataDirectoryError
 from leveret.supervisors.requests import TerminateChild, WhichChildren
@@ -622,7 +622,7 @@ async def test_an_empty_vhost_row_is_a_running_vhost(tmp_path: Path) -> None:
 
 def test_the_names_of_the_package_are_those_of_its_modules() -> None:
     from leveret.server import broker as broker_module
-    from leveret.server import config as config_module
+    from leveret.server.config import config as config_module
 
     assert leveret.server.Broker is broker_module.Broker
     assert leveret.server.child_spec is broker_module.child_spec
@@ -651,7 +651,7 @@ def test_importing_loads_nothing_that_is_not_needed(
     heavy = {"aiohttp", "pyspark", "uvloop", "rich", "pika", "numpy", "unittest", "setuptools"}
     assert not heavy & modules
     assert not {name for name in modules if name.startswith("multiprocessing.")}
-    later = {"leveret.server.control", "leveret.server.node_admin", "leveret.server.main"}
+    later = {"leveret.server.control", "leveret.server.admin.node_admin", "leveret.server.cli.main"}
     assert not (later | {"leveret.testing", "leveret.server.perf"}) & modules
 
 

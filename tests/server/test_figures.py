@@ -12,10 +12,11 @@ import aio_pika
 import pytest
 
 from leveret.queue_backing.figures import ENTRY_BYTES, MESSAGE_BYTES, PAIR_BYTES
-from leveret.server import ctl, formats
+from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.cli import ctl
+from leveret.server.config.config import Address, Config
+from leveret.server.output import formats
 
 BODY = b"x" * 100
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import leveret
-from leveret.server import ctl
-from leveret.server.admin import VERBS
-from leveret.server.main import main
+from leveret.server.admin.api import VERBS
+from leveret.server.cli import ctl
+from leveret.server.cli.main import main
 
 
 @pytest.fixture

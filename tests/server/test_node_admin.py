@@ -12,16 +12,16 @@ import aio_pika
 import pytest
 
 from leveret.amqp import methods
-from leveret.server.admin import RefusedError
-from leveret.server.admin_part import SLICE
+from leveret.server.admin.api import RefusedError
+from leveret.server.admin.node_admin import NodeAdmin
+from leveret.server.admin.part import SLICE
+from leveret.server.admin.socket_counts import socket_counts
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
-from leveret.server.node_admin import NodeAdmin
+from leveret.server.config.config import Address, Config
 from leveret.server.perf import args
 from leveret.server.perf.client import Connection, Target, connect
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.run import Run
-from leveret.server.socket_counts import socket_counts
 
 
 def config(folder: Path, **more: Any) -> Config:

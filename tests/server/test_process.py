@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from leveret.server import process
-from leveret.server.config import DEFAULT_LISTEN, Address
+from leveret.server.config.config import DEFAULT_LISTEN, Address
 from leveret.server.process import AddressUnavailableError, DataDirectory, DataDirectoryError
 
 

@@ -218,7 +218,7 @@ def test_the_log_goes_to_stderr_and_the_file_at_their_levels(tmp_path: Path) -> 
         code, errors = running.stop()
 
     assert (code, errors) == (0, "")
-    assert " info leveret.server.serve stopped" in (tmp_path / "l.log").read_text()
+    assert " info leveret.server.cli.serve stopped" in (tmp_path / "l.log").read_text()
 
 
 def test_the_command_line_asks_the_running_broker(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_killed_broker_leaves_nothing_that_keeps_the_next_from_starting(tmp_pa
 
 def test_asking_loads_neither_the_broker_nor_rich(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom leveret.server.main import main\n"
+        "import sys\nfrom leveret.server.cli.main import main\n"
         "assert main(['status']) == 69\n"
         "print([m for m in ('leveret.broker', 'thespian', 'lmdb', 'rich', 'asyncio.unix_events')"
         " if m in sys.modules])"

@@ -24,7 +24,7 @@ import asyncio, sys
 from pathlib import Path
 from typing import Any
 from leveret.server import serve
-from leveret.server.config import Address
+from leveret.server.config.config import Address
 
 class Dying(serve.Broker):
     async def start(self):

@@ -9,9 +9,9 @@ import pytest
 
 from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.cli.snapshot_create import Asked, create
+from leveret.server.config.config import Address, Config
 from leveret.server.snapshots import copying
-from leveret.server.snapshots.creating import Asked, create
 
 
 class Syncs(OsCalls):

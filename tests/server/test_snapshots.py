@@ -18,8 +18,8 @@ import pytest
 
 from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
-from leveret.server.main import main
+from leveret.server.cli.main import main
+from leveret.server.config.config import Address, Config
 from leveret.server.snapshots.shelf import Shelf
 from waiting import eventually
 

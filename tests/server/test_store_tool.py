@@ -17,11 +17,11 @@ from leveret.broker.node.store_server import store_folder
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
 from leveret.msg_store.format.rows import IndexFull
-from leveret.server.main import main
+from leveret.server.cli.main import main
+from leveret.server.output.progress import progress_bar
 from leveret.server.process import DataDirectory
-from leveret.server.progress import progress_bar
-from leveret.server.store_figures import size_text
-from leveret.server.store_findings import ranges
+from leveret.server.store_tools.figures import size_text
+from leveret.server.store_tools.findings import ranges
 from offline_rig import OfflineRig, image
 from store_damage import DAMAGES, damage_index
 

@@ -13,7 +13,7 @@ import pytest
 from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
-from leveret.server.config import Address, Config
+from leveret.server.config.config import Address, Config
 from waiting import eventually
 
 CYCLES = 5

@@ -1,6 +1,6 @@
 """Definitions of a running broker: everything it was told to keep, out and in.
 
-An import is worked out and checked as a whole (``server/definitions_plan.py``), written in one
+An import is worked out and checked as a whole (``server/definitions/plan.py``), written in one
 transaction, and then made, in RabbitMQ's order: vhosts, users, permissions, limits, policies, exchanges,
 queues, bindings. Users, permissions, policies and limits replace what is there; exchanges and queues
 that are there stay as they are, as in RabbitMQ. Before the broker's tree runs nothing is started: the
@@ -28,10 +28,10 @@ from leveret.metadata.definitions import export_definitions, exported_binding, e
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
-from leveret.server.admin import RefusedError
-from leveret.server.admin_part import sliced
-from leveret.server.admin_policies import apply_to_all
-from leveret.server.definitions_plan import ORDER, Plan, described
+from leveret.server.admin.api import RefusedError
+from leveret.server.admin.part import sliced
+from leveret.server.admin.policies import apply_to_all
+from leveret.server.definitions.plan import ORDER, Plan, described
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node

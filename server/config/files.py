@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from leveret.core.errors import ConfigError
 from leveret.core.sizes import SizeLimit
-from leveret.server.config import Address, Config, SettingError, parse_address
-from leveret.server.settings import (
+from leveret.server.config.config import Address, Config, SettingError, parse_address
+from leveret.server.config.keys import (
     KEYS,
     OF_LATER_VERSIONS,
     WITHOUT_EFFECT,

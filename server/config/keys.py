@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from leveret.core.sizes import SizeLimit, parse_size
-from leveret.server.config import LOG_LEVELS, Address, parse_address
+from leveret.server.config.config import LOG_LEVELS, Address, parse_address
 
 Converter = Callable[[Any], Any]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leveret.server.formats import printable
-from leveret.server.store_figures import figures_text, size_text, where
-from leveret.server.store_findings import LostIn, lost_text
+from leveret.server.output.formats import printable
+from leveret.server.store_tools.figures import figures_text, size_text, where
+from leveret.server.store_tools.findings import LostIn, lost_text
 
 Row = dict[str, Any]
 

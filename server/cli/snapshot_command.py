@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.server import formats
-from leveret.server.admin import RefusedError
+from leveret.server.admin.api import RefusedError
+from leveret.server.cli.snapshot_create import Asked, create
 from leveret.server.control import ControlFailedError
+from leveret.server.output import formats
 from leveret.server.snapshots import copying
 from leveret.server.snapshots.checking import Report, verify
-from leveret.server.snapshots.creating import Asked, create
 from leveret.server.snapshots.manifest import Manifest
 from leveret.server.snapshots.shelf import FOLDER, Shelf, read_manifest
 

@@ -12,8 +12,8 @@ from leveret.broker.vhost.access import LoginRefused, patterns_of
 from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
-from leveret.server.admin import RefusedError, Row
-from leveret.server.admin_part import AdminPart, user_of
+from leveret.server.admin.api import RefusedError, Row
+from leveret.server.admin.part import AdminPart, user_of
 
 if TYPE_CHECKING:
     from leveret.metadata.tables import Row as StoredRow

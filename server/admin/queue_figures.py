@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.calls import Answer, From, Request
 from leveret.broker.mail import Info
-from leveret.server import admin_rows
-from leveret.server.admin import Row
+from leveret.server.admin import rows as admin_rows
+from leveret.server.admin.api import Row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leveret.broker.node.node import CloseConnection
-from leveret.server.admin import RefusedError
+from leveret.server.admin.api import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

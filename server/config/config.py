@@ -1,4 +1,4 @@
-"""The settings of one broker, in one frozen dataclass; ``server/conf_file.py`` alone knows file keys.
+"""The settings of one broker, in one frozen dataclass; ``server/config/files.py`` alone knows file keys.
 
 A ``Config`` that exists is valid: ``__post_init__`` checks every value and says what was found and
 what is allowed. Which kernels run is no setting but ``LEVERET_KERNEL`` in the environment

@@ -9,9 +9,9 @@ from leveret.core.files import Files
 from leveret.msg_store.index.lmdb_index import DATA
 from leveret.msg_store.memtable.queue_terms import Terms
 from leveret.msg_store.offline.inspection import INDEX, Inspection
-from leveret.server.formats import printable
-from leveret.server.store_dirs import StoreAt
-from leveret.server.store_findings import queue_text
+from leveret.server.output.formats import printable
+from leveret.server.store_tools.dirs import StoreAt
+from leveret.server.store_tools.findings import queue_text
 
 QUEUES_SHOWN: Final = 20
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")

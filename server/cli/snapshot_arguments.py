@@ -58,6 +58,6 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from leveret.server.snapshots import command  # noqa: PLC0415 - not needed by other commands
+    from leveret.server.cli import snapshot_command as command  # noqa: PLC0415 - not needed by other commands
 
     return command.run(options)

@@ -69,7 +69,8 @@ def _run(options: argparse.Namespace) -> int:
         return _fail(EX_CONFIG, str(error))
     except OSError as error:
         return _fail(EX_IOERR, f"{error.strerror or error}: {error.filename or options.dir}")
-    from leveret.server import formats, store_text  # noqa: PLC0415 - only when there is an answer
+    from leveret.server.output import formats  # noqa: PLC0415 - only when there is an answer
+    from leveret.server.store_tools import text as store_text  # noqa: PLC0415
 
     show: Callable[[Row], str] = getattr(store_text, options.verb)
     print(formats.json_line(answer) if options.json else show(answer), end="")
@@ -92,7 +93,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _work(options: argparse.Namespace) -> Row:
-    from leveret.server import store_work as work  # noqa: PLC0415 - the stores, for this verb only
+    from leveret.server.store_tools import work  # noqa: PLC0415 - the stores, for this verb only
 
     match options.verb:
         case "stat":

@@ -15,11 +15,14 @@ from typing import Any, Final, NoReturn
 
 import leveret
 from leveret.core.errors import ConfigError
-from leveret.server import control, ctl, formats, store_tool
-from leveret.server.admin import RefusedError
-from leveret.server.config import LOG_LEVELS, parse_address
-from leveret.server.ctl_limits import UsageError
-from leveret.server.snapshots import arguments as snapshot
+from leveret.server import control
+from leveret.server.admin.api import RefusedError
+from leveret.server.cli import ctl
+from leveret.server.cli import snapshot_arguments as snapshot
+from leveret.server.cli.ctl_limits import UsageError
+from leveret.server.config.config import LOG_LEVELS, parse_address
+from leveret.server.output import formats
+from leveret.server.store_tools import command as store_tool
 
 EX_USAGE: Final = 64
 EX_DATAERR: Final = 65
@@ -123,7 +126,7 @@ _DEFAULTS: Final = {
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from leveret.server import serve  # noqa: PLC0415 - the broker is not needed to ask one
+    from leveret.server.cli import serve  # noqa: PLC0415 - the broker is not needed to ask one
 
     try:
         given: dict[str, Any] = {}

@@ -26,9 +26,9 @@ from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.offline.repair import mend, mend_of
 from leveret.msg_store.offline.salvage import salvage
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.server.output.progress import Progress, progress_bar
 from leveret.server.process import NODE, refuse_network
-from leveret.server.progress import Progress, progress_bar
-from leveret.server.store_dirs import (
+from leveret.server.store_tools.dirs import (
     METADATA,
     VHOSTS,
     StoreAt,
@@ -38,8 +38,8 @@ from leveret.server.store_dirs import (
     held,
     next_epoch,
 )
-from leveret.server.store_figures import figures_of
-from leveret.server.store_findings import findings_of, lost_by_queue, lost_in
+from leveret.server.store_tools.figures import figures_of
+from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in
 
 UNFINISHED: Final = ".unfinished"
 FROM_SEGMENTS: Final = "the index was not asked"

@@ -19,9 +19,9 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.core import log as logs
 from leveret.core.errors import ConfigError, StoreError
-from leveret.server import conf_file
 from leveret.server.broker import Broker, BrokerFailedError
-from leveret.server.config import Config
+from leveret.server.config import files as conf_file
+from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.process import AddressUnavailableError
 

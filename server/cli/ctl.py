@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from leveret.core.sizes import SizeLimit
-from leveret.server import ctl_limits, formats
-from leveret.server.admin import RefusedError
-from leveret.server.ctl_limits import UsageError
-from leveret.server.definitions_file import read_definitions
+from leveret.server.admin.api import RefusedError
+from leveret.server.cli import ctl_limits
+from leveret.server.cli.ctl_limits import UsageError
+from leveret.server.definitions.file import read_definitions
+from leveret.server.output import formats
 
 Options: TypeAlias = argparse.Namespace
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Any]

@@ -10,16 +10,16 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.node import VHOSTS, CloseConnection
 from leveret.core.sizes import SizeLimit
-from leveret.server import admin_rows
-from leveret.server.admin import RefusedError, Row
-from leveret.server.admin_definitions import Definitions
-from leveret.server.admin_figures import queue_rows, totals
-from leveret.server.admin_part import rows_of, sliced, vhost_of
-from leveret.server.admin_policies import PolicyAdmin
-from leveret.server.admin_snapshots import SnapshotAdmin
-from leveret.server.admin_stores import store_rows
-from leveret.server.admin_users import UserAdmin
-from leveret.server.admin_vhosts import VhostAdmin
+from leveret.server.admin import rows as admin_rows
+from leveret.server.admin.api import RefusedError, Row
+from leveret.server.admin.definitions import Definitions
+from leveret.server.admin.part import rows_of, sliced, vhost_of
+from leveret.server.admin.policies import PolicyAdmin
+from leveret.server.admin.queue_figures import queue_rows, totals
+from leveret.server.admin.snapshots import SnapshotAdmin
+from leveret.server.admin.stores import store_rows
+from leveret.server.admin.users import UserAdmin
+from leveret.server.admin.vhosts import VhostAdmin
 from leveret.server.event_loop import name_of
 from leveret.supervisors.tree import walk
 

@@ -41,8 +41,8 @@ from leveret.metadata.tables import (
 )
 from leveret.routing.bindings import QUEUE
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange, is_type
-from leveret.server.admin import RefusedError
-from leveret.server.admin_part import sliced
+from leveret.server.admin.api import RefusedError
+from leveret.server.admin.part import sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
