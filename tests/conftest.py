@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-from nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
+from rigs.nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
 
 CI = bool(os.environ.get("CI"))
 

@@ -16,7 +16,7 @@ Only segments with messages that the cut needs are linked. They are there until 
 collector may have moved messages since, and then unlinks nothing that is pinned.
 
 What is made is a draft: nothing is synced, and who asked for it says when it counts
-(``server/snapshots.py``).
+(``server/snapshots``).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 
 class Log(OtpActor):

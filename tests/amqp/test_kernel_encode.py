@@ -11,10 +11,10 @@ from pamqp import body, commands
 from pamqp import frame as pamqp_frame
 from pamqp import header as pamqp_header
 
-from amqp_streams import FRAME_MAX, MESSAGE_MAX, PLAIN_PROPERTIES, head, publish_method
 from leveret.amqp import _kernel_py as pure
 from leveret.amqp.kernel import METHOD
 from leveret.core.message import Message, origin_of
+from rigs.amqp_streams import FRAME_MAX, MESSAGE_MAX, PLAIN_PROPERTIES, head, publish_method
 
 ORIGIN = origin_of(b"", b"key")
 

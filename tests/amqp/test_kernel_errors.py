@@ -11,8 +11,17 @@ from typing import Any
 
 import pytest
 
-from amqp_streams import FRAME_MAX, MESSAGE_MAX, ack, frame, head, in_reads, publish, publish_method
 from leveret.amqp.kernel import ACK, ERROR, PUBLISH
+from rigs.amqp_streams import (
+    FRAME_MAX,
+    MESSAGE_MAX,
+    ack,
+    frame,
+    head,
+    in_reads,
+    publish,
+    publish_method,
+)
 
 METHOD = frame(1, 1, publish_method())
 QUEUE_DECLARE = frame(1, 1, b"\x00\x32\x00\x0a" + b"\x00" * 8)

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amqp_streams import (
+from leveret.amqp._kernel_py import Scanner as PureScanner
+from leveret.amqp.frame_scanner import FrameScanner
+from leveret.amqp.kernel import (
+    ACK,
+    ERROR,
+    EXAMINE,
+    HEARTBEAT,
+    METHOD,
+    OVERSIZE,
+    PERSISTENT,
+    PUBLISH,
+)
+from rigs.amqp_streams import (
     FRAME_MAX,
     HEADERS_PROPERTIES,
     HEARTBEAT_FRAME,
@@ -24,18 +36,6 @@ from amqp_streams import (
     in_reads,
     publish,
     publish_method,
-)
-from leveret.amqp._kernel_py import Scanner as PureScanner
-from leveret.amqp.frame_scanner import FrameScanner
-from leveret.amqp.kernel import (
-    ACK,
-    ERROR,
-    EXAMINE,
-    HEARTBEAT,
-    METHOD,
-    OVERSIZE,
-    PERSISTENT,
-    PUBLISH,
 )
 
 METHOD_BYTES = publish_method()

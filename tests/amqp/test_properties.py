@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import header as pamqp_header
 
-from amqp_streams import MESSAGE_MAX, head, publish
 from leveret.amqp._kernel_py import Scanner
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.kernel import EXAMINE, PERSISTENT, PUBLISH
@@ -24,6 +23,7 @@ from leveret.amqp.properties import (
     head_of,
     with_headers,
 )
+from rigs.amqp_streams import MESSAGE_MAX, head, publish
 
 HEADERS = {"z": ("L", 5), "a": ("S", b"text")}
 EVERYTHING = Properties(

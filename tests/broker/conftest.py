@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_rig import Rig
+from rigs.broker_rig import Rig
 
 
 @pytest.fixture

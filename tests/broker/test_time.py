@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_rig import HEADER, Client, Rig
 from leveret.amqp import methods as m
 from leveret.core import limits
+from rigs.broker_rig import HEADER, Client, Rig
 
 HEARTBEAT = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 HALF_HOUR_S = 30 * 60.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_rig import Client, Rig
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp import methods as m
 from leveret.broker.channel import channel
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.broker_rig import Client, Rig
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from leveret.testing.chaos import Chaos
 from leveret.testing.history import History
 from leveret.testing.tree_paths import PathError
 from leveret.testing.vhost import FreshVhost
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 QUEUES = ("kept", "first", "second")  # of a fan-out; the first has no consumer
 CONSUMED = QUEUES[1:]

@@ -15,8 +15,8 @@ from chaos.rig import Chaos
 from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.broker.connection import listener, reader
-from nodes import BrokerUnderTest
-from waiting import eventually
+from rigs.nodes import BrokerUnderTest
+from rigs.waiting import eventually
 
 MIB = 1 << 20
 SLACK_BYTES = 48 * MIB  # socket buffers, what is in the transport, and the allocator

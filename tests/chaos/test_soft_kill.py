@@ -16,7 +16,7 @@ from leveret.actors.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
-from waiting import SOON_S, eventually
+from rigs.waiting import SOON_S, eventually
 
 in_thread = asyncio.to_thread
 INTERNAL = "INTERNAL_ERROR"

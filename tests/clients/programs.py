@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nodes import clean_environment
-from waiting import wait_until
+from rigs.nodes import clean_environment
+from rigs.waiting import wait_until
 
 TIMEOUT_S = 30.0
 

@@ -10,7 +10,7 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage, AbstractRobustChannel, AbstractRobustConnection
 from aio_pika.patterns import RPC, Master
 
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clients.programs import Background, run
-from nodes import BrokerUnderTest, clean_environment
+from rigs.nodes import BrokerUnderTest, clean_environment
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("amqp-publish"), reason="amqp-tools are not installed"

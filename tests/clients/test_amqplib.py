@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clients.programs import run
-from nodes import BrokerUnderTest, clean_environment
+from rigs.nodes import BrokerUnderTest, clean_environment
 
 SESSION = Path(__file__).with_name("amqplib_session.js")
 

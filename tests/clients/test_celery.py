@@ -19,8 +19,8 @@ import pytest
 from celery import chain, chord, group
 
 from clients.programs import Background
-from nodes import BrokerUnderTest
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 TIMEOUT_S = 30
 ETA_S = 6

@@ -8,7 +8,7 @@ from typing import Any
 import kombu
 import pytest
 
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 
 @pytest.fixture

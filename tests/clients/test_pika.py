@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.blocking_connection import BlockingChannel
 
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pika
 import pytest
 
 from clients.programs import Background, python
-from nodes import BrokerUnderTest
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 TUTORIALS = Path(__file__).parents[2] / "examples" / "tutorials"
 QUEUES = ("hello", "task_queue", "rpc_queue")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.raw import Channel, Connection
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 Dial = Callable[[], Connection]
 Connect = Callable[..., Connection]

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.conftest import Connect
 from conformance.raw import Channel, Connection, soft
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from conformance import wire
 from conformance.conftest import Connect
 from conformance.raw import CAPABILITIES, Channel, Connection
-from nodes import BrokerUnderTest
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 Alarm = Callable[[str, bool], None]
 

@@ -12,8 +12,8 @@ import pytest
 from conformance import wire
 from conformance.conftest import Connect, Dial
 from conformance.raw import Connection, error_of, hard, is_there
-from nodes import BrokerUnderTest
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 NOT_NOW = "CHANNEL_ERROR - unexpected method in connection state running"
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.conftest import Connect
 from conformance.raw import Channel, hard, soft
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 IN_USE = "ACCESS_REFUSED - queue '{}' in vhost '/' in exclusive use"
 

@@ -9,7 +9,7 @@ import pytest
 from conformance import wire
 from conformance.conftest import Connect
 from conformance.raw import Channel, error_of, hard
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 PUBLISH = wire.frame(1, 1, wire.method("basic.publish", routing_key="nowhere"))
 QOS = wire.frame(1, 1, wire.method("basic.qos"))

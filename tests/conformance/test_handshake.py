@@ -17,7 +17,7 @@ import pytest
 from conformance import wire
 from conformance.conftest import Dial
 from conformance.raw import Connection, Event, error_of, hard
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 REFUSED = b"AMQP\0\0\x09\x01"
 LOGIN_REFUSED = (

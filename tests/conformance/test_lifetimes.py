@@ -9,7 +9,7 @@ import pytest
 
 from conformance.conftest import Connect
 from conformance.raw import Channel, is_there
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 
 def _wait_until_gone(connect: Connect, queue: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from conformance.conftest import Connect
 from conformance.raw import Channel, is_there
-from nodes import BrokerUnderTest
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 
 class Policies:

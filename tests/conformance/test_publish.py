@@ -11,7 +11,7 @@ import pytest
 from conformance import wire
 from conformance.conftest import Connect
 from conformance.raw import Channel, hard, soft
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 PRECONDITION = "PRECONDITION_FAILED - "
 TOO_LONG = "315360000001"

@@ -24,7 +24,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Steps, ThreadWorker
 from leveret.msg_store.threads.writers import WriterThreads
-from waiting import eventually
+from rigs.waiting import eventually
 
 
 class Clock:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from conformance.raw import Channel, Connection
 from leveret.testing.history import History as Notes
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 QUEUES = ("kept", "consumed")  # of a fan-out; the second one has a consumer
 IN_FLIGHT = 200  # publishes ahead of their confirms

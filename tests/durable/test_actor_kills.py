@@ -9,7 +9,7 @@ import pytest
 from chaos.rig import Chaos
 from durable.history import contents, loaded
 from leveret.actors.ref import Ref
-from waiting import eventually
+from rigs.waiting import eventually
 
 PATHS = {
     "backing": ("queue:kept", "backing"),

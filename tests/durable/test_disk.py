@@ -19,7 +19,7 @@ from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.steered_clock import SteeredClock
-from waiting import eventually
+from rigs.waiting import eventually
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

@@ -10,7 +10,7 @@ from chaos.rig import Chaos
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.steered_clock import SteeredClock
-from waiting import eventually
+from rigs.waiting import eventually
 
 
 async def test_a_store_whose_actor_was_killed_last_is_closed(tmp_path: Path) -> None:

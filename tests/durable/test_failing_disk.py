@@ -13,7 +13,7 @@ import pytest
 from chaos.rig import Chaos, chaos_on
 from durable.history import contents, loaded
 from leveret.core.files import Buffer, OsCalls
-from waiting import eventually
+from rigs.waiting import eventually
 
 
 class FailingDisk(OsCalls):

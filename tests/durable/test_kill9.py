@@ -33,7 +33,7 @@ from durable.workers import BrokerWorker
 from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 QUEUES = (*FANNED, RECREATED)
 LEFT_MAX = 150  # messages that stay in a queue from one round to the next

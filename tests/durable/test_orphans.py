@@ -23,7 +23,7 @@ from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.steered_clock import SteeredClock
-from waiting import eventually
+from rigs.waiting import eventually
 
 WEEK_S = orphans.KEPT_MS / 1000
 in_thread = asyncio.to_thread

@@ -11,8 +11,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from rigs.waiting import wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 

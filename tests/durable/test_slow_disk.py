@@ -13,7 +13,7 @@ import pytest
 from chaos.rig import Chaos, chaos_on
 from conformance.raw import Channel
 from leveret.core.files import OsCalls
-from waiting import eventually
+from rigs.waiting import eventually
 
 COUNT = 3_000
 PUBLISHERS = 3

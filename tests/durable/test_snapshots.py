@@ -15,11 +15,11 @@ import pytest
 from conformance.raw import Channel, Connection
 from durable.history import History, Load, contents
 from leveret.server.cli.main import main
-from nodes import BrokerUnderTest, clean_environment, kill_leveret, start_leveret
-from waiting import wait_until
+from rigs.nodes import BrokerUnderTest, clean_environment, kill_leveret, start_leveret
+from rigs.waiting import wait_until
 
 QUEUES = ("kept", "consumed")
-KILLED = Path(__file__).parents[1] / "snapshot_killed.py"
+KILLED = Path(__file__).parents[1] / "rigs" / "store" / "snapshot_killed.py"
 
 
 @contextmanager

@@ -13,8 +13,14 @@ import pytest
 from durable.test_restarts import PERSISTENT, channel_of, drain, node, publish
 from leveret.broker.node.store_server import store_folder
 from leveret.msg_store.offline.examination import inspected
-from nodes import BrokerUnderTest, clean_environment, kill_leveret, leveret_program, stop_leveret
-from offline_rig import flip
+from rigs.nodes import (
+    BrokerUnderTest,
+    clean_environment,
+    kill_leveret,
+    leveret_program,
+    stop_leveret,
+)
+from rigs.store.offline_rig import flip
 
 MESSAGES = 300
 

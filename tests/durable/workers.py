@@ -1,4 +1,4 @@
-"""Starting and ending ``tests/broker_worker.py``."""
+"""Starting and ending ``tests/rigs/broker_worker.py``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from nodes import READY_TIMEOUT_S, clean_environment
+from rigs.nodes import READY_TIMEOUT_S, clean_environment
 
-WORKER = Path(__file__).parents[1] / "broker_worker.py"
+WORKER = Path(__file__).parents[1] / "rigs" / "broker_worker.py"
 _READY = re.compile(rb"ready (\d+)\n")
 
 

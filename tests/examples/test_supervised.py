@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nodes import clean_environment
-from waiting import wait_until
+from rigs.nodes import clean_environment
+from rigs.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ENDS_S = 60

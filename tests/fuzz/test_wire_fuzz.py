@@ -21,7 +21,7 @@ import pytest
 from conformance import wire
 from conformance.raw import Channel, Connection
 from fuzz import sessions
-from nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
+from rigs.nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
 
 CODES = {320, 402, 403, 404, 405, 406, 501, 502, 503, 504, 505, 506, 530, 540}
 GROWTH_BYTES_MAX = 64 << 20

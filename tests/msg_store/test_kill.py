@@ -18,8 +18,8 @@ from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.findings import Recovered
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.recovery.replay import pages
-from store_folders import killed_after
-from store_worker import body_of
+from rigs.store.store_folders import killed_after
+from rigs.store.store_worker import body_of
 
 Key = tuple[int, int]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from store_machine import StoreMachine
+from rigs.store.store_machine import StoreMachine
 
 TestStore = pytest.mark.filterwarnings("error")(StoreMachine.TestCase)
 TestStore.settings = settings(max_examples=100, stateful_step_count=40)

@@ -6,76 +6,116 @@ from pathlib import Path
 
 import pytest
 
-import collector_mutants
-import snapshot_mutants
-import step_mutants
-import store_mutants
-import stored_mutants
-import tool_mutants
-import transient_mutants
-import variable_mutants
-from planted import Faults, Mutant
+from mutants import (
+    collector_mutants,
+    snapshot_mutants,
+    step_mutants,
+    store_mutants,
+    stored_mutants,
+    tool_mutants,
+    transient_mutants,
+    variable_mutants,
+)
+from mutants.planted import Faults, Mutant
 
 
 def suite(folder: str, *names: str) -> list[str]:
-    return [f"{folder}/test_{name}.py" for name in names]
+    """Name test files: ``gc/copy`` is ``folder/gc/test_copy.py``."""
+    return [
+        str(Path(folder, *parts, f"test_{last}.py"))
+        for *parts, last in (name.split("/") for name in names)
+    ]
 
 
 PARTS = {
     "variable queue": Faults(
         "queue_backing",
         variable_mutants.MUTANTS,
-        suite("queue_backing", "worked_example", "backing_contract", "against_reference",
-            "variable_queue", "variable_queue_model"),
+        suite(
+            "queue_backing",
+            "variable/worked_example",
+            "backing_contract",
+            "variable/against_reference",
+            "variable/queue",
+            "variable/queue_model",
+        ),
         Mutant("variable/delta.py", "BLANK", "BLANK"),
     ),
     "queue over a store": Faults(
         "",
         stored_mutants.MUTANTS,
-        suite("msg_store", "content_reader")
-        + suite("queue_backing", "row_window", "damaged_contents", "stored_index", "stored_damage",
-            "stored_crashes", "stored_queue_model", "backing_contract"),
+        suite("msg_store", "reading/contents")
+        + suite(
+            "queue_backing",
+            "index/row_window",
+            "variable/damaged_contents",
+            "index/stored",
+            "index/stored_damage",
+            "index/stored_crashes",
+            "index/stored_queue_model",
+            "backing_contract",
+        ),
         Mutant("queue_backing/index/row_window.py", "ROWS", "ROWS"),
     ),
     "store": Faults(
         "msg_store",
         store_mutants.MUTANTS,
-        suite("msg_store", "tables", "checkpoint", "group_commit", "carried", "index_machine",
-            "recovery"),
+        suite(
+            "msg_store",
+            "memtable/memtables",
+            "checkpoint/checkpoint",
+            "wal/group_commit",
+            "recovery/redo",
+            "index/index_machine",
+            "recovery/recovery",
+        ),
         Mutant("memtable/memtables.py", "BEHIND", "BEHIND"),
     ),
     "steps": Faults(
         "msg_store",
         step_mutants.MUTANTS,
-        suite("msg_store", "append_steps", "room_ahead", "caller", "flush_steps", "flush_threads"),
+        suite(
+            "msg_store",
+            "format/append_steps",
+            "format/room_ahead",
+            "format/caller",
+            "wal/flush_steps",
+            "wal/driver",
+        ),
         Mutant("format/append_log.py", "AT_THE_END", "AT_THE_END"),
     ),
     "collector": Faults(
         "msg_store",
         collector_mutants.MUTANTS,
-        suite("msg_store", "collector_choice", "collector_copy", "collector", "collector_faults",
-            "collector_crash"),
+        suite("msg_store", "gc/choose", "gc/copy", "gc/collector", "gc/faults", "gc/crash"),
         Mutant("gc/collector.py", "MERGES_MAX", "MERGES_MAX"),
     ),
     "snapshots": Faults(
         "msg_store",
         snapshot_mutants.MUTANTS,
-        suite("msg_store", "snapshot_steps", "snapshot_at_rest", "image_check"),
+        suite("msg_store", "checkpoint/snapshot_steps", "offline/snapshot", "offline/image_check"),
         Mutant("checkpoint/snapshot.py", "ROOM_BYTES", "ROOM_BYTES"),
     ),
     "transient store": Faults(
         "msg_store",
         transient_mutants.MUTANTS,
-        suite("msg_store", "transient_store", "transient_faults", "transient_machine"),
+        suite("msg_store", "transient/store", "transient/faults", "transient/machine"),
         Mutant("transient/store.py", "FOLDER", "FOLDER"),
     ),
     "tools": Faults(
         "msg_store",
         tool_mutants.MUTANTS,
-        suite("msg_store", "audit", "mending", "salvage", "offline", "index_compaction"),
+        suite(
+            "msg_store",
+            "offline/audit",
+            "offline/repair",
+            "offline/salvage",
+            "offline/offline_store",
+            "index/compaction",
+        ),
         Mutant("offline/audit.py", "WINDOW_BYTES", "WINDOW_BYTES"),
     ),
-}  # fmt: skip
+}
 
 each_mutant = pytest.mark.parametrize(
     ("faults", "mutant"),

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodes import clean_environment
+from rigs.nodes import clean_environment
 
 PROBE = """
 import sys

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nodes import clean_environment
+from rigs.nodes import clean_environment
 
 BROKERS = {
     "amqp",

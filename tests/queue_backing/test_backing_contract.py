@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fake_index import FakeIndex
 from leveret.queue_backing.memory.moving_queue import MovingQueue
 from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
@@ -21,9 +20,10 @@ from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
-from patient_queue import PatientQueue
-from stored_rig import StoreBench, StoredQueue
-from variable_rig import UNBOUNDED, VariableRig, message
+from rigs.fake_index import FakeIndex
+from rigs.patient_queue import PatientQueue
+from rigs.stored_rig import StoreBench, StoredQueue
+from rigs.variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
 OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", "ack", "ack",

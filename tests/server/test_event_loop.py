@@ -16,7 +16,13 @@ import pytest
 
 from leveret.core.errors import ConfigError
 from leveret.server.event_loop import loop_factory, name_of
-from nodes import BrokerUnderTest, clean_environment, leveret_program, start_leveret, stop_leveret
+from rigs.nodes import (
+    BrokerUnderTest,
+    clean_environment,
+    leveret_program,
+    start_leveret,
+    stop_leveret,
+)
 
 SOON_S = 10.0
 LARGE_BYTES = 5_000_000  # read in many pieces

@@ -17,7 +17,7 @@ import pytest
 
 from leveret.server import Address, Broker, Config
 from leveret.supervisors.tree import walk
-from nodes import BrokerUnderTest, clean_environment
+from rigs.nodes import BrokerUnderTest, clean_environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

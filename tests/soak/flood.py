@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodes import clean_environment
+from rigs.nodes import clean_environment
+from rigs.waiting import wait_until
 from soak.board import (
     CONSUMER_NOS,
     CONSUMERS,
@@ -27,7 +28,6 @@ from soak.board import (
     PUBLISHERS,
     Board,
 )
-from waiting import wait_until
 
 TESTS = Path(__file__).parents[1]
 PROCESS = Path(__file__).with_name("flood_process.py")

@@ -14,7 +14,7 @@ from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from waiting import eventually
+from rigs.waiting import eventually
 
 CYCLES = 5
 BATCH = 500

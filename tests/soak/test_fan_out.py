@@ -13,7 +13,7 @@ import pytest
 
 from conformance import wire
 from conformance.raw import Channel, Connection
-from nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest
 
 QUEUES = 1_500
 PUBLISHERS = 100

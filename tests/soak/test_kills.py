@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from rigs.waiting import wait_until
 from soak.flood import Flood
-from waiting import wait_until
 
 LENGTH_S = float(os.environ.get("LEVERET_SOAK_S", "1800"))
 RATE = float(os.environ.get("LEVERET_SOAK_RATE", "20000"))

@@ -11,9 +11,9 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import Above
-from supervisors.player import FakeDriver, Plan
-from supervisors.stage import Stage, send_request
+from rigs.supervision.children import Above
+from rigs.supervision.player import FakeDriver, Plan
+from rigs.supervision.stage import Stage, send_request
 
 
 @pytest.fixture

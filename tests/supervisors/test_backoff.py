@@ -10,7 +10,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors import Backoff, ChildSpec, Metrics, SpecError, SupervisorSpec
 from leveret.supervisors.requests import RestartChild, TerminateChild, WhichChildren
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Refusing, Worker, child_refs, crash, one
+from rigs.supervision.children import SIMPLE, Refusing, Worker, child_refs, crash, one
 
 PATIENT = Backoff(first_s=1.0, factor=2.0, max_s=5.0, reset_s=60.0)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from thespian.actors import Actor
 
-from actors.hosted_people import work
 from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.processes.functions import FunctionService
 from leveret.actors.service import Service
 from leveret.supervisors import Backoff, ChildSpec, SpecError, Supervisor, SupervisorSpec, Tree
-from supervisors.people import Worker
+from rigs.hosted_actors import work
+from rigs.supervision.children import Worker
 
 
 async def body(*args: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_service_in_a_process_is_named() -> None:
 
     (child,) = tree.spec().children
     assert (child.actor_class, child.isolation) == (FunctionService, "process")
-    assert child.args == (["actors.hosted_people", "", "work"], ("a",), True, 4.0)
+    assert child.args == (["rigs.hosted_actors", "", "work"], ("a",), True, 4.0)
 
 
 def test_hooks_reach_the_supervisors_below_unless_they_have_their_own() -> None:

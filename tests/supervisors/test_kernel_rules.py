@@ -11,7 +11,7 @@ from leveret.supervisors.dynamic import make_kernel
 from leveret.supervisors.effects import Start, Stop
 from leveret.supervisors.intensity import add_restart
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
-from supervisors.player import FakeDriver
+from rigs.supervision.player import FakeDriver
 
 SIMPLE = "simple_one_for_one"
 DELAYED = ("permanent", 3.0)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from actors.hosted_people import Clerk, Slow
 from leveret.actors.processes.sendable import WireError
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import StartFailed
@@ -24,8 +23,9 @@ from leveret.supervisors.requests import (
 )
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Apart, Late, Notes, Worker, child_refs, one
-from waiting import eventually
+from rigs.hosted_actors import Clerk, Slow
+from rigs.supervision.children import SIMPLE, Apart, Late, Notes, Worker, child_refs, one
+from rigs.waiting import eventually
 
 
 @pytest.mark.parametrize(

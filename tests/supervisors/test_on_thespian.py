@@ -17,7 +17,7 @@ from leveret.core.errors import ActorError
 from leveret.supervisors.on_thespian import ThespianSupervisor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from supervisors.thespian_people import (
+from rigs.supervision.thespian_children import (
     ASYNCIO,
     BASES,
     LEAVES_SOCKETS,
@@ -27,7 +27,7 @@ from supervisors.thespian_people import (
     noted,
     spec,
 )
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 pytestmark = LEAVES_SOCKETS
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from supervisors import oracle
-from supervisors.generated import generated
-from supervisors.playing import IN_PROCESS, quick_bases_of
+from rigs.supervision import oracle
+from rigs.supervision.generated import generated
+from rigs.supervision.playing import IN_PROCESS, quick_bases_of
+from rigs.supervision.scenario_files import Scenario
 from supervisors.rules.cases import CASES
-from supervisors.scenario_files import Scenario
 
 SCENARIOS = 1_000
 

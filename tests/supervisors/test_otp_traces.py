@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from supervisors.generated import generated
-from supervisors.playing import (
+from rigs.supervision.generated import generated
+from rigs.supervision.playing import (
     IN_PROCESS,
     LACKS,
     NOT_QUICK,
@@ -23,7 +23,7 @@ from supervisors.playing import (
     play_on_thespian,
     quick_bases_of,
 )
-from supervisors.scenario_files import (
+from rigs.supervision.scenario_files import (
     Scenario,
     UnknownScenarioError,
     are_equal,
@@ -31,7 +31,7 @@ from supervisors.scenario_files import (
     read,
     scenarios,
 )
-from supervisors.thespian_people import SIMPLE
+from rigs.supervision.thespian_children import SIMPLE
 
 
 @pytest.mark.parametrize("scenario", list(scenarios(LACKS["kernel"])))

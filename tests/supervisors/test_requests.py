@@ -24,7 +24,7 @@ from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.supervisors.tree import walk
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Late, Slow, Worker, child_refs, one
+from rigs.supervision.children import SIMPLE, Late, Slow, Worker, child_refs, one
 
 
 def test_51_requests_during_a_stop_are_answered_after_it_in_order(

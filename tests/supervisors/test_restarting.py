@@ -11,7 +11,7 @@ from leveret.supervisors.requests import TerminateChild
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import Worker, child_refs, crash, one
+from rigs.supervision.children import Worker, child_refs, crash, one
 
 
 def test_39_a_request_that_waits_comes_before_the_next_attempt(

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from supervisors.playing import BASES, IN_PROCESS, PROCESSES, bases_of
+from rigs.supervision.playing import BASES, IN_PROCESS, PROCESSES, bases_of
+from rigs.supervision.scenario_files import are_equal
+from rigs.supervision.thespian_children import LEAVES_SOCKETS
 from supervisors.rules.cases import CASES
 from supervisors.rules.notation import Case
 from supervisors.rules.table import RULES
-from supervisors.scenario_files import are_equal
-from supervisors.thespian_people import LEAVES_SOCKETS
 
 TESTS = Path(__file__).parent
 PLAYED = {78}  # by test_otp_traces.py and test_otp_live.py

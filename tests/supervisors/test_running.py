@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from thespian.actors import Actor
 
-from actors.hosted_people import Clerk, never_ready, work
 from leveret.actors.service import current_service
 from leveret.core.errors import ActorError
 from leveret.supervisors import (
@@ -27,8 +26,9 @@ from leveret.supervisors import (
     start,
 )
 from leveret.testing.virtual_clock import VirtualClock
-from nodes import clean_environment
-from waiting import eventually
+from rigs.hosted_actors import Clerk, never_ready, work
+from rigs.nodes import clean_environment
+from rigs.waiting import eventually
 
 
 async def forever() -> None:

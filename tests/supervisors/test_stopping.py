@@ -12,8 +12,8 @@ from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Late, Slow, Worker, child_refs, crash, one
-from supervisors.stage import send_request
+from rigs.supervision.children import SIMPLE, Late, Slow, Worker, child_refs, crash, one
+from rigs.supervision.stage import send_request
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,17 @@ from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Above, Late, Refusing, Slow, Worker, child_refs, crash, one
+from rigs.supervision.children import (
+    SIMPLE,
+    Above,
+    Late,
+    Refusing,
+    Slow,
+    Worker,
+    child_refs,
+    crash,
+    one,
+)
 
 
 @pytest.mark.parametrize(

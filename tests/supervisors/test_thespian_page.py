@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nodes import clean_environment
+from rigs.nodes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 

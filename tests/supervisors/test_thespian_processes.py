@@ -15,7 +15,7 @@ from thespian.actors import ActorSystem
 from leveret.supervisors.on_thespian import ThespianSupervisor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from supervisors.thespian_people import (
+from rigs.supervision.thespian_children import (
     LEAVES_SOCKETS,
     TCP,
     UDP,
@@ -26,7 +26,7 @@ from supervisors.thespian_people import (
     noted,
     spec,
 )
-from waiting import wait_until
+from rigs.waiting import wait_until
 
 pytestmark = LEAVES_SOCKETS
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")

@@ -13,7 +13,7 @@ from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.supervisors.tree import render, walk
 from leveret.testing.virtual_clock import VirtualClock
-from supervisors.people import SIMPLE, Worker, child_refs, crash, one
+from rigs.supervision.children import SIMPLE, Worker, child_refs, crash, one
 
 
 class Root(Supervisor):

@@ -9,7 +9,6 @@ from functools import partial
 import pika.exceptions
 import pytest
 
-from actors.hosted_people import Clerk
 from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.ref import Ref
 from leveret.supervisors.requests import DeleteChild, StartChild, TerminateChild
@@ -18,8 +17,9 @@ from leveret.supervisors.tree import Node
 from leveret.testing.chaos import Chaos, ChaosError
 from leveret.testing.tree_paths import PathError
 from leveret.testing.vhost import FreshVhost
+from rigs.hosted_actors import Clerk
+from rigs.waiting import wait_until
 from testing.conftest import Connect
-from waiting import wait_until
 
 PAIR = ("backing", "amqqueue")
 

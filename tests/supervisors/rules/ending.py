@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rigs.supervision.scenario_files import SIMPLE
 from supervisors.rules.notation import (
     Case,
     burst,
@@ -13,7 +14,6 @@ from supervisors.rules.notation import (
     start,
     terminate,
 )
-from supervisors.scenario_files import SIMPLE
 
 ANY, ALL = "any_significant", "all_significant"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from supervisors.scenario_files import Scenario
+from rigs.supervision.scenario_files import Scenario
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rigs.supervision.scenario_files import SIMPLE
 from supervisors.rules.notation import Case, case, child, delete, do, restart, start, terminate
-from supervisors.scenario_files import SIMPLE
 
 SUPERVISOR = {"type": "supervisor"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rigs.supervision.scenario_files import SIMPLE
 from supervisors.rules.notation import Case, case, child, do, start, terminate
-from supervisors.scenario_files import SIMPLE
 
 BAD_FLAGS: list[tuple[str, Any, str]] = [
     ("strategy", "one_for_two", "{supervisor_data,{invalid_strategy,one_for_two}}"),

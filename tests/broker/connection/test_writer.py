@@ -1,0 +1,186 @@
+"""The way out of a connection: one write per drain, and its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.actors.actor import OtpActor
+from leveret.actors.ref import Ref
+from leveret.actors.runtime.runtime import Runtime
+from leveret.broker.connection.writer import FLUSH_BYTES, Writer
+from leveret.broker.session import Inlet, ReadingTurns
+from leveret.core.limits import READS_PER_ROUND
+from leveret.testing.virtual_clock import VirtualClock
+from rigs.broker_rig import Wire
+
+
+class Writing(OtpActor):
+    """Writes the mail it gets."""
+
+    def init(self, writer: Writer) -> None:
+        self.writer = writer
+
+    def handle_mail(self, message: bytes, sender: Ref | None) -> None:
+        self.writer.write(message)
+
+
+@pytest.fixture
+def runtime() -> Runtime:
+    return Runtime(clock=VirtualClock())
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def writer(runtime: Runtime, wire: Wire) -> Writer:
+    return Writer(runtime, wire)
+
+
+def test_what_many_actors_write_in_one_drain_is_one_write(
+    runtime: Runtime, wire: Wire, writer: Writer
+) -> None:
+    actors = [runtime.spawn(Writing, writer) for _ in range(10)]
+    for number, actor in enumerate(actors):
+        runtime.send(actor, b"%d" % number)
+    assert wire.out == b""
+    runtime.run_until_idle()
+
+    assert (bytes(wire.out), wire.writes) == (b"0123456789", 1)
+
+
+def test_each_drain_has_its_own_write(runtime: Runtime, wire: Wire, writer: Writer) -> None:
+    for piece in (b"a", b"b"):
+        writer.write(piece)
+        runtime.run_until_idle()
+
+    assert (bytes(wire.out), wire.writes) == (b"ab", 2)
+
+
+def test_a_large_amount_goes_at_once(wire: Wire, writer: Writer) -> None:
+    writer.write(b"a")
+    writer.write(b"b" * (FLUSH_BYTES - 2))
+    assert wire.writes == 0
+    writer.write(b"c")
+    assert wire.writes == 1
+    writer.write(b"d" * FLUSH_BYTES)
+
+    assert wire.writes == 2
+    assert len(wire.out) == 2 * FLUSH_BYTES
+
+
+def test_unsent_bytes_are_those_here_and_those_in_the_transport(wire: Wire, writer: Writer) -> None:
+    wire.unread_bytes = 100
+    writer.write(b"12345")
+
+    assert writer.unsent_bytes == 105
+
+
+def test_wrote_says_whether_anything_went_out(runtime: Runtime, writer: Writer) -> None:
+    writer.flush()
+    assert not writer.wrote
+    writer.write(b"a")
+    assert not writer.wrote
+    runtime.run_until_idle()
+    assert writer.wrote
+
+
+def test_close_sends_what_waits(runtime: Runtime, wire: Wire, writer: Writer) -> None:
+    writer.write(b"last")
+    writer.close()
+    writer.close()
+    writer.abort()
+    writer.write(b"too late")
+    runtime.run_until_idle()
+
+    assert (bytes(wire.out), wire.state) == (b"last", "closed")
+    assert writer.unsent_bytes == 0
+
+
+def test_abort_drops_what_waits(runtime: Runtime, wire: Wire, writer: Writer) -> None:
+    writer.write(b"last")
+    writer.abort()
+    writer.close()
+    runtime.run_until_idle()
+
+    assert (bytes(wire.out), wire.state) == (b"", "aborted")
+
+
+def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire, writer: Writer) -> None:
+    inlet = Inlet(wire, writer, ReadingTurns(runtime))
+    inlet.block()
+    inlet.block()
+    assert (wire.is_reading, inlet.is_blocked) == (False, True)
+    inlet.unblock()
+    assert (wire.is_reading, inlet.is_blocked) == (False, True)
+    inlet.unblock()
+    runtime.run_until_idle()
+    assert (wire.is_reading, inlet.is_blocked) == (True, False)
+
+
+def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
+    turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
+    inlets = [Inlet(wire, Writer(runtime, wire), turns) for wire in wires]
+    for inlet in inlets:
+        inlet.block()
+        inlet.unblock()
+        inlet.block()
+        inlet.unblock()
+    inlets[1].block()
+
+    reading = []
+    while not runtime.is_idle:
+        runtime.drain()
+        reading.append([number for number, wire in enumerate(wires) if wire.is_reading])
+
+    in_turn = [number for number in range(len(wires)) if number != 1]
+    assert reading == [in_turn[:3], in_turn[:7], in_turn]
+    assert inlets[1].is_blocked
+
+
+def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise RuntimeError("the transport is gone")
+
+    turns, wires = ReadingTurns(runtime), [Wire(), Wire()]
+    monkeypatch.setattr(wires[0], "resume_reading", fails)
+    for wire in wires:
+        inlet = Inlet(wire, Writer(runtime, wire), turns)
+        inlet.block()
+        inlet.unblock()
+
+    runtime.run_until_idle()
+
+    assert wires[1].is_reading
+
+
+def test_a_closed_inlet_leaves_the_transport_alone(
+    runtime: Runtime, wire: Wire, writer: Writer
+) -> None:
+    inlet = Inlet(wire, writer, ReadingTurns(runtime))
+    inlet.block()
+    inlet.close()
+    inlet.unblock()
+    runtime.run_until_idle()
+
+    assert not wire.is_reading
+
+
+def test_a_peer_that_has_reset_the_connection_is_told_nothing(
+    writer: Writer, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset() -> None:
+        raise OSError(107, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(wire, "write_eof", reset)
+    writer.write(b"last word")
+
+    writer.finish()
+
+    assert bytes(wire.out) == b"last word"
+    writer.close()
+    assert wire.state == "closed"

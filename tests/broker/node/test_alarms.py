@@ -1,0 +1,175 @@
+"""Blocked connections step by step: what is held, what goes on, and how they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leveret.amqp import methods as m
+from rigs.broker_rig import HEADER, Client, Rig
+
+
+def raised(rig: Rig, what: str = "memory") -> None:
+    rig.node.alarms.set(what, True, "")
+
+
+def cleared(rig: Rig, what: str = "memory") -> None:
+    rig.node.alarms.set(what, False, "")
+    rig.settle()
+
+
+def publisher(rig: Rig, heartbeat_s: int = 0, channels: int = 1) -> Client:
+    client = rig.session(heartbeat_s, channels)
+    client.ask(1, m.QueueDeclare("q"))
+    return client
+
+
+def depth(rig: Rig) -> int:
+    """Ask on a connection of its own, which is not blocked."""
+    answer: Any = rig.session().ask(1, m.QueueDeclare("q", passive=True))
+    return int(answer.message_count)
+
+
+def test_what_comes_before_the_publish_in_one_read_is_done_and_what_follows_is_held(
+    rig: Rig,
+) -> None:
+    client = publisher(rig)
+    raised(rig)
+
+    declare = m.method_frame(1, m.encode(m.QueueDeclare("before")))
+    message = client.contents(1, ("", "q", b"body", {}))
+    after = m.method_frame(1, m.encode(m.QueueDeclare("after")))
+    client.feed(declare + message + after)
+
+    assert [type(each) for each in client.take()] == [m.QueueDeclareOk]
+    assert not client.wire.is_reading
+    assert set(rig.queues) == {"q", "before"}
+    cleared(rig)
+    assert client.wire.is_reading
+    assert set(rig.queues) == {"q", "before", "after"}
+    assert depth(rig) == 1
+
+
+def test_one_channel_that_publishes_blocks_all_of_its_connection(rig: Rig) -> None:
+    client = publisher(rig, channels=2)
+    raised(rig)
+    client.publish(1, "q", b"1")
+
+    assert not client.wire.is_reading
+    cleared(rig)
+    client.send(2, m.BasicGet("q", no_ack=True))
+    assert client.bodies() == [b"1"]
+
+
+def test_a_connection_opened_while_an_alarm_is_raised_is_blocked_with_its_first_publish(
+    rig: Rig,
+) -> None:
+    publisher(rig)
+    raised(rig)
+    late = rig.session()
+    assert late.wire.is_reading
+
+    late.publish(1, "q", b"1")
+
+    assert not late.wire.is_reading
+    assert depth(rig) == 0
+
+
+def test_a_publish_that_was_sent_along_with_the_opening_waits_too(rig: Rig) -> None:
+    publisher(rig)
+    raised(rig)
+    late = rig.client()
+    late.feed(HEADER)
+    late.send(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
+    late.send(0, m.ConnectionTuneOk(2047, 131_072, 0))
+    opens = m.method_frame(0, m.encode(m.ConnectionOpen("/")))
+    opens += m.method_frame(1, m.encode(m.ChannelOpen()))
+    late.feed(opens + late.contents(1, ("", "q", b"1", {})))
+
+    assert [type(each) for each in late.take()[-2:]] == [m.ConnectionOpenOk, m.ChannelOpenOk]
+    assert depth(rig) == 0
+    cleared(rig)
+    assert depth(rig) == 1
+
+
+def test_what_a_transport_reads_although_it_was_paused_is_held_in_order(rig: Rig) -> None:
+    client = publisher(rig)
+    raised(rig)
+    client.publish(1, "q", b"1")
+
+    client.protocol.data_received(client.contents(1, ("", "q", b"2", {}), ("", "q", b"3", {})))
+    rig.settle()
+    cleared(rig)
+    client.send(1, *[m.BasicGet("q", no_ack=True)] * 3)
+
+    assert client.bodies() == [b"1", b"2", b"3"]
+
+
+def test_deliveries_and_acks_of_others_go_on(rig: Rig) -> None:
+    client = publisher(rig)
+    client.publish(1, "q", b"1", b"2")
+    raised(rig)
+    client.publish(1, "q", b"3")
+    consumer = rig.session()
+
+    consumer.send(1, m.BasicConsume("q", "c"))
+    assert consumer.bodies() == [b"1", b"2"]
+    consumer.send(1, m.BasicAck(2, multiple=True))
+    cleared(rig)
+
+    assert consumer.bodies() == [b"3"]
+
+
+def test_a_blocked_connection_hears_heartbeats_and_need_not_send_any(rig: Rig) -> None:
+    client = publisher(rig, heartbeat_s=4)
+    raised(rig)
+    client.publish(1, "q", b"1")
+    client.take()
+
+    for _ in range(20):
+        rig.jump(2.0)
+
+    assert client.take().count("heartbeat") >= 19
+    assert client.is_up
+    cleared(rig)
+    for _ in range(7):
+        rig.jump(2.0)
+    assert not client.is_up, "from now on silence counts again"
+
+
+def test_a_blocked_connection_that_loses_its_socket_is_forgotten(rig: Rig) -> None:
+    client = publisher(rig)
+    raised(rig)
+    client.publish(1, "q", b"1")
+
+    client.hang_up()
+    cleared(rig)
+
+    assert depth(rig) == 0
+    assert len(rig.node.readers) == 1, "only the one that has asked"
+
+
+def test_an_alarm_that_is_over_and_comes_back_blocks_again(rig: Rig) -> None:
+    client = publisher(rig)
+    for number in range(3):
+        raised(rig)
+        client.publish(1, "q", b"%d" % number)
+        assert not client.wire.is_reading
+        cleared(rig)
+        assert client.wire.is_reading
+
+    assert depth(rig) == 3
+
+
+def test_acks_of_a_blocked_connection_wait_with_its_publishes(rig: Rig) -> None:
+    client = publisher(rig)
+    client.publish(1, "q", b"1")
+    client.send(1, m.BasicGet("q"))
+    client.take()
+    raised(rig)
+
+    publish = client.contents(1, ("", "q", b"2", {}))
+    client.feed(publish + m.method_frame(1, m.encode(m.BasicAck(1))))
+    cleared(rig)
+    client.send(1, m.BasicRecover(requeue=True))
+
+    assert depth(rig) == 1, "the first one was acked"

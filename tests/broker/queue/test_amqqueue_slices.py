@@ -1,0 +1,150 @@
+"""Work on many messages is done in slices; calls that must see all of it wait, other mail does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.amqp.errors import NotFound, PreconditionFailed
+from leveret.broker import mail
+from leveret.core.limits import TURN_MESSAGES
+from leveret.queue_backing.memory.queue import MemoryQueue
+from rigs.queue_rig import Channel, Rig, longs
+
+TOTAL = 3 * TURN_MESSAGES
+
+
+def unacked(rig: Rig, channel: Channel) -> None:
+    """Let a channel consume ``TOTAL`` messages and settle none."""
+    channel.consume(b"c")
+    for start in range(0, TOTAL, TURN_MESSAGES):
+        channel.publish(*[b"%d" % n for n in range(start, start + TURN_MESSAGES)])
+        rig.settle()
+
+
+def marks(channel: Channel) -> list[Any]:
+    """Confirms and answers in the order in which they came."""
+    return [each for each in channel.box if type(each) not in {mail.Deliver, mail.CreditGrant}]
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (mail.Stat(), (TOTAL + 1, 0)),
+        (mail.Purge(), TOTAL + 1),
+        (mail.Delete(), TOTAL + 1),
+        (mail.Delete(if_empty=True), PreconditionFailed),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_call_finds_all_unacked_back_but_holds_nobody_up(request_: Any, expected: Any) -> None:
+    rig = Rig()
+    dying, other = rig.channel(), rig.channel()
+    unacked(rig, dying)
+
+    dying.start_asking(mail.Leave(dying.ref))
+    other.start_asking(request_)
+    other.publish(b"later", seqno=1)
+    rig.settle()
+
+    confirm, answer = marks(other)
+    assert type(confirm) is mail.Confirm
+    assert answer == expected or (isinstance(expected, type) and type(answer) is expected)
+
+
+def test_gets_behind_what_comes_back_are_answered_in_turn() -> None:
+    rig = Rig()
+    dying, other = rig.channel(), rig.channel()
+    unacked(rig, dying)
+
+    dying.start_asking(mail.Leave(dying.ref))
+    for _ in range(3):
+        other.start_asking(mail.Get(other.ref, no_ack=True))
+    rig.settle()
+
+    answers = [(got[1][2], *got[2:]) for got in marks(other)]
+    assert answers == [(b"%d" % n, None, True, TOTAL - 1 - n) for n in range(3)]
+
+
+def test_a_get_behind_many_expired_messages_holds_nobody_up() -> None:
+    rig = Rig(arguments=longs(x_message_ttl=1_000))
+    channel = rig.channel()
+    for _ in range(3):
+        channel.publish(*[b"old"] * TURN_MESSAGES)
+        rig.settle()
+    channel.box.clear()
+    rig.clock.set_wall_s(rig.clock.wall_s() + 2.0)
+
+    for _ in range(2):
+        channel.start_asking(mail.Get(channel.ref, no_ack=True))
+    channel.publish(b"new", seqno=1)
+    rig.settle()
+
+    confirm, got, empty = marks(channel)
+    assert type(confirm) is mail.Confirm
+    assert (got[1][2], got[4]) == (b"new", 0)
+    assert empty is None
+
+
+def test_a_get_that_waits_when_the_queue_is_deleted_finds_none() -> None:
+    rig = Rig(auto_delete=True)
+    dying, other = rig.channel(), rig.channel()
+    unacked(rig, dying)
+    other.consume(b"last")
+
+    dying.start_asking(mail.Leave(dying.ref))
+    other.start_asking(mail.Get(other.ref, no_ack=False))
+    other.start_asking(mail.Cancel(other.ref, b"last"))
+    rig.settle()
+
+    assert {type(each) for each in marks(other)} == {NotFound, type(None)}
+    assert rig.deleted == [rig.entry]
+
+
+@pytest.mark.parametrize("settlement", [mail.Ack, mail.Reject])
+def test_what_is_settled_at_once_is_forgotten_in_slices_before_the_channel_leaves(
+    settlement: type,
+) -> None:
+    sizes: list[int] = []
+
+    class Noting(MemoryQueue):
+        __slots__ = ()
+
+        def ack(self, seqs: list[int]) -> int:
+            sizes.append(len(seqs))
+            return super().ack(seqs)
+
+    rig = Rig(Noting)
+    channel = rig.channel()
+    unacked(rig, channel)
+    seqs = [seq for _, seq, _ in channel.deliveries()]
+
+    channel.send(settlement(channel.ref, b"c", seqs[1:]))
+    channel.die()
+
+    assert rig.stat() == (1, 0)
+    assert rig.info()["messages_unacknowledged"] == 0
+    assert max(sizes) <= TURN_MESSAGES
+    assert sum(sizes) == TOTAL - 1
+
+
+def test_what_two_channels_put_back_at_once_is_in_order_again() -> None:
+    rig = Rig()
+    one, two, heir = rig.channel(), rig.channel(), rig.channel()
+    for channel in (one, two):
+        channel.consume(b"c")
+    for start in range(0, 4 * TURN_MESSAGES, TURN_MESSAGES):
+        one.publish(*[b"%d" % n for n in range(start, start + TURN_MESSAGES)])
+        rig.settle()
+    seqs = {channel: [seq for _, seq, _ in channel.deliveries()] for channel in (one, two)}
+
+    for channel, own in seqs.items():
+        assert len(own) == 2 * TURN_MESSAGES
+        channel.ask(mail.Cancel(channel.ref, b"c"))
+    for channel, own in seqs.items():
+        channel.send(mail.Requeue(channel.ref, b"c", own[1:]))
+        channel.send(mail.Requeue(channel.ref, b"c", own[:1]))
+    heir.consume(b"h")
+
+    assert heir.bodies() == [b"%d" % n for n in range(4 * TURN_MESSAGES)]

@@ -1,0 +1,91 @@
+"""Snapshots of stores that work, under full load: real loop, threads, disk and LMDB (F-38)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leveret.core.files import Files
+from leveret.msg_store.offline.image_check import ImageCheck
+from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.reading.verify import Segment
+from rigs.store.snapshot_load import LoadedStore, Rows, body_of, rows_of
+from rigs.waiting import eventually
+
+LONG_S = 60.0  # for what depends on how fast the disk takes the load
+
+
+@contextlib.asynccontextmanager
+async def under_load(path: Path, seed: int, boot_epoch: int = 1) -> AsyncIterator[LoadedStore]:
+    loaded = LoadedStore(path, boot_epoch, seed)
+    work = asyncio.create_task(loaded.work())
+    try:
+        yield loaded
+        assert not loaded.errors
+        assert not work.done()
+    finally:
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        await loaded.stop()
+
+
+def compare(path: Path, oracle: dict[int, Rows]) -> int:
+    """Hold a snapshot to what was durable at its LSN; return how many messages it has."""
+    with StoreImage(Files(), path) as image:
+        expected = oracle[image.lsn]
+        checked = ImageCheck(image).run()
+        assert checked.is_sound, checked
+        found = rows_of(image)
+        assert found == expected
+        assert checked.rows == len(found)
+        assert sum(terms.messages for terms in image.queues.values()) == len(found)
+        assert image.message_count == checked.messages == len(set(found.values()))
+        for msg_no, (file_no, offset, length, _, _) in image.places(set(found.values())).items():
+            with Segment(image.paths, file_no) as segment:
+                assert segment.read(offset, length).body == body_of(msg_no)
+    assert sorted(os.listdir(path / "journal")) == []
+    return len(found)
+
+
+def digests(path: Path) -> dict[str, str]:
+    return {
+        str(file): hashlib.blake2b(file.read_bytes()).hexdigest()
+        for file in path.rglob("*")
+        if file.is_file()
+    }
+
+
+async def snapshots_under_load(path: Path, seed: int, count: int) -> None:
+    async with under_load(path / "store", seed) as loaded:
+        await eventually(lambda: loaded.store.status().merges, within_s=LONG_S)
+        for number in range(count):
+            target = path / "snapshots" / str(number)
+            target.parent.mkdir(exist_ok=True)
+            await loaded.snapshot(target)
+            oracle = dict(loaded.oracle.at)
+            before = digests(target)
+            await asyncio.to_thread(compare, target, oracle)
+            assert digests(target) == before, "a file of a snapshot has changed"
+            if number >= 3:
+                shutil.rmtree(target.with_name(str(number - 3)))
+        await eventually(lambda: loaded.store.status().removed, within_s=LONG_S)
+
+
+async def test_f38_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
+    await snapshots_under_load(tmp_path, 1, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 6))
+async def test_f38_many_snapshots_under_load_are_what_was_durable(
+    tmp_path: Path, seed: int
+) -> None:
+    await snapshots_under_load(tmp_path, seed, 100)

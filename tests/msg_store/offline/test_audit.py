@@ -1,0 +1,273 @@
+"""Looking at a store: sound ones are, every damage is found and named, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from leveret.core.errors import StoreError
+from leveret.core.files import Files
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.index.probe import probe
+from leveret.msg_store.offline.examination import Examined, examined
+from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, flip, image, quiet, rows_of
+from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> OfflineRig:
+    return OfflineRig(tmp_path / "store")
+
+
+def ended(rig: OfflineRig, how: str) -> None:
+    rig.stop() if how == "stopped" else rig.crash()
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed"])
+def test_a_sound_store_is_sound_and_stays_as_it_is(
+    rig: OfflineRig, rng: random.Random, how: str
+) -> None:
+    rig.busy(rng)
+    ended(rig, how)
+    rig.open()
+    rig.busy(rng)
+    ended(rig, how)
+    before = image(rig.path)
+
+    with examined(rig.path, quiet) as found:
+        assert found.is_sound, found.audit
+        assert rows_of(found) == rig.rows
+        assert bodies_of(found) == {no: rig.bodies[no] for no in set(rig.rows.values())}
+        assert sum(terms.messages for terms in found.audit.queues.values()) == len(rig.rows)
+        assert found.store.recovered.is_clean == (how == "stopped")
+        assert found.store.epoch_seen == 2
+
+    assert image(rig.path) == before
+
+
+def test_an_empty_store_is_sound(rig: OfflineRig) -> None:
+    rig.stop()
+
+    with examined(rig.path, quiet) as found:
+        assert found.is_sound
+        assert found.audit.queues == {}
+
+
+def test_a_store_in_use_is_refused(rig: OfflineRig) -> None:
+    with pytest.raises(StoreLocked), examined(rig.path, quiet):
+        pass
+
+    rig.stop()
+
+
+def test_a_newer_format_is_refused(rig: OfflineRig) -> None:
+    rig.stop()
+    path = rig.path / "FORMAT"
+    path.write_text(path.read_text().replace("leveret-message-store 1", "leveret-message-store 2"))
+
+    expected = pytest.raises(FormatTooNew, match="has format 2, known are up to 1")
+    with expected, examined(rig.path, quiet):
+        pass
+
+
+@pytest.mark.parametrize("at", [0, 4, 9, 24, 30, 38, 80], ids=lambda at: f"byte{at}")
+def test_f11_a_flipped_byte_costs_one_message_and_its_rows_are_named(
+    rig: OfflineRig, rng: random.Random, at: int
+) -> None:
+    rig.busy(rng)
+    fanned_out = next(no for no in rig.rows.values() if list(rig.rows.values()).count(no) == 2)
+    rig.stop()
+    rig.spoil(fanned_out, at)
+
+    with examined(rig.path, quiet) as found:
+        assert not found.is_sound
+        named = {(row.queue_no, row.seq) for row in found.audit.lost}
+        assert named == {key for key, msg_no in rig.rows.items() if msg_no == fanned_out}
+        assert {row.msg_no for row in found.audit.lost} == {fanned_out}
+        assert found.audit.unreadable.keys() == {fanned_out}
+
+
+def test_f26_a_missing_segment_costs_its_messages_only(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.stop()
+    gone = [no for no, place in rig.places().items() if place[0] == 2]
+    rig.segment(2).unlink()
+
+    with examined(rig.path, quiet) as found:
+        assert not found.is_sound
+        expected = {key for key, msg_no in rig.rows.items() if msg_no in gone}
+        assert {(row[0], row[1]) for row in found.findings.lost} == expected
+        assert all("segment 00000002 is missing" in row[3] for row in found.findings.lost)
+        assert rows_of(found).keys() == rig.rows.keys() - expected
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_f25_an_index_that_is_lost_is_made_up_for(
+    rig: OfflineRig, rng: random.Random, what: str
+) -> None:
+    rig.busy(rng, 20)
+    rig.stop()
+    damage_index(rig, what)
+    before = image(rig.path)
+
+    with examined(rig.path, quiet) as found:
+        assert not found.is_sound
+        assert found.findings.rebuilt
+        assert found.audit.is_sound
+        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(found).items()}
+        assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
+
+    assert image(rig.path) == before
+
+
+def test_an_index_that_ends_processes_is_told_from_a_good_one(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng, 20)
+    rig.stop()
+    assert probe(rig.data.parent) == ""
+
+    damage_index(rig, "page")
+
+    assert probe(rig.data.parent)
+
+
+@pytest.mark.parametrize("what", ["lost", "damaged"])
+def test_a_lost_format_is_made_up_for(rig: OfflineRig, rng: random.Random, what: str) -> None:
+    rig.busy(rng)
+    rig.stop()
+    path = rig.path / "FORMAT"
+    path.unlink() if what == "lost" else path.write_bytes(b"\xff\0")
+    before = image(rig.path)
+
+    with examined(rig.path, quiet) as found:
+        assert not found.is_sound
+        assert what in found.store.format_damage or "has no FORMAT" in found.store.format_damage
+        assert rows_of(found) == rig.rows
+
+    assert image(rig.path) == before
+
+
+def test_a_torn_end_of_the_journal_is_no_damage(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.publish((1,), 5)
+    rig.crash()
+    journal = max((rig.path / "journal").iterdir())
+    os.truncate(journal, used_bytes(journal) - 3)
+
+    with examined(rig.path, quiet) as found:
+        assert found.is_sound
+        assert len(found.findings.tails) == 1
+
+
+def test_a_gap_in_the_journal_is_damage(rig: OfflineRig, rng: random.Random) -> None:
+    rig.publish((1,), 5)
+    rig.publish((1,), 5)
+    rig.publish((1,), 5)
+    rig.crash()
+    journal = max((rig.path / "journal").iterdir())
+    flip(journal, used_bytes(journal) // 2)
+
+    with examined(rig.path, quiet) as found:
+        assert not found.is_sound
+        assert found.findings.gaps
+
+
+# What only an audit sees: the index is well-formed, and wrong.
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+def test_what_is_wrong_in_a_good_index_is_found(
+    rig: OfflineRig, rng: random.Random, wrong: object
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    change_index(rig, wrong(rig))  # type: ignore[operator]
+
+    with examined(rig.path, quiet) as found:
+        assert not found.findings.is_damage
+        assert not found.audit.is_sound
+        assert found.audit.lost == [], "every message can be read"
+        assert set(rows_of(found)) == set(rig.rows)
+
+
+def test_values_that_cannot_be_are_damage_of_the_index(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.stop()
+    with lmdb.open(str(rig.data.parent), max_dbs=8, map_size=MAP_BYTES) as environment:
+        table = environment.open_db(b"loc")
+        with environment.begin(write=True) as transaction:
+            transaction.put((1).to_bytes(8, "big"), b"short", db=table)
+
+    with examined(rig.path, quiet) as found:
+        assert "is damaged" in found.findings.rebuilt
+
+
+def test_segments_with_a_damaged_header_can_be_read_and_are_told(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    flip(rig.segment(1), 30)
+
+    def look(found: Examined) -> None:
+        assert found.is_sound
+        assert len(found.audit.notes) == 1
+        with Segment(found.store.folder, 1) as segment:
+            assert segment.damage
+
+    rig.look(look)
+
+
+def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Random) -> None:
+    """After kills of a process that publishes, acks and makes checkpoints all the time."""
+    path = tmp_path / "store"
+    for epoch in (1, 3, 5):
+        kill_worker(path, epoch, rng)
+
+        with examined(path, quiet) as found:
+            assert found.is_sound, (found.findings, found.audit)
+            told = (rows_of(found), dict(found.store.places()), found.findings.dropped)
+            terms = {no: each.frozen() for no, each in found.audit.queues.items()}
+            assert found.store.epoch_seen == epoch
+        files = Files()
+        opened = open_store(StoreFiles(files, path, Ballast(files, tmp_path), lambda: 7), epoch + 1)
+        opened.close()
+
+        with examined(path, quiet) as found:
+            assert (rows_of(found), dict(found.store.places())) == told[:2]
+            assert opened.recovered.findings.dropped == told[2]
+            said = {no: opened.core.tables.terms[no] for no in terms}
+            counts = {no: (each.messages, each.size_bytes) for no, each in said.items()}
+            assert counts == {no: (each.messages, each.size_bytes) for no, each in terms.items()}
+
+
+def kill_worker(path: Path, epoch: int, rng: random.Random) -> None:
+    worker = Path(__file__).parents[2] / "rigs" / "store" / "store_worker.py"
+    command = [sys.executable, "-P", str(worker), str(path), str(epoch), str(rng.getrandbits(32))]
+    with subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(rng.choice([30, 600, 2500])):
+            process.stdout.readline()
+        process.kill()
+        process.stdout.read()
+    assert process.returncode == -9
+
+
+def test_an_index_that_cannot_be_tried_out_is_not_called_damaged(
+    rig: OfflineRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.stop()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+
+    with pytest.raises(StoreError, match="could not be tried out"):
+        probe(rig.data.parent)

@@ -1,0 +1,197 @@
+"""Stores are mended in place; what can be read stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC
+from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.rows import Batch
+from leveret.msg_store.offline import repair as mending
+from leveret.msg_store.offline.examination import examined
+from leveret.msg_store.offline.repair import Mend, mend, mend_of
+from rigs.store.offline_rig import OfflineRig, bodies_of, quiet, rows_of
+from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> OfflineRig:
+    return OfflineRig(tmp_path / "store")
+
+
+def needed(path: Path) -> Mend:
+    with examined(path, quiet) as found:
+        return mend_of(found)
+
+
+def mended(rig: OfflineRig, lost: set[int] = frozenset()) -> None:
+    """Mend a store, and hold it to be sound, with all that was not lost, and done with."""
+    todo = needed(rig.path)
+    assert todo.is_needed
+    mend(rig.path, todo, todo.epoch_seen + 1, lambda: 9, quiet)
+
+    assert not needed(rig.path).is_needed
+    with examined(rig.path, quiet) as found:
+        assert found.is_sound
+        assert rows_of(found) == {key: no for key, no in rig.rows.items() if no not in lost}
+        readable = {no: rig.bodies[no] for no in set(rig.rows.values()) - lost}
+        assert bodies_of(found) == readable
+    rig.boot_epoch += 1
+    rig.open()  # a broker takes it
+    assert not rig.opened.recovered.findings.is_damage
+    rig.crash()
+
+
+def test_a_sound_store_needs_nothing(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.crash()
+
+    assert not needed(rig.path).is_needed
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+def test_what_is_wrong_in_the_index_is_put_right_and_nothing_is_lost(
+    rig: OfflineRig, rng: random.Random, wrong: object
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    change_index(rig, wrong(rig))  # type: ignore[operator]
+
+    mended(rig)
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed"])
+def test_a_message_that_cannot_be_read_goes_to_the_quarantine_and_is_reported(
+    rig: OfflineRig, rng: random.Random, how: str
+) -> None:
+    rig.busy(rng)
+    rig.store.checkpoint()
+    rig.publish((1, 2), 3)
+    rig.ack(*rng.sample(sorted(rig.rows), 5))
+    rig.stop() if how == "stopped" else rig.crash()
+    (key, msg_no), *_ = rig.rows.items()
+    file_no, offset, length, *_ = rig.places()[msg_no]
+    rig.spoil(msg_no)
+    damaged = rig.segment(file_no).read_bytes()[offset : offset + length]
+
+    mended(rig, {msg_no})
+
+    kept = rig.path / "quarantine" / f"{file_no:08x}.rdq-{offset:x}-{length:x}.bin"
+    assert kept.read_bytes() == damaged
+    (report,) = (rig.path / "quarantine").glob("repair-*.json")
+    lost = json.loads(report.read_text())["lost"]
+    assert [tuple(row[:3]) for row in lost if row[:2] == list(key)] == [(*key, msg_no)]
+
+
+def test_what_is_wrong_below_a_journal_is_put_right(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.store.checkpoint()
+    msg_no, place = next(iter(rig.opened.recovered.index.places(0, 1)))
+    batch = Batch(locations=[(msg_no, (*place[:4], 7))])
+    rig.publish((1, 2), 9)
+    rig.ack(*[key for key in rig.rows if rig.rows[key] != msg_no][:9])
+    rig.crash()
+    change_index(rig, batch)
+
+    mended(rig)
+
+
+def test_a_torn_journal_is_cut(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.publish((1,), 5)
+    before = dict(rig.rows)
+    rig.publish((1,), 5)
+    rig.crash()
+    rig.rows = before
+    journal = max((rig.path / "journal").iterdir())
+    os.truncate(journal, used_bytes(journal) - 3)
+
+    mended(rig)
+
+
+def test_a_missing_segment_is_noted(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.stop()
+    lost = {no for no, place in rig.places().items() if place[0] == 2}
+    rig.segment(2).unlink()
+
+    mended(rig, lost)
+
+
+@pytest.mark.parametrize("name", ["rdq/000000f0.rdq", "journal/00000000000000f0.jnl"])
+def test_f28_files_of_another_store_go_to_the_quarantine(
+    rig: OfflineRig, rng: random.Random, tmp_path: Path, name: str
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    path = rig.path / name
+    header = Identity(bytes(16), 1).header(
+        RDQ_MAGIC if "rdq" in name else JOURNAL_MAGIC, 0xF0, 9, first_lsn=1 << 40
+    )
+    path.write_bytes(header)
+
+    mended(rig)
+
+    assert not path.exists()
+    assert (rig.path / "quarantine" / f"{path.name}.set-aside").read_bytes() == header
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_f25_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str) -> None:
+    rig.busy(rng, 20)
+    rig.stop()
+    damage_index(rig, what)
+    todo = needed(rig.path)
+
+    mend(rig.path, todo, todo.epoch_seen + 1, lambda: 9, quiet)
+
+    with examined(rig.path, quiet) as found:
+        assert found.is_sound
+        assert not mend_of(found).is_needed
+        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(found).items()}
+        assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
+
+
+def test_a_lost_format_is_written_anew(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.stop()
+    (rig.path / "FORMAT").unlink()
+
+    mended(rig)
+
+
+def test_looking_for_what_to_do_changes_nothing(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.stop()
+    rig.spoil(next(iter(rig.rows.values())))
+    copy = rig.path.with_name("copy")
+    shutil.copytree(rig.path, copy)
+
+    assert needed(rig.path).is_needed
+    assert needed(rig.path) == needed(copy)
+
+
+def test_a_crash_before_the_index_is_written_leaves_it_to_be_mended_again(
+    rig: OfflineRig, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    msg_no = next(iter(rig.rows.values()))
+    rig.spoil(msg_no)
+    todo = needed(rig.path)
+
+    def dies(self: object, batch: Batch) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(mending.LmdbIndex, "write", dies)
+    with pytest.raises(SystemExit):
+        mend(rig.path, todo, todo.epoch_seen + 1, lambda: 9, quiet)
+    monkeypatch.undo()
+
+    mended(rig, {msg_no})

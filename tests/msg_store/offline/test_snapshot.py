@@ -1,0 +1,218 @@
+"""Snapshots of stores that nobody has open: stopped, killed, torn, damaged."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leveret.core.errors import StoreError
+from leveret.core.files import Files
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import StoreLocked
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.offline.image_check import ImageCheck
+from leveret.msg_store.offline.snapshot import Torn, take
+from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.recovery.findings import Findings
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from rigs.store.snapshot_load import QUEUES, Rows, rows_of
+from rigs.store.store_damage import used_bytes
+from rigs.store.store_folders import UUID, Filled, fill, killed_after
+
+
+def taken(path: Path, target: Path) -> Torn:
+    torn = Torn()
+    for _ in take(Files(), path, target, torn):
+        pass
+    return torn
+
+
+def recovered(path: Path) -> tuple[Rows, Findings]:
+    """Return what a start finds."""
+    where = StoreFiles(Files(), path, Ballast(Files(), path, 0), lambda: 1)
+    opened = open_store(where, 1000)
+    try:
+        index = opened.recovered.index
+        rows = {
+            (no, row[0]): row[1]
+            for no in index.queues()
+            for row in index.rows(no, 0, 1 << 64, 1 << 40)
+        }
+        return rows, opened.recovered.findings
+    finally:
+        opened.close()
+
+
+def contents_of(path: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != "lock"
+    }
+
+
+def compare(path: Path, target: Path) -> Findings:
+    """Hold a snapshot to what a start on the store itself finds."""
+    with StoreImage(Files(), target) as image:
+        assert ImageCheck(image).run().is_sound
+        in_image = rows_of(image)
+        counts = {no: terms.messages for no, terms in image.queues.items()}
+    restored, findings = recovered(target)
+    found, _ = recovered(path)
+    assert in_image == restored == found
+    assert sum(counts.values()) == len(found)
+    return findings
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Filled]:
+    made = fill(tmp_path / "store")
+    yield made
+    made.close()
+
+
+def test_of_a_store_that_was_stopped(filled: Filled, tmp_path: Path) -> None:
+    filled.stop()
+    before = contents_of(filled.path)
+
+    torn = taken(filled.path, tmp_path / "snapshot")
+
+    assert contents_of(filled.path) == before
+    assert torn.size_bytes == 0
+    with StoreImage(Files(), tmp_path / "snapshot") as image:
+        assert image.is_clean
+    findings = compare(filled.path, tmp_path / "snapshot")
+    assert not findings.is_damage
+    assert not findings.tails
+
+
+def test_of_a_store_that_was_killed(filled: Filled, tmp_path: Path) -> None:
+    filled.kill()
+    before = contents_of(filled.path)
+
+    taken(filled.path, tmp_path / "snapshot")
+
+    assert contents_of(filled.path) == before
+    with StoreImage(Files(), tmp_path / "snapshot") as image:
+        assert not image.is_clean
+        assert rows_of(image) == filled.durable
+    compare(filled.path, tmp_path / "snapshot")
+
+
+@pytest.mark.parametrize("name", ["rdq", "journal"])
+@pytest.mark.parametrize("cut", [1, 5, 50])
+def test_a_torn_end_is_left_out_and_counted(
+    filled: Filled, tmp_path: Path, name: str, cut: int
+) -> None:
+    filled.kill()
+    last = max((filled.path / name).iterdir())
+    os.truncate(last, used_bytes(last) - cut)
+
+    torn = taken(filled.path, tmp_path / "snapshot")
+
+    copy = tmp_path / "snapshot" / name / last.name
+    assert 0 < torn.size_bytes == used_bytes(last) - copy.stat().st_size
+    findings = compare(filled.path, tmp_path / "snapshot")
+    assert not findings.tails
+
+
+def test_what_lies_behind_bad_bytes_stays(filled: Filled, tmp_path: Path) -> None:
+    filled.kill()
+    last = max((filled.path / "rdq").iterdir())
+    first, *_ = sorted(filled.offsets[int(last.stem, 16)])
+    with last.open("r+b") as file:
+        file.seek(first + 40)
+        file.write(b"?" * 8)
+
+    torn = taken(filled.path, tmp_path / "snapshot")
+
+    assert torn.size_bytes == 0
+    with StoreImage(Files(), tmp_path / "snapshot") as image:
+        assert image.dropped == 1
+        assert len(rows_of(image)) == len(filled.durable) - 1
+    compare(filled.path, tmp_path / "snapshot")
+
+
+def test_zeros_behind_the_last_record_are_left_out(filled: Filled, tmp_path: Path) -> None:
+    filled.kill()
+    last = max((filled.path / "rdq").iterdir())
+    with last.open("ab") as file:
+        file.write(bytes(5_000))
+
+    assert taken(filled.path, tmp_path / "snapshot").size_bytes == 5_000
+    compare(filled.path, tmp_path / "snapshot")
+
+
+def test_a_store_in_use_is_refused(filled: Filled, tmp_path: Path) -> None:
+    filled.kill()
+    folder = StoreFolder(Files(), filled.path, lambda: UUID, lambda: 1)
+
+    with pytest.raises(StoreLocked):
+        taken(filled.path, tmp_path / "snapshot")
+    folder.close()
+
+
+def index_lost(path: Path) -> None:
+    shutil.rmtree(path / "store.lmdb")
+
+
+def index_condemned(path: Path) -> None:
+    (path / "store.lmdb" / "condemned").touch()
+
+
+def index_cut(path: Path) -> None:
+    os.truncate(path / "store.lmdb" / "data.mdb", 5_000)
+
+
+def journal_lost(path: Path) -> None:
+    index = sorted((path / "journal").iterdir())
+    index[0].unlink()
+    index[1].unlink()
+
+
+@pytest.mark.parametrize("damage", [index_lost, index_condemned, index_cut, journal_lost])
+def test_what_must_be_recovered_first_is_refused(
+    filled: Filled, tmp_path: Path, damage: object
+) -> None:
+    filled.kill()
+    damage(filled.path)  # type: ignore[operator]
+
+    with pytest.raises(StoreError, match="must be recovered first"):
+        taken(filled.path, tmp_path / "snapshot")
+    assert not (tmp_path / "snapshot").exists()
+
+
+@pytest.mark.parametrize("text", [None, b"", b"leveret-message-store 99\nuuid 00\n"])
+def test_what_is_no_store_is_refused(filled: Filled, tmp_path: Path, text: bytes | None) -> None:
+    filled.kill()
+    if text is None:
+        (filled.path / "FORMAT").unlink()
+    else:
+        (filled.path / "FORMAT").write_bytes(text)
+
+    with pytest.raises(StoreError):
+        taken(filled.path, tmp_path / "snapshot")
+
+
+def test_of_processes_that_were_killed_under_load(tmp_path: Path, rng: random.Random) -> None:
+    for epoch in range(1, 8, 2):
+        killed_after(tmp_path, epoch, rng.getrandbits(32), rng.choice([20, 300, 2000]))
+        target = tmp_path / f"snapshot-{epoch}"
+
+        taken(tmp_path / "store", target)
+
+        with StoreImage(Files(), target) as image:
+            assert set(image.queues) <= set(QUEUES)
+        compare_copies(tmp_path / "store", target, tmp_path / "copy")
+
+
+def compare_copies(path: Path, target: Path, scratch: Path) -> None:
+    """Do as ``compare``, and leave the store as the kill has left it but for the epoch."""
+    shutil.copytree(path, scratch)
+    compare(scratch, target)
+    shutil.rmtree(scratch)

@@ -1,0 +1,223 @@
+"""The whole store on a real loop, real threads, a real disk and LMDB."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leveret.core.files import Files
+from leveret.core.message import BODY
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.drivers import StoreLimits
+from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import StoreFailed, StoreLocked
+from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
+from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
+from leveret.testing.virtual_clock import VirtualClock
+from rigs.variable_rig import UNBOUNDED, message
+from rigs.waiting import eventually
+
+SMALL = Limits(segment=64, io_batch=1, step=500, read_max=64, slack=0, read_ahead=32)
+
+
+class Running:
+    """A store on the test's loop."""
+
+    def __init__(self, path: Path, boot_epoch: int = 1, limits: StoreLimits | None = None) -> None:
+        self.where = StoreFiles(
+            Files(), path, Ballast(Files(), path, 1000), lambda: 1, rdq_file_bytes=20_000
+        )
+        self.opened = open_store(self.where, boot_epoch)
+        self.loop = asyncio.get_running_loop()
+        self.errors: list[Exception] = []
+        self.store = MsgStore(
+            self.opened,
+            self.loop,
+            self.loop.time,
+            self.errors.append,
+            limits=limits or StoreLimits(checkpoint=CheckpointLimits(rows=150)),
+        )
+
+    async def kill(self) -> None:
+        ended = asyncio.Event()
+        self.store.kill(ended.set)
+        await ended.wait()
+
+    async def stop(self) -> None:
+        stopped = asyncio.Event()
+        self.store.stop(stopped.set)
+        await asyncio.wait_for(stopped.wait(), 30)
+
+
+class Owned:
+    """A queue that hears of its store in the loop."""
+
+    def __init__(self, running: Running, queue_no: int, is_new: bool = True) -> None:
+        self.running = running
+        self.queue_no = queue_no
+        self.changed = asyncio.Event()
+        client = running.store.client(queue_no, is_new)
+        self.queue = VariableQueue(StoredIndex(client, self), VirtualClock(), SMALL)
+        self.queue.init(not is_new)
+        self.safe: set[int] = set()
+
+    def confirmed(self) -> None:
+        for first, count in self.queue.drain_confirmed():
+            self.safe.update(range(first, first + count))
+        self.changed.set()
+
+    def resume(self) -> None:
+        self.queue.resume()
+        self.changed.set()
+
+    def nacked(self, runs: list[tuple[int, int]]) -> None:
+        raise AssertionError(runs)
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def publish(self, count: int, persistent: bool = True, first: int = 0) -> None:
+        messages = [message(100, first + n) for n in range(count)]
+        number = self.running.store.write(messages, (self.queue_no,)) if persistent else 0
+        self.queue.publish(messages, persistent, first_msg_no=number)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                while self.queue.needs_timeout():
+                    self.queue.timeout()
+                self.changed.clear()
+                if not condition():
+                    await self.changed.wait()
+
+    async def fetch_all(self) -> list[bytes]:
+        got: list[bytes] = []
+        async with asyncio.timeout(30):
+            while self.queue.len():
+                self.changed.clear()
+                fetched = self.queue.fetch(50, UNBOUNDED, ack_required=True)
+                got += [each[BODY] for each in fetched.messages]
+                self.queue.ack(fetched.seqs)
+                while self.queue.needs_timeout():
+                    self.queue.timeout()
+                if fetched.pending:
+                    await self.changed.wait()
+        return got
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    running = Running(tmp_path / "store")
+    yield running
+    await running.kill()
+    await eventually(lambda: "leveret-end" not in {each.name for each in threading.enumerate()})
+    assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
+
+
+def bodies(count: int) -> list[bytes]:
+    return [message(100, n)[BODY] for n in range(count)]
+
+
+async def test_messages_go_to_the_disk_and_come_back_in_order(running: Running) -> None:
+    queue = Owned(running, 1)
+    queue.queue.set_queue_mode("lazy")
+    for batch in range(20):
+        queue.publish(50, first=50 * batch)
+    await queue.until(lambda: len(queue.safe) == 1000)
+
+    assert await queue.fetch_all() == bodies(1000)
+    assert running.store.status().contents_read > 0
+
+
+async def test_transients_are_paged_out_and_come_back_among_persistent_ones(
+    running: Running,
+) -> None:
+    queue = Owned(running, 1)
+    queue.queue.set_queue_mode("lazy")
+    for batch in range(20):
+        queue.publish(50, persistent=bool(batch % 2), first=50 * batch)
+    await queue.until(lambda: len(queue.safe) == 500)
+
+    assert await queue.fetch_all() == bodies(1000)
+
+
+async def test_a_stopped_store_goes_on_where_it_was(running: Running, tmp_path: Path) -> None:
+    queue = Owned(running, 1)
+    queue.publish(300)
+    await queue.until(lambda: len(queue.safe) == 300)
+    queue.queue.fetch(100, UNBOUNDED, ack_required=True)
+    queue.queue.terminate()
+    await running.stop()
+
+    again = Running(tmp_path / "store", 2)
+    assert again.opened.recovered.is_clean
+    queue = Owned(again, 1, is_new=False)
+    assert queue.queue.next_seq == 300
+    assert await queue.fetch_all() == bodies(300)
+    await again.stop()
+
+
+async def test_a_killed_store_loses_nothing_that_was_confirmed(
+    running: Running, tmp_path: Path
+) -> None:
+    queue = Owned(running, 1)
+    queue.publish(300)
+    await queue.until(lambda: len(queue.safe) == 300)
+    await running.kill()
+
+    again = Running(tmp_path / "store", 2)
+    queue = Owned(again, 1, is_new=False)
+    assert queue.queue.len() == 300
+    assert queue.queue.next_seq > 300
+    assert await queue.fetch_all() == bodies(300)
+    await again.kill()
+
+
+async def test_two_cannot_have_the_same_store(running: Running) -> None:
+    with pytest.raises(StoreLocked):
+        open_store(running.where, 2)
+
+
+async def test_a_store_that_was_only_opened_can_be_let_go(running: Running, tmp_path: Path) -> None:
+    await running.stop()
+
+    open_store(running.where, 2).close()
+
+    again = Running(tmp_path / "store", 3)
+    await again.stop()
+
+
+async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: Running) -> None:
+    failures: list[Exception] = []
+    queue = Owned(running, 1)
+    queue.failed = failures.append  # type: ignore[method-assign]
+
+    running.store._part_failed(ZeroDivisionError("a bug"))
+    running.store._part_failed(ZeroDivisionError("another"))
+
+    assert len(failures) == len(running.errors) == 1
+    running.store.queue_down(1)
+    running.store.delete_queue(1)
+    await running.stop()
+
+
+async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: Running) -> None:
+    queue = Owned(running, 1)
+    queue.publish(5)
+    running.store.kill()
+
+    assert not running.store.core.references.bodies
+    with pytest.raises(StoreFailed, match="closed"):
+        queue.publish(1)
+    queue.queue.terminate()
+    await running.stop()
+    running.store.kill()
+    assert running.store.failed_mark is None

@@ -1,0 +1,466 @@
+"""What the transient store does when the disk is full, refuses, or gives back something else."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leveret.msg_store.transient.index import IndexLost
+from rigs.store.transient_rig import (
+    FOLDER,
+    LARGE,
+    READER,
+    SMALL,
+    WRITER,
+    TransientRig,
+    entry,
+    full,
+    message,
+    row,
+)
+
+EIO = OSError(errno.EIO, "input/output error")
+
+
+@pytest.fixture
+def rig() -> Iterator[TransientRig]:
+    with TransientRig() as rig:
+        yield rig
+        rig.disk.heal()
+        rig.settle()
+        rig.check_accounts()
+        assert rig.failed == []
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+def test_a_full_disk_loses_nothing_and_stops_credit(
+    rig: TransientRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = rig.page(1, 0)
+    rig.run()
+    rig.disk.fail("writev", **full(times=3))
+    rig.page(1, 1, 2)
+    rig.run()
+
+    assert rig.store.page_out(1, [entry(3)]) == 0
+    assert rig.read(1, 0, 1, 2) == {n: message(f"m{n}") for n in range(3)}
+    for _ in range(2):
+        rig.loop.clock.jump(1.0)
+        rig.run()
+        assert rig.credited == []
+        assert rig.store.page_out(1, [entry(3)]) == 0
+
+    rig.loop.clock.jump(1.0)
+    rig.run()
+    assert rig.credited == [1]
+    assert rig.store.contents(1, [1, 2]) == [None, None]
+    assert rig.rows(1) == [row(each) for each in (*written, entry(1), entry(2))]
+    assert warnings_of(caplog) == [
+        "transients cannot be written and stay in memory: [Errno 28] full"
+    ]
+
+
+def test_a_disk_that_is_full_takes_acks_and_they_make_room() -> None:
+    with TransientRig(limits=SMALL, disk_bytes=3_000) as rig:
+        first = [each for n in range(15) for each in rig.page(1, n, size=100)]
+        rig.run()
+        rig.page(2, *range(15), size=100)
+        rig.run()
+        assert rig.store.figures().waiting_bytes == 1_500
+
+        rig.store.ack(1, first)
+        rig.settle()
+
+        assert rig.store.figures().waiting_bytes == 0
+        assert rig.read(2, *range(15)) == {n: message(f"m{n}", 100) for n in range(15)}
+        rig.check_accounts()
+
+
+def test_the_last_of_a_disk_is_left_for_deletes() -> None:
+    limits = LARGE._replace(room_bytes=2_000)
+    with TransientRig(limits=limits, disk_bytes=6_000) as rig:
+        for seq in range(60):
+            rig.page(1, seq, size=100)
+            rig.run()
+        assert rig.store.figures().waiting_bytes > 0
+        assert 1_500 < rig.memory.free_bytes(FOLDER) < 2_000
+
+
+def test_contents_that_are_acked_while_the_disk_is_full_end_it(rig: TransientRig) -> None:
+    rig.disk.fail("writev", **full(times=100))
+    entries = rig.page(1, 1, 2)
+    rig.run()
+    assert rig.store.page_out(1, [entry(3)]) == 0
+    rig.store.ack(1, entries)
+    rig.disk.heal()
+    rig.settle()
+
+    assert rig.credited == [1]
+    assert rig.store.page_out(1, [entry(3)]) == 1
+
+
+def test_the_ballast_is_for_deletes() -> None:
+    with TransientRig(ballast_bytes=1_000) as rig:
+        entries = rig.page(1, 1, 2)
+        rig.run()
+        rig.index.fail(OSError(errno.EIO, "full"))
+        rig.page(1, 3)
+        rig.run()
+        assert "ballast" in rig.files.names(rig.ballast._folder)
+        rig.settle()
+        rig.index.fail(OSError(errno.EIO, "full"))
+        rig.store.ack(1, entries)
+        rig.settle()
+
+        assert "ballast" not in rig.files.names(rig.ballast._folder)
+        assert rig.rows(1) == [row(entry(3))]
+        rig.check_accounts()
+
+
+@pytest.mark.parametrize("point", ["open", "writev", "truncate"])
+@pytest.mark.parametrize("error", [EIO, OSError(errno.ENOSPC, "full")])
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_write_that_fails_is_done_again(
+    rig: TransientRig, point: str, error: OSError, after: int
+) -> None:
+    rig.page(1, 0)
+    rig.run()
+    rig.disk.short_writes = 0.5
+    rig.disk.fail(point, error, "*.rdq", after=after)
+    rig.disk.fail("writev", OSError(errno.EIO, "gone"), "*.rdq", after=2)
+    for seq in range(1, 6):
+        rig.page(1, seq, size=300)
+        rig.run()
+    rig.disk.heal()
+    rig.settle()
+
+    assert rig.read(1, *range(6)).keys() == set(range(6))
+    assert rig.store.figures().waiting_bytes == 0
+
+
+@pytest.mark.parametrize("kind", ["write", "delete", "range", "row"])
+def test_an_index_that_cannot_be_written_is_tried_again(rig: TransientRig, kind: str) -> None:
+    entries = rig.page(1, 0, 1)
+    bare = rig.page(1, 2, with_rows=False)
+    rig.settle()
+    rig.index.fail(OSError(errno.EIO, "no room"), times=3)
+    if kind == "write":
+        rig.page(1, 3)
+    elif kind == "delete":
+        rig.store.ack(1, entries)
+    elif kind == "range":
+        rig.store.ack_range(1, 0, 2)
+    else:
+        rig.store.add(1, bare)
+    disk_bytes = rig.store.figures().disk_bytes
+    rig.settle()
+    rig.settle()
+
+    assert rig.store.figures().disk_bytes <= disk_bytes + 200  # no try has left anything
+    assert sum(len(rig.disk.image(FOLDER / name)) for name in rig.rdq_names()) <= disk_bytes + 200
+    expected = {"write": [0, 1, 3], "delete": [], "range": [], "row": [0, 1, 2]}[kind]
+    assert [each[0] for each in rig.rows(1)] == expected
+    assert rig.store.figures().live == {"write": 4, "row": 3}.get(kind, 1)
+
+
+@pytest.mark.parametrize("said", ["ack", "range", "drop"])
+def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, said: str) -> None:
+    rig.run()
+    entries = rig.page(1, 1, 2, 3)
+    rig.step_to(WRITER, "contents written")
+    rig.index.fail(OSError(errno.EIO, "no room"))
+    if said == "ack":
+        rig.store.ack(1, entries[:2])
+    elif said == "range":
+        rig.store.ack_range(1, 0, 3)
+    else:
+        rig.store.drop_queue(1)
+    rig.settle()
+
+    left = [3] if said != "drop" else []
+    assert [each[0] for each in rig.rows(1)] == left
+    assert rig.store.figures().live == len(left)
+    assert rig.store.figures().waiting_bytes == 0
+
+
+def test_a_map_that_is_full_grows() -> None:
+    with TransientRig(limits=SMALL) as rig:
+        before = rig.index._map_bytes
+        rig.page(1, *range(3_000), size=0)
+        rig.run()
+
+        assert rig.index._lmdb.info()["map_size"] > before
+        assert len(rig.rows(1)) == 3_000
+
+
+# Reading.
+
+
+def damage(rig: TransientRig, text: bytes) -> None:
+    """Change the body that begins with the text, wherever it lies."""
+    for name in rig.rdq_names():
+
+        def change(image: bytearray) -> None:
+            at = image.find(text + b"..")
+            if at >= 0:
+                image[at] ^= 1
+
+        rig.disk.damage(FOLDER / name, change)
+
+
+def test_a_damaged_content_is_lost_alone_and_said_once(
+    rig: TransientRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    entries = rig.page(1, *range(5))
+    rig.settle()
+    damage(rig, b"m2")
+    damage(rig, b"m3")
+
+    assert rig.read(1, *range(5)).keys() == {0, 1, 4}
+    assert rig.lost == [(1, [2, 3])]
+    assert rig.read(1, 2) == {}
+    assert warnings_of(caplog) == ["transients of a queue are lost queue_no=1 count=2"]
+    assert len(rig.rows(1)) == 5  # they are the owner's to ack
+    rig.store.ack(1, entries)
+    rig.settle()
+    assert rig.rows(1) == []
+
+
+def test_a_segment_that_is_gone_is_lost(rig: TransientRig) -> None:
+    rig.page(1, 1)
+    rig.run()
+    rig.disk.unlink(FOLDER / rig.rdq_names()[0])
+
+    assert rig.read(1, 1) == {}
+    assert rig.lost == [(1, [1])]
+    rig.store.drop_queue(1)
+    rig.files.create(FOLDER / "00000001.rdq").close()  # for the accounts
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
+def test_having_no_descriptor_loses_nothing(rig: TransientRig, number: int) -> None:
+    rig.page(1, 1)
+    rig.run()
+    rig.disk.fail("open", OSError(number, "too many"), "*.rdq", times=3)
+    answers = rig.ask(1, 1)
+    rig.settle()
+
+    assert answers == [{1: message("m1")}]
+    assert rig.lost == []
+
+
+def test_an_error_of_the_disk_that_passes_loses_nothing(rig: TransientRig) -> None:
+    rig.page(1, 1)
+    rig.run()
+    rig.disk.fail("pread", EIO, "*.rdq", times=2)
+
+    assert rig.read(1, 1) == {1: message("m1")}
+
+
+def test_what_is_acked_while_it_cannot_be_read_is_not_lost(rig: TransientRig) -> None:
+    entries = rig.page(1, 1, 2)
+    rig.run()
+    rig.disk.fail("pread", EIO, "*.rdq", times=100)
+    answers = rig.ask(1, 1, 2)
+    for _ in range(3):
+        rig.step_to(READER, "failed")
+    rig.store.ack(1, entries[:1])
+    rig.turn()
+    rig.loop.clock.jump(0.2)
+    rig.step_to(WRITER, "end")
+    rig.run()
+
+    assert rig.lost == [(1, [2])]
+    assert answers == [{}]
+
+
+def test_descriptors_are_bounded_and_given_back() -> None:
+    with TransientRig(limits=SMALL) as rig:
+        for seq in range(60):
+            rig.page(1, seq, size=600)
+            rig.run()
+        rig.read(1, *range(60))
+        assert len(rig.disk.open_files) <= 33
+        rig.store.drop_queue(1)
+        rig.settle()
+        assert len(rig.disk.open_files) <= 2  # the one in use
+    assert rig.disk.open_files == []
+
+
+def test_a_damaged_record_keeps_its_segment_from_being_collected_and_no_more() -> None:
+    with TransientRig(limits=SMALL) as rig:
+        kept = rig.page(1, *range(4), size=30)
+        rig.run()
+        damage(rig, b"m1")
+        for seq in range(30):
+            filler = rig.page(2, seq, size=500)
+            rig.run()
+            rig.store.ack(2, filler)
+        rig.settle()
+
+        assert "00000001.rdq" in rig.rdq_names()
+        assert rig.read(1, *range(4)).keys() == {0, 2, 3}
+        rig.store.ack(1, kept)
+        rig.settle()
+        assert "00000001.rdq" not in rig.rdq_names()
+        rig.check_accounts()
+
+
+# The index.
+
+
+def test_rows_that_were_read_before_the_index_was_lost_are_not_told(rig: TransientRig) -> None:
+    rig.page(1, 0, 1)
+    rig.settle()
+    answers = rig.ask_rows(1)
+    rig.step_to(READER, "rows read")
+    rig.page(1, 2)
+    rig.index.fail(IndexLost("damaged"))
+    rig.step_to(WRITER, "end")
+    rig.turn()
+    assert rig.lost == [(1, None)]
+    rig.settle()
+
+    assert answers == [[row(entry(2))]]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_an_index_that_is_lost_takes_what_is_on_disk_and_nothing_else(
+    rig: TransientRig, reads: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.page(1, 0, 1)
+    rig.page(2, 0)
+    rig.settle()
+    rig.page(1, 2, 3)
+    rig.page(3, 0)
+    rig.index.fail(IndexLost("damaged"), reads=reads)
+    if not reads:
+        rig.run()
+    answers = rig.ask_rows(1)
+    rig.settle()
+
+    assert sorted(rig.lost) == [(1, None), (2, None)]
+    assert answers == [[row(entry(2)), row(entry(3))]]
+    assert rig.rows(1) == answers[0]
+    assert rig.read(1, 0, 1, 2, 3) == {2: message("m2"), 3: message("m3")}
+    assert rig.rows(3) == [row(entry(0))]
+    assert [each for each in warnings_of(caplog) if "queue_no=1" in each] == [
+        "transients of a queue are lost queue_no=1 count=all on disk"
+    ]
+
+
+def test_an_index_that_is_lost_while_contents_are_written_does_not_take_them(
+    rig: TransientRig,
+) -> None:
+    rig.page(1, 0)
+    rig.settle()
+    rig.page(1, 1)
+    rig.step_to(WRITER, "contents written")
+    rig.index.fail(IndexLost("damaged"), reads=True)
+    answers = rig.ask(1, 0)
+    rig.step_to(READER, "end")
+    rig.turn()
+    assert answers == []
+    rig.settle()
+
+    assert rig.lost == [(1, None)]
+    assert answers == [{}]
+    assert rig.rows(1) == [row(entry(1))]
+    assert rig.read(1, 1) == {1: message("m1")}
+
+
+def test_rows_of_what_was_lost_with_the_index_are_not_made(rig: TransientRig) -> None:
+    entries = rig.page(1, 0, 1, with_rows=False)
+    rig.settle()
+    rig.index.fail(IndexLost("damaged"), reads=True)
+    rig.ask(1, 0)
+    rig.settle()
+    rig.store.add(1, entries)
+    rig.settle()
+
+    assert rig.rows(1) == []
+    rig.store.ack(1, entries)
+
+
+def test_a_damaged_index_file_is_found_and_made_anew(rig: TransientRig) -> None:
+    rig.page(1, *range(2_000), size=0)
+    rig.settle()
+    path = Path(rig.index._lmdb.path())
+    page_bytes = rig.index._lmdb.stat()["psize"]
+    with path.open("r+b") as file:
+        file.seek(2 * page_bytes)
+        file.write(b"\xff" * (path.stat().st_size - 2 * page_bytes))
+
+    answers = rig.ask_rows(1)
+    rig.settle()
+
+    assert rig.lost == [(1, None)]
+    assert answers == [[]]
+    rig.page(1, 2_001)
+    rig.settle()
+    assert rig.rows(1) == [row(entry(2_001))]
+
+
+def test_a_folder_that_cannot_be_made_is_made_later(caplog: pytest.LogCaptureFixture) -> None:
+    with TransientRig() as rig:
+        rig.index._folder = rig.index._folder / "missing"
+        rig.page(1, 1)
+        rig.settle()
+        assert rig.store.page_out(1, [entry(2)]) == 0
+        assert rig.read(1, 1) == {1: message("m1")}
+
+        rig.index._folder.mkdir()
+        rig.settle()
+
+        assert rig.store.contents(1, [1]) == [None]
+        assert rig.read(1, 1) == {1: message("m1")}
+        assert rig.credited == [1]
+    assert len(warnings_of(caplog)) == 1
+
+
+# Bugs.
+
+
+def test_a_bug_in_the_writer_is_the_owners_to_see() -> None:
+    with TransientRig() as rig:
+        rig.disk.fail("writev", ZeroDivisionError("a bug"), "*.rdq", times=100)
+        rig.page(1, 1)
+        rig.run()
+
+        assert [str(each) for each in rig.failed] == ["a bug"]
+        assert rig.store.page_out(1, [entry(2)]) == 0
+        assert rig.store.contents(1, [1]) == [message("m1")]
+
+
+def test_a_bug_in_the_reader_is_the_owners_to_see() -> None:
+    with TransientRig() as rig:
+        rig.page(1, 1)
+        rig.run()
+        rig.disk.fail("pread", ZeroDivisionError("a bug"), "*.rdq", times=100)
+        rig.ask(1, 1)
+        rig.run()
+
+        assert [str(each) for each in rig.failed] == ["a bug"]
+
+
+def test_closing_with_work_on_its_way_calls_nobody() -> None:
+    with TransientRig() as rig:
+        rig.page(1, 1)
+        rig.run()
+        asked = [*rig.ask_rows(1), *rig.ask(1, 1)]
+        rig.page(1, 2)
+        rig.turn()
+        rig.store.close()
+        rig.turn()
+        rig.loop.clock.jump(10.0)
+        rig.turn()
+
+        assert asked == []
+        assert rig.failed == []

@@ -1,0 +1,100 @@
+"""Faults to plant in snapshots of stores."""
+
+from __future__ import annotations
+
+from mutants.planted import Mutant
+
+MUTANTS = {
+    "the segment in use is written on": Mutant(
+        "wal/group_commit.py", "        self._rdq.roll()\n", "        pass\n"
+    ),
+    "a flush that is taken back goes on in it": Mutant(
+        "wal/segment_writer.py", "self._is_rolling |= place == self._rolled_at", "pass"
+    ),
+    "what is pending is not waited for": Mutant(
+        "checkpoint/snapshot.py",
+        "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
+        "self.wants_cut = True",
+    ),
+    "a generation that ends for another reason is the cut": Mutant(
+        "checkpoint/checkpoint.py",
+        "self.snapshot is not None and self.snapshot.wants_cut:",
+        "self.snapshot is not None and not self.snapshot.generation:",
+    ),
+    "it waits until nothing is pending": Mutant(
+        "checkpoint/snapshot.py",
+        "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
+        "self.wants_cut |= not core.pending_ops",
+    ),
+    "the index is copied before the generation is in it": Mutant(
+        "checkpoint/checkpoint.py",
+        "0 < snapshot.generation == core.tables.committed",
+        "snapshot.generation",
+    ),
+    "nothing is pinned": Mutant(
+        "checkpoint/snapshot.py", "        self.pins.pin(self._pinned)\n", ""
+    ),
+    "pins stay": Mutant("checkpoint/snapshot.py", "        self.pins.unpin(self._pinned)\n", ""),
+    "no segment is linked": Mutant("checkpoint/snapshot.py", "if row.valid_bytes:", "if False:"),
+    "it hangs when the disk is full": Mutant(
+        "checkpoint/checkpoint.py", "self._give_snapshot_up(disk_full())", "pass"
+    ),
+    "the end of the store is not told": Mutant(
+        "checkpoint/driver.py",
+        'self._checkpointer.end_snapshot(StoreError("the store was closed"))',
+        "pass",
+    ),
+    "a snapshot that failed fails the store": Mutant(
+        "checkpoint/checkpoint.py",
+        "if isinstance(job, SnapshotJob):",
+        "if isinstance(job, SnapshotJob) and error is None:",
+    ),
+    "the room that the store needs is taken": Mutant(
+        "checkpoint/snapshot.py",
+        "    if free < needed:",
+        "    if False:",
+    ),
+    "a torn record stays": Mutant("offline/snapshot.py", "if end == size_bytes:", "if True:"),
+    "what follows bad bytes is left out": Mutant(
+        "offline/snapshot.py",
+        "            end = offset + record.total_len\n",
+        "            if offset != end:\n                break\n            end = offset + record.total_len\n",
+    ),
+    "journals are left out": Mutant(
+        "offline/snapshot.py", "_take_journal(store, new, file_no, torn)", "pass"
+    ),
+    "a torn frame stays": Mutant("offline/snapshot.py", "        end = file.tail.offset\n", ""),
+    "segments that only the journal knows are left out": Mutant(
+        "offline/snapshot.py",
+        "if not has_crashed and (row is None or not row.valid_bytes):",
+        "if row is None or not row.valid_bytes:",
+    ),
+    "a store in use is taken": Mutant("offline/snapshot.py", "            lock.lock()\n", ""),
+    "rows that cannot be read are counted": Mutant(
+        "offline/store_image.py", "        self._check(replay)\n", ""
+    ),
+    "an index that is older than the journal is believed": Mutant(
+        "offline/store_image.py",
+        "            if is_first and file.header is not None",
+        "            if False and file.header is not None",
+    ),
+    "a place that is not known is not reported": Mutant(
+        "offline/image_check.py",
+        "            if place is None:\n",
+        "            if place is None and not seq:\n",
+    ),
+    "checksums are not compared": Mutant(
+        "offline/image_check.py", "        self._bad |= check(self._image.paths, places)\n", ""
+    ),
+    "counts of rows are not compared": Mutant(
+        "offline/image_check.py", "        if uneven:\n", "        if uneven and not uneven:\n"
+    ),
+    "messages without rows are not reported": Mutant(
+        "offline/image_check.py", "count != self._checked.messages", "count < 0"
+    ),
+    "terms of queues are not compared": Mutant(
+        "offline/image_check.py",
+        "if (count, size_bytes) != (terms.messages, terms.size_bytes):",
+        "if count < 0:",
+    ),
+}

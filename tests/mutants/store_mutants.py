@@ -1,0 +1,163 @@
+"""Faults to plant in store, journal, checkpoints and recovery."""
+
+from __future__ import annotations
+
+from mutants.planted import Mutant
+
+MUTANTS = {
+    "confirmed before the segment is synced": Mutant(
+        "format/append_log.py",
+        "        if not job.is_carried:\n            self._sync()\n",
+        '        if not job.is_carried and ".jnl" in self._pattern:\n            self._sync()\n',
+    ),
+    "confirmed before the journal is synced": Mutant(
+        "format/append_log.py",
+        "        if not job.is_carried:\n            self._sync()\n",
+        '        if not job.is_carried and ".rdq" in self._pattern:\n            self._sync()\n',
+    ),
+    "the name of a new file is not synced": Mutant(
+        "format/append_log.py", "        self._files.fsync_dir(self._folder)\n", ""
+    ),
+    "a full segment is left un-synced": Mutant(
+        "format/append_log.py", "            self._sync()\n            self.close()", "            self.close()"
+    ),
+    "a failed flush keeps its places": Mutant(
+        "wal/group_commit.py", "self._rdq.rewind(flush.rdq_before)", "self._rdq.rewind(self._rdq.place)"
+    ),
+    "what is in flight counts as durable": Mutant(
+        "wal/group_commit.py",
+        "return self._flush is None and self.error is None and not self.tables.has_unresolved",
+        "return self.error is None and not self.tables.has_unresolved",
+    ),
+    "a checkpoint goes too far": Mutant(
+        "wal/group_commit.py",
+        "lsn, journal_no = self._journal.end.next_lsn,",
+        "lsn, journal_no = self._journal.end.next_lsn + 1,",
+    ),
+    "what frames carry is not put back": Mutant(
+        "recovery/journal_scan.py", "            self._carried.add(records)\n", ""
+    ),
+    "the index names places that were carried and not synced": Mutant(
+        "checkpoint/checkpoint.py", "                segment.fdatasync()\n", "                pass\n"
+    ),
+    "nobody owes a sync": Mutant(
+        "wal/segment_writer.py", "            self._owed.add(parts[0].file_no)\n", "            pass\n"
+    ),
+    "carried messages are forgotten when a later sync fails": Mutant(
+        "format/append_log.py", "        if self._owed_from is None:\n            raise error", "        if True:\n            raise error"
+    ),
+    "a segment begins without a sync": Mutant(
+        "wal/segment_writer.py", "            and parts[0].header is None\n", ""
+    ),
+    "no new journal with a new generation": Mutant(
+        "wal/group_commit.py", "        self._journal.switch()\n", ""
+    ),
+    "journals go with their own checkpoint": Mutant(
+        "checkpoint/checkpoint.py",
+        "before = index.checkpoint()",
+        "before = self.generation.checkpoint",
+    ),
+    "journals go before the commit": Mutant(
+        "checkpoint/checkpoint.py",
+        '        yield "before commit"\n',
+        '        for no in folder.journal_nos()[:-1]:\n            folder.files.unlink(folder.journal_path(no))\n        yield "before commit"\n',
+    ),
+    "a generation that found no room is dropped": Mutant(
+        "checkpoint/checkpoint.py",
+        "            self.is_full = True\n            return None",
+        "            self._core.tables.commit(job.generation)\n            return None",
+    ),
+    "counts that are owed are forgotten": Mutant(
+        "memtable/reference_counts.py",
+        "            for change in owed:\n                location",
+        "            for change in owed[:1]:\n                location",
+    ),
+    "what was read while it changed counts as it was": Mutant(
+        "memtable/read_locations.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
+    ),
+    "what was read while a change is owed counts as it was": Mutant(
+        "memtable/read_locations.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
+    ),
+    "a place that was read outlives the ack": Mutant(
+        "memtable/reference_counts.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"
+    ),
+    "a place that was read outlives another change": Mutant(
+        "memtable/reference_counts.py", "location = self._read.pop(msg_no, None)", "location = self._read.get(msg_no)"
+    ),
+    "a message is gone with its first ack": Mutant(
+        "memtable/reference_counts.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
+    ),
+    "a message that only the index knows is gone with its first ack": Mutant(
+        "memtable/reference_counts.py", "            if location[4] > 1:\n                changed", "            if False:\n                changed"
+    ),
+    "a held message that only the index knows is garbage": Mutant(
+        "memtable/reference_counts.py",
+        "            changed[msg_no] = None\n            if msg_no in held:",
+        "            changed[msg_no] = None\n            if False:",
+    ),
+    "late rows do not count": Mutant(
+        "memtable/reference_counts.py", "return (*location[:4], location[4] + count)", "return location"
+    ),
+    "a held message is garbage": Mutant(
+        "memtable/reference_counts.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
+    ),
+    "orphans are in the index": Mutant(
+        "memtable/memtables.py",
+        "row._replace(valid_bytes=row.valid_bytes - length)",
+        "row",
+    ),
+    "acks of frozen rows leave no trace": Mutant(
+        "memtable/seq_set.py", "        self._others.update(rows)\n", ""
+    ),
+    "a run of acks of frozen rows leaves no trace": Mutant(
+        "memtable/seq_set.py", "            self._lasts[-1] = last", "            pass"
+    ),
+    "an ack in a run counts again": Mutant("memtable/seq_set.py", "if first <= end or", "if"),
+    "messages that were just read are gone with their first ack": Mutant(
+        "memtable/reference_counts.py", "if row_count > len(places) or not", "if not"
+    ),
+    "a held message that was just read is garbage": Mutant(
+        "memtable/reference_counts.py",
+        "> len(places) or not self._held.keys().isdisjoint(msg_nos)",
+        "> len(places)",
+    ),
+    "what a generation has changed is taken for untouched": Mutant(
+        "memtable/memtable.py", "self._changed_span = min(first, low), max(last, high)", "pass"
+    ),
+    "what a generation has placed is taken for untouched": Mutant(
+        "memtable/memtable.py", "self._born_span = min(first, low), max(last, high)", "pass"
+    ),
+    "a view forgets what begins while it is read": Mutant(
+        "memtable/memtables.py", "            view.generations.append(self.active)\n", "            pass\n"
+    ),
+    "a page ends too early": Mutant("memtable/read_view.py", "limit, later)", "limit, ())"),
+    "replay begins with what the index has": Mutant(
+        "recovery/replay.py", "if lsn < self._from_lsn:", "if lsn <= self._from_lsn:"
+    ),
+    "replay passes over acks of rows in the index": Mutant(
+        "recovery/replay.py",
+        "return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]",
+        "return present",
+    ),
+    "rows of the journal are believed": Mutant(
+        "recovery/row_check.py", "if wrong := check(self._folder, places):", "if wrong := {}:"
+    ),
+    "what cannot be read is not acked": Mutant(
+        "recovery/recovery.py",
+        "frames.job(self._acks_of_dropped(), mark, self._now_ms())",
+        "frames.job([], mark, self._now_ms())",
+    ),
+    "a lost index is an empty one": Mutant("recovery/recovery.py", "        if damage:\n", "        if False:\n"),
+    "a rebuild believes in acks of other rows": Mutant(
+        "recovery/rebuild.py", "MADE = 1 << 39", "MADE = 0"
+    ),
+    "a rebuild forgets one queue of each message": Mutant(
+        "recovery/rebuild.py", "for no in queue_nos if", "for no in queue_nos[:2] if"
+    ),
+    "boots share their numbers": Mutant(
+        "wal/group_commit.py", "self._next_msg_no = boot_epoch << EPOCH_SHIFT", "self._next_msg_no = EPOCH_SHIFT << 40"
+    ),
+    "a clean stop is believed after a crash": Mutant(
+        "recovery/recovery.py", "self._numbers[1] < point.first_journal", "True"
+    ),
+}  # fmt: skip

@@ -1,0 +1,64 @@
+"""Faults for the tools that look at stores and mend them; the suite finds each of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.planted import Mutant
+
+MUTANTS: Final = {
+    "an audit believes the counts": Mutant(
+        "offline/audit.py", "if places.counts[at] != places.rows[at]:", "if False:"
+    ),
+    "an audit believes that a record is the right one": Mutant(
+        "offline/audit.py", "if record.msg_no != msg_no:", "if False:"
+    ),
+    "an audit does not search": Mutant(
+        "offline/audit.py", "search(self._store.folder, self._wrong)", "{}"
+    ),
+    "an audit passes over rows without a place": Mutant(
+        "offline/audit.py", "self._found.bare[msg_no] += 1", "continue"
+    ),
+    "looking forgets what the journal acked": Mutant(
+        "offline/inspection.py", "active.changed.get(no, place)", "place"
+    ),
+    "looking forgets what the journal brought": Mutant(
+        "offline/inspection.py", "born = sorted(active.born.items(), reverse=True)", "born = []"
+    ),
+    "mending writes before the journal is read": Mutant(
+        "offline/repair.py",
+        "has_news or (needs_writing and not found.store.recovered.is_clean)",
+        "has_news",
+    ),
+    "mending takes readable messages out": Mutant(
+        "offline/repair.py",
+        "if msg_no in gone or not count:",
+        "if msg_no in audit.unreadable or not count:",
+    ),
+    "mending leaves out what a start does": Mutant(
+        "offline/repair.py", "if todo.needs_recovery:", "if False:"
+    ),
+    "mending leaves the sums": Mutant(
+        "offline/repair.py", "messages=counted.messages,", "messages=said.messages,"
+    ),
+    "salvage keeps the old checksums": Mutant(
+        "offline/salvage.py", "resealed(data, self._identity.extend, self._identity.seed)", "data"
+    ),
+    "salvage forgets the segment in hand": Mutant(
+        "offline/salvage.py",
+        'self._progress("copied", done, total)\n        self._seal()',
+        'self._progress("copied", done, total)',
+    ),
+    "a salvaged store begins with the first record": Mutant(
+        "offline/salvage.py", "Checkpoint(FIRST_LSN + 1,", "Checkpoint(FIRST_LSN,"
+    ),
+    "a compacted queue is no longer clean": Mutant(
+        "offline/offline_store.py", "if terms.is_clean:", "if False:"
+    ),
+    "an index is compacted for nothing": Mutant(
+        "index/location.py", "if index.live_bytes * LIVE_SHARE_MAX > index.size_bytes:", "if False:"
+    ),
+    "an index is compacted without room": Mutant(
+        "index/location.py", "if free_bytes(self._path) < need:", "if False:"
+    ),
+}

@@ -1,0 +1,90 @@
+"""Priority queues over a real store: what becomes of priorities when the index is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from leveret.amqp.properties import Properties, head_of
+from leveret.broker.queue.factory import priority_of
+from leveret.core.message import Message
+from leveret.msg_store.format.route_numbers import route_no
+from leveret.queue_backing.priority_queue import PriorityQueue
+from leveret.queue_backing.variable.state import Limits
+from rigs.stored_rig import StoreBench, StoredQueue, fetch_all, take
+from rigs.variable_rig import message
+
+SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
+HIGHEST = 2
+ROUTE = route_no(1, HIGHEST)
+
+
+@pytest.fixture
+def bench(rng: random.Random) -> Iterator[StoreBench]:
+    bench = StoreBench(rng)
+    yield bench
+    bench.close()
+
+
+def with_priority(priority: int | None, mark: int) -> Message:
+    origin, _, body = message(9, mark)
+    return (origin, head_of(Properties(priority=priority), len(body)), body)
+
+
+def levels_on(bench: StoreBench) -> list[StoredQueue]:
+    return [StoredQueue(bench, 1 + n, SMALL, routed_as=ROUTE) for n in range(HIGHEST + 1)]
+
+
+def published(bench: StoreBench, levels: list[StoredQueue], priorities: list[int | None]) -> None:
+    queue = PriorityQueue([each.queue for each in levels], priority_of)
+    messages = [with_priority(each, mark) for mark, each in enumerate(priorities)]
+    queue.publish(messages, True, None, None, False, bench.store.write(messages, (ROUTE,)))
+    bench.run()
+    assert queue.drain_confirmed()
+
+
+def marks(level: StoredQueue) -> list[int]:
+    level.begin()
+    return [int(body.rstrip(b".")) for _, body in fetch_all(level)]
+
+
+def test_a_rebuilt_index_has_every_message_under_its_priority(bench: StoreBench) -> None:
+    levels = levels_on(bench)
+    published(bench, levels, [0, 2, None, 1, 7, 0])
+
+    bench.home.condemn()
+    bench.crash()
+
+    assert bench.opened.recovered.findings.rebuilt
+    assert [marks(level) for level in levels] == [[0, 2, 5], [3], [1, 4]]
+
+
+def test_what_a_journal_says_was_acked_in_any_priority_stays_away(bench: StoreBench) -> None:
+    levels = levels_on(bench)
+    published(bench, levels, [0, 2, 1, 2, 0])
+    for level in levels:
+        level.queue.ack(take(level, 1).seqs)
+    bench.idle_disk()
+
+    bench.home.condemn()
+    bench.crash()
+
+    assert [marks(level) for level in levels] == [[4], [], [3]]
+
+
+def test_the_acks_of_priorities_after_a_rebuild_hold_in_the_next(bench: StoreBench) -> None:
+    levels = levels_on(bench)
+    published(bench, levels, [0, 2, 1, 2, 0])
+    bench.home.condemn()
+    bench.crash()
+    for level in levels:
+        level.begin()
+        level.queue.ack(take(level, 1).seqs)
+    bench.idle_disk()
+
+    bench.home.condemn()
+    bench.crash()
+
+    assert [marks(level) for level in levels] == [[4], [], [3]]

@@ -1,0 +1,141 @@
+"""The backing actor: housekeeping is done in turns of its own."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from leveret.actors.gen_server import GenServer
+from leveret.actors.ref import Ref
+from leveret.actors.runtime.runtime import Runtime
+from leveret.queue_backing.actor import (
+    BackingActor,
+    BackingOwner,
+    ReportRamDuration,
+    SetRamDurationTarget,
+)
+from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.memory_monitor import MemoryMonitor
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.testing.virtual_clock import VirtualClock
+from rigs.fake_index import FakeIndex
+
+
+class Home:
+    """What an amqqueue's entry is to its backing actor."""
+
+    backing: Ref | None = None
+
+
+def test_two_that_free_many_messages_do_it_in_turns() -> None:
+    freed: list[MemoryQueue] = []
+
+    class Noting(MemoryQueue):
+        __slots__ = ()
+
+        def timeout(self) -> None:
+            freed.append(self)
+            super().timeout()
+
+    runtime = Runtime(clock=VirtualClock())
+    refs = [runtime.spawn(BackingActor, lambda _: Noting(), Home()) for _ in range(2)]
+    messages = [(b"", b"", b"x")] * (4 * RELEASE_SLICE)
+    for ref in refs:
+        runtime.invoke_inline(ref, "run", "publish", messages, False)
+        runtime.invoke_inline(ref, "run", "purge")
+    runtime.run_until_idle()
+
+    one, two = freed[:2]
+    assert one is not two
+    assert freed == [one, two] * (len(freed) // 2)
+    assert len(freed) >= 8
+
+
+class Owner:
+    """A backing actor over a queue that can page, on virtual time."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.runtime = Runtime(clock=self.clock)
+        self.memory = MemoryMonitor()
+
+        def make(owner: BackingOwner) -> VariableQueue:
+            owner.use_memory_of(self.memory)
+            self.queue = VariableQueue(FakeIndex(), self.clock)  # type: ignore[arg-type]
+            return self.queue
+
+        self.ref = self.runtime.spawn(BackingActor, make, Home())
+        self.clock.jump(1.0)
+
+    def run(self, operation: str, *arguments: Any) -> Any:
+        result = self.runtime.invoke_inline(self.ref, "run", operation, *arguments)
+        self.runtime.run_until_idle()
+        return result
+
+    def report(self) -> int:
+        """Have those report who are in use; return how many."""
+        asked = self.memory.take_active()
+        for ref in asked:
+            self.runtime.send(ref, ReportRamDuration())
+        self.runtime.run_until_idle()
+        return len(asked)
+
+
+MESSAGES = [(b"", b"", b"x")] * 10_000
+
+
+def test_a_queue_reports_when_it_is_used_until_its_rates_have_faded() -> None:
+    owner = Owner()
+    assert owner.report() == 0
+
+    owner.run("publish", MESSAGES, False)
+    owner.clock.jump(5.0)
+    assert owner.report() == 1
+    assert list(owner.memory.active) == [owner.ref]
+    owner.clock.jump(600.0)
+    assert owner.report() == 1
+    assert owner.report() == 0
+
+    owner.run("fetch", 1, 1, False)
+    assert owner.report() == 1
+
+
+def test_a_queue_pages_to_the_target_it_is_told_in_turns_of_bounded_work() -> None:
+    owner = Owner()
+    owner.run("publish", MESSAGES, False)
+    seen: list[int] = []
+
+    class Watching(GenServer):
+        """Looks whenever it has a turn."""
+
+        def init(self) -> None:
+            self.runtime.again(self.ref, "look")
+
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            seen.append(owner.queue.ram_count)
+            if seen[-1]:
+                self.runtime.again(self.ref, "look")
+
+    owner.runtime.spawn(Watching)
+    owner.runtime.send(owner.ref, SetRamDurationTarget(0.0))
+    owner.runtime.run_until_idle()
+
+    assert seen[0] > 0
+    assert seen[-1] == 0
+    assert max(a - b for a, b in pairwise(seen)) <= owner.queue.limits.step
+    assert owner.queue.len() == len(MESSAGES)
+
+
+def test_a_queue_that_ends_takes_leave_of_the_monitor() -> None:
+    owner = Owner()
+    owner.run("publish", MESSAGES, False)
+    owner.clock.jump(5.0)
+    owner.report()
+    assert owner.memory.count == 1
+
+    owner.runtime.exit(owner.ref, "shutdown")
+    owner.runtime.run_until_idle()
+
+    assert owner.memory.count == 0
+    owner.report()
+    assert owner.memory.count == 0

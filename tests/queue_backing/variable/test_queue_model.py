@@ -1,0 +1,12 @@
+"""VariableQueue against a model that keeps every message in two dicts, whatever the disk does."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from rigs.variable_machine import VariableQueueMachine
+
+VariableQueueMachine.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=50, deadline=None
+)
+TestVariableQueue = VariableQueueMachine.TestCase

@@ -1,0 +1,230 @@
+"""Any interleaving of queues, flush, errors and crashes, against the model of the rig.
+
+Hypothesis chooses every step: an operation, the next point of a flush or of the index's jobs, a full or
+slow disk, a copy of the collector's, a kill or a power cut with any fate for each file. Files and
+generations are tiny. ``StoreRig.compare`` checks after each recovery.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from leveret.core.message import BODY
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.format.rows import IndexFull
+from leveret.msg_store.wal.reports import Due
+from leveret.testing.faulty_files import Fate
+from rigs.store.store_rig import StoreRig
+
+queues = st.sampled_from([(1,), (2,), (1, 2), (3, 1, 2)])
+FULL = [errno.ENOSPC, errno.EDQUOT]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    @initialize(
+        seed=st.integers(0, 1 << 32),
+        rdq_file_bytes=st.sampled_from([100, 700, 5000, 1 << 26]),
+        journal_file_bytes=st.sampled_from([100, 700, 5000, 1 << 26]),
+        short_writes=st.sampled_from([0.0, 0.3]),
+        rows=st.sampled_from([1, 4, 20, 100_000]),
+        journal_bytes=st.sampled_from([100, 1000, 1 << 25]),
+        carried_bytes_max=st.sampled_from([0, 150, 1 << 14]),
+        journal_ahead_bytes=st.sampled_from([0, 64, 2000]),
+    )
+    def make(
+        self,
+        seed: int,
+        rdq_file_bytes: int,
+        journal_file_bytes: int,
+        short_writes: float,
+        rows: int,
+        journal_bytes: int,
+        carried_bytes_max: int,
+        journal_ahead_bytes: int,
+    ) -> None:
+        self.rig = StoreRig(
+            random.Random(seed),
+            rdq_file_bytes=rdq_file_bytes,
+            journal_file_bytes=journal_file_bytes,
+            limits=CheckpointLimits(rows, journal_bytes),
+            carried_bytes_max=carried_bytes_max,
+            journal_ahead_bytes=journal_ahead_bytes,
+        )
+        self.late: list[tuple[int, list[int]]] = []
+        self.short_writes = short_writes
+        self.calm()
+
+    def calm(self) -> None:
+        self.rig.disk.short_writes = self.rig.disk.interrupts = self.short_writes
+
+    @rule(queue_nos=queues, count=st.integers(1, 6), size=st.sampled_from([6, 50, 700]))
+    def publish(self, queue_nos: tuple[int, ...], count: int, size: int) -> None:
+        self.rig.publish(queue_nos, count, size)
+
+    @rule(queue_nos=queues, count=st.integers(1, 3))
+    def write(self, queue_nos: tuple[int, ...], count: int) -> None:
+        msg_nos = self.rig.write(queue_nos, count)
+        self.late += [(queue_no, msg_nos) for queue_no in queue_nos]
+
+    @rule(which=st.integers(0, 30))
+    def accept(self, which: int) -> None:
+        if self.late:
+            self.rig.accept(*self.late.pop(which % len(self.late)))
+
+    @rule(queue_no=st.integers(1, 3))
+    def queue_down(self, queue_no: int) -> None:
+        self.rig.core.queue_down(queue_no)
+        self.late = [each for each in self.late if each[0] != queue_no]
+
+    @rule(data=st.data(), count=st.integers(1, 8))
+    def ack(self, data: st.DataObject, count: int) -> None:
+        held = self.rig.held
+        if held:
+            first = data.draw(st.integers(0, len(held) - 1))
+            self.rig.ack(*held[first : first + count])
+
+    @rule()
+    def start(self) -> None:
+        if not self.rig.jobs:
+            self.rig.start()
+
+    @rule(
+        names=st.lists(st.sampled_from(["rdq", "journal", "read", "write"]), min_size=1, max_size=8)
+    )
+    def step(self, names: list[str]) -> None:
+        for name in names:
+            self.rig.step(name)
+        self.recover_if_failed()
+
+    @rule()
+    def finish(self) -> None:
+        self.rig.finish_flush()
+        self.recover_if_failed()
+
+    @rule(queue_nos=queues, count=st.integers(1, 6))
+    def publish_and_flush(self, queue_nos: tuple[int, ...], count: int) -> None:
+        self.publish(queue_nos, count, 50)
+        self.finish()
+        self.start()
+        self.finish()
+
+    @rule(data=st.data(), queue_no=st.integers(1, 3))
+    def ack_range(self, data: st.DataObject, queue_no: int) -> None:
+        seqs = [seq for no, seq in self.rig.held if no == queue_no]
+        if seqs:
+            low = data.draw(st.sampled_from(seqs))
+            high = low + data.draw(st.integers(1, 30))
+            self.rig.ack_range(queue_no, low, min(high, seqs[-1] + 1))
+
+    @rule(data=st.data())
+    def move(self, data: st.DataObject) -> None:
+        live = sorted(set(self.rig.found().values()))
+        if live and not self.rig.disk.has_faults:
+            first = data.draw(st.integers(0, len(live) - 1))
+            self.rig.move(live[first : first + 4])
+
+    @rule()
+    def collect(self) -> None:
+        if not self.rig.disk.has_faults:
+            self.rig.collect()
+
+    @rule()
+    def request_checkpoint(self) -> None:
+        self.rig.checkpointer.request()
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.finish()
+        self.rig.checkpoint()
+
+    @rule(times=st.integers(1, 3))
+    def no_room_in_the_index(self, times: int) -> None:
+        self.rig.home.index.fail(IndexFull("injected"), times)
+
+    @rule()
+    def stop(self) -> None:
+        self.rest()
+        if not self.late:
+            recovered = self.rig.stop()
+            assert recovered.is_clean
+            self.rig.compare()
+
+    @rule(
+        code=st.sampled_from([*FULL, errno.EIO]),
+        point=st.sampled_from(["writev", "pwrite", "fdatasync", "fsync", "open", "fsync_dir"]),
+        pattern=st.sampled_from(["*.rdq", "*.jnl", "*"]),
+        times=st.integers(1, 3),
+    )
+    def fail(self, code: int, point: str, pattern: str, times: int) -> None:
+        if self.rig.jobs:
+            self.rig.disk.fail(point, OSError(code, "injected"), pattern, times=times)
+
+    def recover_if_failed(self) -> None:
+        if self.rig.core.error is not None:
+            self.rig.disk.heal()
+            self.recover(lambda disk: disk.kill(), is_failed=True)
+
+    @rule(rdq=st.sampled_from(Fate), journal=st.sampled_from(Fate))
+    def power_cut(self, rdq: Fate, journal: Fate) -> None:
+        fates = {".rdq": rdq, ".jnl": journal}
+        self.recover(lambda disk: disk.power_cut(lambda path: fates.get(path.suffix, rdq)))
+
+    @rule()
+    def kill(self) -> None:
+        self.rig.disk.heal()
+        self.recover(lambda disk: disk.kill())
+
+    @rule()
+    def lose_the_index(self) -> None:
+        self.rig.disk.heal()
+        self.rig.crash_without_index()
+        self.late = []
+        self.calm()
+
+    def recover(self, cut, is_failed: bool = False) -> None:
+        mark = self.rig.core.mark if is_failed else None
+        self.rig.home.index.heal()
+        self.rig.crash(cut, mark)
+        self.late = []
+        self.calm()
+
+    @rule()
+    def rest(self) -> None:
+        """Without faults all work ends, and everything held is safe."""
+        self.rig.finish_flush()
+        self.recover_if_failed()
+        self.rig.disk.heal()
+        self.rig.home.index.heal()
+        self.rig.run()
+        assert self.rig.core.is_idle
+        assert self.rig.core.due() is Due.NEVER
+        assert set(self.rig.held) <= self.rig.safe
+        assert self.rig.found() == {key: self.rig.rows[key] for key in self.rig.held}
+        self.rig.check_tables(self.rig.found())
+        references = self.rig.core.references
+        awaited = {msg_no for _, msg_nos in self.late for msg_no in msg_nos}
+        assert references.counts.keys() <= awaited
+        assert references.bodies.keys() <= awaited
+        assert references.locations.keys() <= awaited
+        self.calm()
+
+    @invariant()
+    def bodies_are_counted_in_bytes(self) -> None:
+        if hasattr(self, "rig") and self.rig.core.error is None:
+            references = self.rig.core.references
+            in_ram = [len(message[BODY]) for message, _ in references.bodies.values()]
+            assert references.body_bytes == sum(in_ram)
+
+    @invariant()
+    def few_files_are_open(self) -> None:
+        if hasattr(self, "rig"):
+            assert len(self.rig.disk.open_files) <= 3, self.rig.disk.open_files
+
+    def teardown(self) -> None:
+        if hasattr(self, "rig"):
+            self.rig.disk.heal()
+            self.recover(lambda disk: disk.power_cut(Fate.SCATTERED))

@@ -1,0 +1,106 @@
+"""A variable queue on a fake index and virtual time, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leveret.core.message import Message, origin_of
+from leveret.queue_backing.api import QueueMode
+from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE, SEQ, Entry
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.state import Limits
+from leveret.testing.virtual_clock import VirtualClock
+from rigs.fake_index import FakeIndex
+
+UNBOUNDED = 1 << 40
+_ORIGIN = origin_of(b"o", b"k")
+MANUAL = 1 << 30  # a slack that no publish passes: the test says when to reduce
+
+
+def message(size: int, mark: int = 0) -> Message:
+    """Return a message with a body of this size that begins with the mark, if it fits."""
+    return (_ORIGIN, b"h", (b"%d" % mark).ljust(size, b".")[:size])
+
+
+class VariableRig:
+    """The queue, its index and its clock; numbers and routes what is published."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        target: float = float("inf"),
+        is_late: bool = False,
+        credit: int | None = None,
+        mode: QueueMode = "default",
+    ) -> None:
+        self.clock = VirtualClock()
+        self.limits = limits or Limits()
+        self.index = FakeIndex(is_late, credit)
+        self.next_msg_no = 1
+        self.queue = self._queue()
+        self.queue.init(False)
+        self.queue.set_queue_mode(mode)
+        self.set_target(target)
+
+    def _queue(self) -> VariableQueue:
+        return VariableQueue(self.index, self.clock, self.limits)
+
+    def publish(
+        self,
+        messages: list[Message],
+        persistent: bool = False,
+        expiries: list[int] | None = None,
+        is_straight: bool = False,
+        **more: Any,
+    ) -> tuple[int, bool]:
+        first_msg_no, self.next_msg_no = self.next_msg_no, self.next_msg_no + len(messages)
+        if persistent:
+            self.index.route(first_msg_no, messages)
+        publish = self.queue.publish_delivered if is_straight else self.queue.publish
+        return publish(messages, persistent, expiries, first_msg_no=first_msg_no, **more)
+
+    def publish_some(self, count: int, persistent: bool = False) -> int:
+        """Publish so many of one byte, in one batch; return the first seq."""
+        return self.publish([message(1)] * count, persistent)[0]
+
+    def set_target(self, count: float) -> None:
+        """Let this many messages be in RAM."""
+        rates = self.queue.rates
+        before = rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out
+        rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out = 1.0, 0.0, 0.0, 0.0
+        self.queue.set_ram_duration_target(count)
+        rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out = before
+
+    def settle(self, turns: int = 1_000) -> None:
+        """Do all that the queue asks for; let what was asked of the disk arrive."""
+        for _ in range(turns):
+            if self.queue.needs_timeout():
+                self.queue.timeout()
+            elif self.index.arrive():
+                self.queue.resume()
+            else:
+                return
+        raise AssertionError("the queue does not come to rest")
+
+    def restart(self, crash: bool) -> None:
+        """End the queue, or just drop it, and start another on what is left."""
+        if not crash:
+            self.queue.terminate()
+        self.index = self.index.restart(crash)
+        self.queue = self._queue()
+        self.queue.init(True)
+
+    def shape(self) -> dict[str, Any]:
+        """Return the parts as lists of seqs with their state: a, b or g."""
+        queue, delta = self.queue, self.queue.delta
+        parts = {name: " ".join(map(state, getattr(queue, name))) for name in PARTS}
+        return parts | {"delta": (delta.start, delta.end - 1, delta.length) if delta.length else ()}
+
+
+PARTS = ("q4", "q3", "q2", "q1")
+
+
+def state(entry: Entry) -> str:
+    """Return an entry's seq with its state."""
+    letter = "a" if entry[MESSAGE] is not None else "g" if entry[INDEX_ON_DISK] else "b"
+    return f"{entry[SEQ]}{letter}"

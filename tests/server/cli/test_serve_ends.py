@@ -1,0 +1,95 @@
+"""How ``leveret serve`` ends when clients, or the broker itself, make it hard."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from leveret.amqp import methods as m
+from rigs.nodes import BrokerUnderTest, clean_environment
+
+LIMIT_S = 10.0
+
+DYING = """
+import asyncio, sys
+from pathlib import Path
+from typing import Any
+from leveret.server.cli import serve
+from leveret.server.config.config import Address
+
+class Dying(serve.Broker):
+    async def start(self):
+        await super().start()
+        asyncio.get_running_loop().call_later(0.1, self.runtime.exit, self._root, "kill")
+
+serve.Broker = Dying
+sys.exit(serve.run(None, {"listen": (Address("127.0.0.1", 0),), "data_dir": Path("data")}))
+"""
+
+
+def test_a_dead_tree_ends_the_process_with_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DYING],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 70
+    assert "ready" in done.stdout
+    said = [line for line in done.stderr.splitlines() if line.startswith("leveret: ")]
+    assert said == ["leveret: the broker's supervision tree has ended: killed"]
+
+
+def frame(channel: int, method: Any) -> bytes:
+    return m.method_frame(channel, m.encode(method))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_clients_that_neither_read_nor_answer_do_not_hold_it_up(
+    own_leveret: Callable[..., BrokerUnderTest], number: signal.Signals
+) -> None:
+    node = own_leveret()
+    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("backlog", durable=True)
+        channel.confirm_delivery()
+        for _ in range(64):
+            channel.basic_publish("", "backlog", b"x" * 1_000_000)
+    silent = [socket.create_connection((node.host, node.port)) for _ in range(20)]
+    half = socket.create_connection((node.host, node.port))
+    half.sendall(b"AMQP\0\0\x09\x01")
+    deaf = socket.create_connection((node.host, node.port))
+    deaf.sendall(
+        b"AMQP\0\0\x09\x01"
+        + frame(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
+        + frame(0, m.ConnectionTuneOk(10, 131072, 0))
+        + frame(0, m.ConnectionOpen("/"))
+        + frame(1, m.ChannelOpen())
+        + frame(1, m.BasicConsume("backlog", "c"))
+    )
+    while "backlog\t1" not in node.control("-q", "list_queues", "name", "consumers"):
+        """Until it consumes; and it reads nothing."""
+
+    assert node.process is not None
+    began = time.monotonic()
+    node.process.send_signal(number)
+    status = node.process.wait(LIMIT_S + 5)
+    took_s = time.monotonic() - began
+
+    assert status == 0
+    assert took_s < LIMIT_S
+    for each in (*silent, half, deaf):
+        each.close()

@@ -1,0 +1,354 @@
+"""``leveret perf``: its options, its figures, and that no wrong of a broker passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.amqp import methods
+from leveret.server.perf import args, command, verify
+from leveret.server.perf.client import BrokerError, parse_uri
+from leveret.server.perf.cpu import descendants, used_ns
+from leveret.server.perf.latency import Histogram
+from leveret.server.perf.report import Reporter
+from leveret.server.perf.run import Run
+from leveret.server.perf.verify import ConsumerCheck, LaneReader, QueueLedger, Violations
+from rigs.crooked_broker import Batch, crooked_broker
+
+
+async def run(uri: str, *options: str) -> dict[str, Any]:
+    scenario = args.parse(["-h", uri, "--stall", "0.3", *options])
+    return await Run(scenario, Reporter("test", is_quiet=True))()
+
+
+# The verdict.
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-C", "500", "-s", "64", "-a", "-u", "q"],
+        ["-C", "500", "-u", "q", "-q", "10"],
+        ["-C", "500", "-u", "q", "-A", "7", "-y", "2"],
+        ["-C", "300", "-u", "q", "-c", "10", "-f", "persistent"],
+        ["-C", "300", "-u", "q", "-y", "0"],
+        ["-C", "200", "-u", "q", "--vary", "-s", "100"],
+        ["-C", "3", "-u", "q", "-s", "400000"],
+        ["-C", "100", "-x", "3", "-X", "2", "-y", "2", "-Y", "2", "-u", "q"],
+        ["-C", "20", "-r", "1000", "-R", "900", "-u", "q"],
+        ["-z", "0.1", "-r", "500", "-u", "q"],
+        ["-C", "20", "-D", "20", "-u", "q"],
+        ["-C", "20", "-y", "0", "-e", "nothing-bound"],
+    ],
+)
+async def test_an_honest_broker_passes(options: list[str]) -> None:
+    async with crooked_broker() as uri:
+        result = await run(uri, *options)
+
+    assert result["ok"], result["violation_texts"]
+    if "-C" in options:
+        producers = 6 if "-X" in options else 1
+        assert result["sent"] == int(options[1]) * producers
+    if "0" not in options[:6]:
+        assert result["received"] == result["sent"]
+        assert result["latency_us"]["p50"] <= result["latency_us"]["max"]
+
+
+def swapped(batch: Batch) -> Batch:
+    return batch[::-1] if len(batch) > 1 else batch
+
+
+def one(change: Any) -> Any:
+    """Do something to the second message of a run, once."""
+    done: list[bool] = []
+
+    def crook(batch: Batch) -> Batch:
+        if done or len(batch) < 3:
+            return batch
+        done.append(True)
+        return [*batch[:1], *change(*batch[1]), *batch[2:]]
+
+    return crook
+
+
+def with_body(flag: bool, message: Any, body: bytes) -> Batch:
+    origin, head, old = message
+    assert len(body) == len(old)
+    return [(flag, (origin, head, body))]
+
+
+CROOKS = {
+    "lost": lambda: one(lambda flag, message: []),
+    "duplicate": lambda: one(lambda flag, message: [(flag, message), (flag, message)]),
+    "order": lambda: swapped,
+    "body": lambda: one(lambda flag, message: with_body(flag, message, bytes(len(message[2])))),
+}
+
+
+@pytest.mark.parametrize("kind", CROOKS)
+async def test_a_wrong_done_to_messages_is_found(kind: str) -> None:
+    async with crooked_broker(CROOKS[kind]()) as uri:
+        result = await run(uri, "-C", "100", "-s", "40", "-u", "q", "-a")
+
+    assert not result["ok"]
+    assert result["violations"][kind] >= 1
+
+
+@pytest.mark.parametrize("at", [0, 2, 10, 20, 38, 39])
+async def test_every_byte_of_a_body_is_checked(at: int) -> None:
+    def spoil(flag: bool, message: Any) -> Batch:
+        body = bytearray(message[2])
+        body[at] ^= 1
+        return with_body(flag, message, bytes(body))
+
+    async with crooked_broker(one(spoil)) as uri:
+        result = await run(uri, "-C", "100", "-s", "40", "-u", "q", "-a")
+
+    assert not result["ok"]
+
+
+async def test_a_redelivered_message_is_no_duplicate() -> None:
+    again = one(lambda flag, message: [(flag, message), (True, message)])
+    async with crooked_broker(again) as uri:
+        result = await run(uri, "-C", "100", "-u", "q", "-a")
+
+    assert (result["ok"], result["redelivered"]) == (True, 1)
+
+
+async def test_a_message_lost_on_its_way_to_the_queue_is_found_without_consumers() -> None:
+    async with crooked_broker(CROOKS["lost"]()) as uri:
+        result = await run(uri, "-C", "10", "-y", "0", "-u", "q")
+
+    assert result["violations"] == {"lost": 1}
+
+
+async def test_a_refused_publish_is_a_violation() -> None:
+    async with crooked_broker(confirm=lambda tag: methods.BasicNack(tag, True)) as uri:
+        result = await run(uri, "-C", "10", "-c", "5", "-u", "q", "-a")
+
+    assert result["violations"]["nack"] == result["nacked"] == 10
+
+
+async def test_a_missing_confirm_is_a_violation() -> None:
+    async with crooked_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
+        result = await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
+
+    assert result["violations"]["unconfirmed"] == 1
+
+
+async def test_a_confirm_that_comes_too_late_is_a_violation() -> None:
+    async with crooked_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
+        result = await run(
+            uri, "-C", "2", "-c", "5", "-u", "q", "-a", "-ct", "0.1", "--stall", "60"
+        )
+
+    assert result["violations"]["unconfirmed"] == 1
+
+
+async def test_an_interrupted_run_is_settled() -> None:
+    async with crooked_broker() as uri:
+        scenario = args.parse(["-h", uri, "-u", "q", "-q", "10"])
+        running = Run(scenario, Reporter("test", is_quiet=True))
+        asyncio.get_running_loop().call_later(0.1, running.stop)
+
+        result = await running()
+
+    assert result["ok"], result["violation_texts"]
+    assert result["received"] == result["sent"] > 0
+
+
+async def test_a_confirm_of_nothing_is_a_violation() -> None:
+    async with crooked_broker(confirm=lambda tag: methods.BasicAck(tag + 100, False)) as uri:
+        result = await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
+
+    assert result["violations"]["confirm"] >= 1
+
+
+async def test_a_close_by_the_broker_ends_the_run() -> None:
+    closing = methods.ConnectionClose(320, "CONNECTION_FORCED - bye", 0, 0)
+    async with crooked_broker(confirm=lambda tag: closing) as uri:
+        with pytest.raises(BrokerError, match="320 CONNECTION_FORCED - bye"):
+            await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
+
+
+# The command.
+
+
+async def test_the_command_exits_by_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    async with crooked_broker() as uri:
+        scenario = args.parse(["-h", uri, "-C", "50", "-u", "q", "-a", "--pid", "1"])
+        assert await command._run(scenario) == 0
+    assert "sent 50, received 50, confirmed 0: verified" in capsys.readouterr().out
+
+    async with crooked_broker(CROOKS["duplicate"]()) as uri:
+        scenario = args.parse(["-h", uri, "-C", "50", "-u", "q", "-a", "--json", "-"])
+        assert await command._run(scenario) == 1
+    result = json.loads(capsys.readouterr().out)
+    assert result["violations"] == {"order": 1, "duplicate": 1}
+
+
+def test_no_broker_exits_69_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["-h", "amqp://127.0.0.1:1", "-C", "1"]) == 69
+    assert capsys.readouterr().err == (
+        "leveret perf: cannot connect to 127.0.0.1:1: Connect call failed ('127.0.0.1', 1)\n"
+    )
+
+
+# Options.
+
+
+def test_options_are_perftests() -> None:
+    given = (
+        "-h amqp://hare:p%40w@example:5673/%2Fv -x 2 -y 3 -X 4 -Y 5 -q 6 -Q 7 -s 80 -u a,b -e ex "
+        "-t topic -k key -c 9 -r 10 -R 11 -a -A 12 -f persistent mandatory -z 13 -C 14 -D 15 "
+        "--id name -i 2 -b 16 -M 8192 -ct 17 -ad false -qa x-max-length=5,x-queue-mode=lazy"
+    )
+
+    scenario = args.parse(given.split())
+
+    assert scenario.target == ("example", 5673, "hare", "p@w", "/v")
+    assert (scenario.all_producers, scenario.all_consumers) == (8, 15)
+    assert (scenario.prefetch, scenario.channel_prefetch, scenario.body_bytes) == (6, 7, 80)
+    assert (scenario.queues, scenario.exchange, scenario.kind) == (("a", "b"), "ex", "topic")
+    assert (scenario.routing_key, scenario.confirm) == ("key", 9)
+    assert (scenario.rate, scenario.consumer_rate, scenario.autoack) == (10, 11, True)
+    assert (scenario.ack_every, scenario.persistent, scenario.mandatory) == (12, True, True)
+    assert (scenario.time_s, scenario.producer_messages, scenario.consumer_messages) == (13, 14, 15)
+    assert (scenario.id, scenario.interval_s, scenario.heartbeat_s) == ("name", 2, 16)
+    assert (scenario.frame_max, scenario.confirm_timeout_s) == (8192, 17)
+    assert scenario.queue_arguments == {"x-max-length": 5, "x-queue-mode": "lazy"}
+    assert scenario.auto_delete is False
+
+
+def test_a_queue_pattern_counts_up() -> None:
+    scenario = args.parse(["-qp", "perf-%03d", "-qpf", "8", "-qpt", "10"])
+
+    assert scenario.queues == ("perf-008", "perf-009", "perf-010")
+
+
+def test_without_a_rate_or_a_confirm_there_is_no_limit() -> None:
+    scenario = args.parse([])
+
+    assert (scenario.rate, scenario.confirm, scenario.exchange) == (0, 0, "direct")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-h", "http://localhost"],
+        ["-x", "-1"],
+        ["-x", "0", "-y", "0"],
+        ["-x", "0", "-u", "q"],
+        ["-qp", "q%d"],
+        ["-qp", "q", "-qpt", "2"],
+        ["--bindings", "5", "-u", "q"],
+        ["--consume-after", "-u", "q"],
+        ["-p"],
+        ["-t", "headers"],
+        ["-f", "urgent"],
+        ["-ad", "perhaps"],
+        ["-qa", "x"],
+        ["-A", "0"],
+        ["extra"],
+    ],
+)
+def test_options_that_make_no_sense_exit_64(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        args.parse(options)
+
+    assert caught.value.code == 64
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("uri", "target"),
+    [
+        ("amqp://localhost", ("localhost", 5672, "guest", "guest", "/")),
+        ("amqp://", ("127.0.0.1", 5672, "guest", "guest", "/")),
+        ("amqp://[::1]:9/v", ("::1", 9, "guest", "guest", "v")),
+    ],
+)
+def test_missing_parts_of_a_uri_have_defaults(uri: str, target: tuple[Any, ...]) -> None:
+    assert parse_uri(uri) == target
+
+
+# Parts.
+
+
+@given(st.permutations(range(12)), st.lists(st.integers(0, 11)))
+def test_a_lane_knows_each_number_once(order: list[int], again: list[int]) -> None:
+    lane = LaneReader()
+    seen: set[int] = set()
+
+    for number in [*order[:6], *again, *order[6:]]:
+        assert lane.take(number) == (number not in seen)
+        seen.add(number)
+
+    assert lane.count == len(seen)
+    assert (lane.next, lane.ahead) == (12, set())
+
+
+@given(
+    st.integers(0, 65_535), st.integers(0, 2**32 - 1), st.integers(0, 2**63), st.integers(16, 3000)
+)
+def test_a_body_is_taken_for_what_it_is(lane: int, number: int, sent_ns: int, size: int) -> None:
+    violations = Violations()
+    check = ConsumerCheck(QueueLedger("q", violations), violations)
+    body = verify.body(lane, number, sent_ns, size)
+
+    assert len(body) == size
+    assert check.take(body, False) == sent_ns
+    assert not violations
+
+
+@given(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=200))
+def test_percentiles_are_within_3_percent(times: list[int]) -> None:
+    histogram = Histogram()
+    for us in times:
+        histogram.add(us)
+    times.sort()
+
+    for share, found in zip(
+        (50.0, 99.0, 100.0), histogram.percentiles((50.0, 99.0, 100.0)), strict=True
+    ):
+        exact = times[max(1, -(-len(times) * int(share) // 100)) - 1]
+        assert exact <= found <= exact * 1.032 + 1
+    assert histogram.summary()["max"] == times[-1]
+    assert histogram.summary()["min"] == times[0]
+
+
+@given(st.lists(st.integers(0, 10_000)), st.lists(st.integers(0, 10_000)))
+def test_histograms_add_up(first: list[int], second: list[int]) -> None:
+    whole, one_part, other_part = Histogram(), Histogram(), Histogram()
+    for us in first + second:
+        whole.add(us)
+    for us in first:
+        one_part.add(us)
+    for us in second:
+        other_part.add(us)
+
+    one_part.merge(other_part)
+
+    assert one_part.summary() == whole.summary()
+    assert one_part.count == whole.count
+
+
+def test_an_empty_histogram_has_zeros() -> None:
+    assert set(Histogram().summary().values()) == {0}
+
+
+def test_cpu_time_is_that_of_the_process_and_its_children() -> None:
+    import os
+
+    before = used_ns([os.getpid()])
+    sum(range(200_000))
+
+    assert os.getpid() in descendants(os.getppid())
+    assert used_ns([os.getpid()]) > before
