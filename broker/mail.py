@@ -11,7 +11,7 @@ Publish             channel -> amqqueue    a run of messages was routed
 Ack                 channel -> amqqueue    deliveries were acknowledged
 Requeue             channel -> amqqueue    nack, reject, recover, end of channel: put them back
 Reject              channel -> amqqueue    nack, reject without requeue
-Resume              channel -> amqqueue    the outlet or the channel's limiter has room again
+Resume              channel -> amqqueue    the gate or the channel's limiter has room again
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
@@ -35,7 +35,7 @@ from leveret.core.message import Message
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.amqp.tables import Table
-    from leveret.broker.outlet import ChannelLimiter, Outlet
+    from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
     from leveret.broker.queue.registry import QueueEntry
 
 
@@ -136,7 +136,7 @@ class Reject(_Settlement):
 
 
 class Resume:
-    """The channel's outlet or limiter has room again: go on delivering to its consumers."""
+    """The channel's gate or limiter has room again: go on delivering to its consumers."""
 
     __slots__ = ("channel",)
 
@@ -257,7 +257,7 @@ class Consume(Struct):
         tag: unique on its channel.
         prefetch: this consumer's own limit in messages, 0 = none; ignored with ``no_ack``.
         limiter: the channel-wide limit, shared by its consumers; consulted unless ``no_ack``.
-        outlet: what the channel's connection can take at the moment.
+        gate: what the channel's connection can take at the moment.
         owner: the connection's reader, to tell an exclusive queue's owner.
         quiet: a re-subscription after the queue was restarted.
     """
@@ -270,7 +270,7 @@ class Consume(Struct):
     priority: int
     prefetch: int
     limiter: ChannelLimiter
-    outlet: Outlet
+    gate: DeliveryGate
     arguments: Table
     user: str
     quiet: bool = False

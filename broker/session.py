@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import ACK, Run
-from leveret.broker.connection.ack_coalescing import LATEST, AckLulls
+from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
 from leveret.broker.connection.read_sizes import (
     FIRST_READ_BYTES,
     READ_BYTES,
@@ -45,13 +45,13 @@ class ReadingTurns:
     def __init__(self, runtime: Runtime) -> None:
         self.clock = runtime.clock
         self._after_round = runtime.after_round
-        self._waiting: deque[Inlet] = deque()
+        self._waiting: deque[ReadControl] = deque()
 
-    def wait(self, inlet: Inlet) -> None:
-        """Read an inlet again when it is its turn."""
+    def wait(self, read_control: ReadControl) -> None:
+        """Read a connection again when it is its turn."""
         if not self._waiting:
             self._after_round(self._resume)
-        self._waiting.append(inlet)
+        self._waiting.append(read_control)
 
     def _resume(self) -> None:
         waiting = self._waiting
@@ -63,7 +63,7 @@ class ReadingTurns:
                 self._after_round(self._resume)
 
 
-class Inlet:
+class ReadControl:
     """The way in: reading pauses while anybody blocks it (a channel without credit or with held work).
 
     Counts the blockers; pausing and resuming the transport, and how much it reads, is all it does.
@@ -95,7 +95,7 @@ class Inlet:
         self._is_waiting = False
         self._lull: TimerHandle | None = None
         self._lull_until_s = 0.0
-        self.lulls = AckLulls()
+        self.lulls = AckCoalescing()
         self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
 
     @property
@@ -154,7 +154,7 @@ class Inlet:
         self._read()
 
     def resume(self) -> None:
-        """It is this inlet's turn: read again, unless it has been blocked meanwhile."""
+        """It is this connection's turn: read again, unless it has been blocked meanwhile."""
         self._is_waiting = False
         if self._blockers == 0:
             self._read()
@@ -211,8 +211,8 @@ class Session:
     __slots__ = (
         "cancel_notify",
         "frame_max",
-        "inlet",
         "name",
+        "read_control",
         "reader",
         "routes",
         "settings",
@@ -228,7 +228,7 @@ class Session:
         user: User,
         vhost: VHost,
         writer: Writer,
-        inlet: Inlet,
+        read_control: ReadControl,
         routes: Routes,
         settings: BrokerSettings,
         frame_max: int,
@@ -239,7 +239,7 @@ class Session:
         self.user = user
         self.vhost = vhost
         self.writer = writer
-        self.inlet = inlet
+        self.read_control = read_control
         self.routes = routes
         self.settings = settings
         self.frame_max = frame_max

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgpack
 
 from leveret.core.errors import StoreError
-from leveret.core.giving_way import NEVER, Given, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.metadata.environment import (
     BOOT_KEY,
     QUEUE_KEY,
@@ -48,7 +48,7 @@ QUEUE_NOS: Final = 8_192  # reserved at a time
 
 ENCODED_HERE: Final = 64  # rows; about 10 us each
 
-_Write: TypeAlias = "tuple[Callable[[], list[Change]], Then, Given]"
+_Write: TypeAlias = "tuple[Callable[[], list[Change]], Then, PendingWork]"
 
 
 class MetadataStore:
@@ -69,7 +69,7 @@ class MetadataStore:
         directory: Path,
         deliver: Deliver,
         map_bytes: int = MAP_BYTES,
-        way: GivingWay = NEVER,
+        way: GilYielding = NEVER,
     ) -> None:
         self._directory = directory
         self._way = way

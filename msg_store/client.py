@@ -21,7 +21,7 @@ from leveret.msg_store.format.rows import IndexRow
 from leveret.msg_store.reading.rows import GotRows
 
 if TYPE_CHECKING:
-    from leveret.msg_store.reading.read_cache import Arrived
+    from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.store import MsgStore
     from leveret.msg_store.transient.client import Transients
 
@@ -104,7 +104,7 @@ class QueueClient:
         return self._store.transients
 
     @property
-    def arrived(self) -> Arrived:
+    def arrived(self) -> ReadCache:
         """Where contents are that have been read and not taken."""
         return self._store.arrived
 

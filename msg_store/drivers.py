@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from leveret.core.giving_way import NEVER, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
-from leveret.msg_store.checkpoint.driver import Lane, MakeLane
+from leveret.msg_store.checkpoint.driver import IndexWorker, MakeIndexWorker
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.reading import read_cache as arrived
@@ -18,11 +18,11 @@ from leveret.msg_store.threads.worker import MakeWorker, ThreadWorker
 from leveret.msg_store.threads.writers import WriterThreads
 from leveret.msg_store.transient import store as transient_store
 from leveret.msg_store.transient.index import TransientIndex
-from leveret.msg_store.wal.backpressure import PressureLimits
+from leveret.msg_store.wal.backpressure import BackpressureLimits
 from leveret.msg_store.wal.driver import MakeWriters
 
 
-def _in_thread(work: Callable[[], None], way: GivingWay = NEVER) -> None:
+def _in_thread(work: Callable[[], None], way: GilYielding = NEVER) -> None:
     given = way.given()
 
     def run() -> None:
@@ -39,14 +39,14 @@ class Drivers:
     Attributes:
         make_writers: of the segments' and of the journal's jobs.
         make_worker: of what reads, and of the transient store.
-        make_lane: of what reads and writes the index, and of the collector.
+        make_index_worker: of what reads and writes the index, and of the collector.
         in_thread: does something that blocks for as long as it takes, once.
         transient_index: the transient store's; of its own by default.
     """
 
     make_writers: MakeWriters = WriterThreads
     make_worker: MakeWorker = ThreadWorker
-    make_lane: MakeLane = Lane
+    make_index_worker: MakeIndexWorker = IndexWorker
     in_thread: Callable[[Callable[[], None]], None] = _in_thread
     transient_index: TransientIndex | None = None
 
@@ -61,7 +61,7 @@ class StoreLimits:
         choice: when segments are merged.
         pace: of the collector.
         transient: of the transient store.
-        pressure: when publishers should wait.
+        backpressure: when publishers should wait.
     """
 
     room_bytes: int = arrived.ROOM_BYTES
@@ -69,14 +69,14 @@ class StoreLimits:
     choice: ChoiceLimits = field(default_factory=ChoiceLimits)
     pace: Pace = field(default_factory=Pace)
     transient: transient_store.Limits = field(default_factory=transient_store.Limits)
-    pressure: PressureLimits = field(default_factory=PressureLimits)
+    backpressure: BackpressureLimits = field(default_factory=BackpressureLimits)
 
 
 THREADS: Final = Drivers()
 DEFAULT_LIMITS: Final = StoreLimits()
 
 
-def threads(way: GivingWay) -> Drivers:
+def threads(way: GilYielding) -> Drivers:
     """Return threads that come to run beside a loop that never rests.
 
     Args:
@@ -85,6 +85,6 @@ def threads(way: GivingWay) -> Drivers:
     return Drivers(
         partial(WriterThreads, way=way),
         partial(ThreadWorker, way=way),
-        partial(Lane, way=way),
+        partial(IndexWorker, way=way),
         partial(_in_thread, way=way),
     )

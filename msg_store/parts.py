@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
-from leveret.msg_store.checkpoint.driver import IndexThreads
+from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.gc.collector import Collector, Neighbours
-from leveret.msg_store.gc.driver import CollectorThread
+from leveret.msg_store.gc.driver import CollectorDriver
 from leveret.msg_store.reading.contents import ContentReader
-from leveret.msg_store.reading.read_cache import Arrived
+from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.rows import RowReader
 from leveret.msg_store.reading.segments import SegmentReader
@@ -26,7 +26,7 @@ from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
 from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient.store import TransientStore
-from leveret.msg_store.wal.driver import Deliver, FlushThreads, Loop
+from leveret.msg_store.wal.driver import Deliver, FlushDriver, Loop
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ class StoreParts:
         self.places = core.tables.places
         self.learn = core.tables.learn
         self.view = core.tables.view
-        self.arrived = Arrived(limits.room_bytes)
+        self.arrived = ReadCache(limits.room_bytes)
         self.pins = Pins()
         self._opened = opened
         self._loop = loop
@@ -90,7 +90,7 @@ class StoreParts:
         self._age = CheckpointAge(monotonic_s)
         self.transients = _transient_store(opened, loop, listeners, drivers, limits)  # may refuse
         self._make_readers(loop, listeners, drivers)
-        self._flusher = FlushThreads(
+        self._flusher = FlushDriver(
             core,
             opened.rdq_log,
             opened.journal_log,
@@ -101,7 +101,7 @@ class StoreParts:
             listeners.progressed,
         )
         self._checkpointer = Checkpointer(core, opened.home, limits.checkpoint)
-        self._index_threads = IndexThreads(
+        self._index_threads = CheckpointDriver(
             core,
             self._checkpointer,
             opened.recovered.index,
@@ -110,7 +110,7 @@ class StoreParts:
             loop,
             listeners.deliver,
             self._age.reached,
-            drivers.make_lane,
+            drivers.make_index_worker,
             listeners.progressed,
         )
         self._make_collector(loop, listeners, drivers, limits)
@@ -141,12 +141,12 @@ class StoreParts:
             limits.choice,
             Neighbours(self._segments_removed, self._checkpointer.request),
         )
-        self._collecting = CollectorThread(
+        self._collecting = CollectorDriver(
             self._collector,
             self.core,
             loop,
             listeners.failed,
-            make_lane=drivers.make_lane,
+            make_index_worker=drivers.make_index_worker,
             pace=limits.pace,
         )
         self.pins.freed = self._collecting.wake

@@ -4,8 +4,8 @@
 
     channels --write--> MsgStore <--clients-- queues (queue_backing.StoredIndex)
                            |
-       GroupCommit + FlushThreads        what is written: segments, journal, confirms
-       Tables + Checkpointer             what was written: rows and places, RAM above the index
+       GroupCommit + FlushDriver        what is written: segments, journal, confirms
+       Memtables + Checkpointer             what was written: rows and places, RAM above the index
        RowReader, ContentReader          reading back
        Collector, TransientStore         room on the disk; paged-out transients
 
@@ -28,7 +28,7 @@ from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLim
 from leveret.msg_store.format.rows import IndexDamaged
 from leveret.msg_store.parts import Listeners, StoreParts
 from leveret.msg_store.status import StoreStatus
-from leveret.msg_store.wal.backpressure import Pressure
+from leveret.msg_store.wal.backpressure import Backpressure
 from leveret.msg_store.wal.driver import Loop
 from leveret.msg_store.wal.reports import Report
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from leveret.core.message import Message
     from leveret.msg_store.format.errors import StoreFailed
-    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.msg_store.format.journal_frames import DurablePosition
     from leveret.msg_store.format.record import QueueNos
     from leveret.msg_store.recovery.opening import Opened
     from leveret.msg_store.wal.pending import SeqRun
@@ -72,7 +72,7 @@ class MsgStore:
         transients: where transients are paged out to.
         arrived: what has been read and not taken.
         pins: segments that must stay, for snapshots.
-        pressure: whether publishers should wait.
+        backpressure: whether publishers should wait.
         is_full: the disk has no room; what was published waits, refused, until it has.
     """
 
@@ -102,7 +102,7 @@ class MsgStore:
         self._full_changed = full_changed
         self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
         self._reports = 0
-        self.pressure = Pressure(opened.core, limits.pressure)
+        self.backpressure = Backpressure(opened.core, limits.backpressure)
         listeners = Listeners(
             self._deliver,
             self._part_failed,
@@ -143,8 +143,8 @@ class MsgStore:
         first = self.core.write(messages, queue_nos, size_bytes)
         if is_awaited:
             self.awaited_below = first + len(messages)
-        if not self.pressure.is_on:
-            self.pressure.look()
+        if not self.backpressure.is_on:
+            self.backpressure.look()
         return first
 
     def queue_down(self, queue_no: int) -> None:
@@ -250,8 +250,8 @@ class MsgStore:
                 client.on_nacked(runs)
 
     def _progressed(self) -> None:
-        if self.pressure.is_on:
-            self.pressure.look()
+        if self.backpressure.is_on:
+            self.backpressure.look()
         if self.is_full != self._parts.is_full:
             self.is_full = not self.is_full
             self._full_changed()
@@ -274,13 +274,13 @@ class MsgStore:
         if self._has_failed:
             return
         self._has_failed = True
-        self.pressure.release()
+        self.backpressure.release()
         for client in self._clients.values():
             client.on_failed(error)
         self._failed(error)
 
     @property
-    def failed_mark(self) -> Mark | None:
+    def failed_mark(self) -> DurablePosition | None:
         """After a failure: how far the disk can be trusted. None if nothing has failed."""
         return self.core.mark if self._has_failed else None
 
@@ -358,7 +358,7 @@ class MsgStore:
 
     def _close(self) -> None:
         self._is_closed = True
-        self.pressure.release()
+        self.backpressure.release()
         self._clients.clear()
         if self.core.error is None:
             self.core.fail(StoreError("it was closed"))  # and lets go of what is pending

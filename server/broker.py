@@ -32,7 +32,7 @@ from leveret.broker.vhost import bootstrap
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.files import Files
-from leveret.core.giving_way import NEVER, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server.admin.api import RefusedError
@@ -128,12 +128,14 @@ class Broker:
             self._clean_up(self._directory)
         self._sockets = bind(self.config.listen)
         self.addresses = [address_of(each) for each in self._sockets]
-        self._giving_way = GivingWay(loop)
+        self._giving_way = GilYielding(loop)
         self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
         data_dir = self._directory.path if self._directory is not None else None
         settings, way = self._settings(), self._giving_way
-        self.node = Node(self.runtime, settings, self._store, data_dir, self._files, giving_way=way)
+        self.node = Node(
+            self.runtime, settings, self._store, data_dir, self._files, gil_yielding=way
+        )
         self.node.sockets = self._sockets
         await self._load(definitions)
         await self._start_tree(loop)

@@ -21,7 +21,7 @@ from leveret.core.errors import LeveretError
 from leveret.core.files import Files
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.testing.steered_clock import SteeredClock
+from leveret.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class BrokerThread:
     """
 
     broker: Broker
-    clock: SteeredClock
+    clock: ManualClock
 
     def __init__(self, config: Config | None = None, files: Files | None = None) -> None:
         self.config = config or memory_config()
@@ -106,7 +106,7 @@ class BrokerThread:
     async def _main(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stops = asyncio.Event()
-        self.clock = SteeredClock(self._loop)
+        self.clock = ManualClock(self._loop)
         self.broker = Broker(self.config, self.clock, self._files)
         try:
             await self.broker.start()

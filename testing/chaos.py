@@ -28,8 +28,8 @@ from leveret.actors.signals import KILL
 from leveret.broker.connection.reader import Reader
 from leveret.core.errors import LeveretError
 from leveret.supervisors.tree import Node, render, walk
-from leveret.testing.hindrances import (
-    Hindrance,
+from leveret.testing.faults import (
+    Fault,
     Run,
     SlowActor,
     SlowSocket,
@@ -187,7 +187,7 @@ class Chaos:
         """
         self._each("cut", path, self._cut)
 
-    def pause(self, path: Path) -> Hindrance:
+    def pause(self, path: Path) -> Fault:
         """Let the actor's mail wait, or a connection's socket unread, until ``resume`` or the block ends.
 
         Exit signals still act, and so do calls that are answered at once: a ``backing`` works on for
@@ -195,7 +195,7 @@ class Chaos:
         """
         return self._hinder("pause", path, StillActor, StillSocket)
 
-    def slow(self, path: Path, delay_s: float) -> Hindrance:
+    def slow(self, path: Path, delay_s: float) -> Fault:
         """Give the actor one turn every ``delay_s``, or a connection's socket one read."""
         return self._hinder(
             "slow",
@@ -245,14 +245,14 @@ class Chaos:
         actor: Callable[..., Any],
         on_socket: Callable[..., Any],
         detail: str = "",
-    ) -> Hindrance:
+    ) -> Fault:
         def hinder(ref: Ref) -> Any:
             reader = self._reader_of(ref)
             if reader is None:
                 return actor(self._runtime, ref)
-            return on_socket(self._runtime, reader.ref, reader.inlet)
+            return on_socket(self._runtime, reader.ref, reader.read_control)
 
-        return Hindrance(self._each(verb, path, hinder, detail), self._run)
+        return Fault(self._each(verb, path, hinder, detail), self._run)
 
     def _reader_of(self, ref: Ref) -> Reader | None:
         """Return the reader of a connection that is given by it or by its supervisor of channels."""

@@ -126,8 +126,8 @@ def _update(table: dict[int, Any], changes: Any) -> None:
             table[key] = value
 
 
-class MemoryHome:
-    """``msg_store.index_rows.IndexHome``: the same index again, until it is lost."""
+class MemoryLocation:
+    """``msg_store.index_rows.IndexLocation``: the same index again, until it is lost."""
 
     def __init__(self) -> None:
         self.index = MemoryIndex()

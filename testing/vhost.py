@@ -15,8 +15,8 @@ from leveret.testing.queue_look import QueueLook
 if TYPE_CHECKING:
     from leveret.server.broker import Broker
     from leveret.testing.broker import BrokerThread
+    from leveret.testing.manual_clock import ManualClock
     from leveret.testing.seen_messages import SeenMessage
-    from leveret.testing.steered_clock import SteeredClock
 
 _ALL: Final = ".*"
 _numbers: Final = itertools.count(1)
@@ -64,7 +64,7 @@ class FreshVhost:
         return self.thread.broker
 
     @property
-    def clock(self) -> SteeredClock:
+    def clock(self) -> ManualClock:
         """The broker's time; likewise. The fixture ``virtual_clock`` is the way to steer it."""
         return self.thread.clock
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class LoopDoor:
+class LoopBridge:
     """Calls functions on the thread of a loop; from there, at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -40,7 +40,7 @@ from thespian.system.utilis import actualActorClass, checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
-from leveret.actors.runtime.loop_bridge import LoopDoor
+from leveret.actors.runtime.loop_bridge import LoopBridge
 from leveret.actors.runtime.loop_thread import LoopThread
 from leveret.actors.signals import (
     SHUTDOWN,
@@ -103,7 +103,7 @@ class AsyncioBase:
         self._thread = LoopThread(self._loop_ended) if runtime is None else None
         self.runtime: Runtime = self._thread.runtime if self._thread is not None else runtime  # type: ignore[assignment]
         loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
-        self._door = LoopDoor(loop)
+        self._door = LoopBridge(loop)
         self._is_over = False
         self.turns = TurnOrder(loop)
         self._dead_letters = DeadLetters(self.turns, self._send)

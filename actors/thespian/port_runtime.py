@@ -23,7 +23,7 @@ from leveret.actors.runtime.cell import SUSPENDED, Cell
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.signals import KILL, StartResult
 from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, LookAround
-from leveret.actors.thespian.remote_actors import Anchor, Outside, RemoteActor
+from leveret.actors.thespian.remote_actors import Outside, ParentProxy, RemoteActor
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Outbox:
         self._runtime.outside.send(self._address, self._runtime.outward(message))
 
 
-class Stranger(Ref):
+class ForeignRef(Ref):
     """The address of a Thespian actor that was not started from here."""
 
     __slots__ = ("address",)
@@ -100,7 +100,7 @@ class PortRuntime(Runtime):
         self._remote: dict[int, RemoteActor] = {}
         self._begun: dict[str, RemoteActor] = {}  # by address
         self._ended: WeakValueDictionary[str, Ref] = WeakValueDictionary()
-        self._strangers: WeakValueDictionary[str, Stranger] = WeakValueDictionary()
+        self._strangers: WeakValueDictionary[str, ForeignRef] = WeakValueDictionary()
 
     # Starting.
 
@@ -112,7 +112,7 @@ class PortRuntime(Runtime):
     ) -> None:
         """Start the actor that this runtime is for."""
         path = begin.path or "thespian"
-        anchor = super().start_link(None, Anchor, (path, on_end), _ignore_outcome, path)
+        anchor = super().start_link(None, ParentProxy, (path, on_end), _ignore_outcome, path)
         label = begin.label or begin.actor_class.__name__
         self.own = super().start_link(anchor, begin.actor_class, begin.args, then, label)
 
@@ -199,7 +199,7 @@ class PortRuntime(Runtime):
     def exit(self, to: Ref, reason: object, sender: Ref | None = None) -> None:
         """Send an exit signal; a kill of a remote actor is that of the real one."""
         actor = to.cell.actor
-        if isinstance(to, Stranger):
+        if isinstance(to, ForeignRef):
             raise ActorError("exit signals go to children only")
         if type(actor) is RemoteActor and reason == KILL:
             actor.signal(KILL)
@@ -219,7 +219,7 @@ class PortRuntime(Runtime):
     @staticmethod
     def _refuse_strangers(*refs: Ref) -> None:
         for ref in refs:
-            if isinstance(ref, Stranger):
+            if isinstance(ref, ForeignRef):
                 raise ActorError(f"links and monitors do not reach {ref} on a Thespian system")
 
     # Addresses.
@@ -231,7 +231,7 @@ class PortRuntime(Runtime):
             return child.ref
         found = self._strangers.get(str(address))
         if found is None:
-            found = self._strangers[str(address)] = Stranger(self, address)
+            found = self._strangers[str(address)] = ForeignRef(self, address)
         return found
 
     def _subject(self, address: ActorAddress) -> Ref:
@@ -246,7 +246,7 @@ class PortRuntime(Runtime):
             return kind([self.outward(item) for item in value])
         if kind is dict:
             return {key: self.outward(item) for key, item in value.items()}
-        if isinstance(value, Stranger):
+        if isinstance(value, ForeignRef):
             return value.address
         if isinstance(value, Ref) and value.node == self.node:
             return self._address_of(value)

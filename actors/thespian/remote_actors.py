@@ -2,7 +2,7 @@
 
 A ``RemoteActor`` is linked, named and monitored like the actor it stands for, which is a Thespian
 actor, on the process bases in a process of its own. It ends when Thespian says that the real one is
-gone, of the reason that the real one gave before, else of ``killed``. The ``Anchor`` stands for the
+gone, of the reason that the real one gave before, else of ``killed``. The ``ParentProxy`` stands for the
 parent.
 """
 
@@ -139,7 +139,7 @@ class RemoteActor(OtpActor):
         self.runtime.remove(self.token)
 
 
-class Anchor(OtpActor):
+class ParentProxy(OtpActor):
     """Stands for the parent of the runtime's own actor, and is told of its end."""
 
     trap_exits = True

@@ -21,7 +21,7 @@ from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.copy import Copy, copy
 from leveret.msg_store.gc.scan import Source, ask_index, scan
-from leveret.msg_store.wal.segment_writer import RdqWriter
+from leveret.msg_store.wal.segment_writer import SegmentWriter
 from leveret.testing.memory_index import MemoryIndex
 
 FILES = 2
@@ -38,7 +38,7 @@ class Thinned(MemoryIndex):
 
 def fill(folder: StoreFolder, body_bytes: int) -> dict[int, Location]:
     identity = Identity(folder.uuid, 1)
-    writer = RdqWriter(identity, 1)
+    writer = SegmentWriter(identity, 1)
     log = folder.rdq_log(Ballast(folder.files, folder.path, 0))
     message = (origin_of(b"", b"queue"), bytes(20), bytes(body_bytes))
     places: dict[int, Location] = {}

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format import checksum, journal_records
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_frames import Mark, encode_frame
+from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
 from leveret.msg_store.format.record import encode_run
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import References
-from leveret.msg_store.wal.segment_writer import RdqWriter
+from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 BODY = bytes(1024)
 ORIGIN = origin_of(b"", b"queue")
-MARK = Mark(1, 1, 64)
+MARK = DurablePosition(1, 1, 64)
 
 
 def messages(count: int, share_head: bool) -> list[Message]:
@@ -66,8 +66,8 @@ def committed(
     """Return what takes ``count`` messages through a group commit and out again."""
     identity = Identity(bytes(16), 1)
     references = References()
-    tables = Tables(references.locations)
-    rdq, journal = RdqWriter(identity, 1), Journal(identity, 1, 1)
+    tables = Memtables(references.locations)
+    rdq, journal = SegmentWriter(identity, 1), Journal(identity, 1, 1)
     core = GroupCommit(rdq, journal, references, tables, MARK, 1, lambda: 0)
     run = messages(count, share_head=True)
     seq = 1

@@ -37,6 +37,7 @@ from leveret.broker.channel.deliveries import Deliveries
 from leveret.broker.channel.methods import HANDLERS, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.resubscribe import cancel_consumers, resubscribe
+from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     Confirm,
     ConsumerGone,
@@ -48,7 +49,6 @@ from leveret.broker.mail import (
     QueueUp,
     Resume,
 )
-from leveret.broker.outlet import Outlet
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.session import Session
 from leveret.core.limits import PUBLISH_TURN_WORK
@@ -102,12 +102,12 @@ class Channel(GenServer):
     number: int
     session: Session
 
-    def init(self, session: Session, number: int, outlet: Outlet) -> None:
+    def init(self, session: Session, number: int, gate: DeliveryGate) -> None:
         """Start running; channel.open-ok is written by the first turn."""
         self.session = session
         self.number = number
         self.last_queue = ""
-        self.deliveries = Deliveries(self, outlet)
+        self.deliveries = Deliveries(self, gate)
         self.publisher = Publisher(self)
         self._watched: dict[Ref, Any] = {}
         self._held: deque[Run] = deque()
@@ -115,7 +115,7 @@ class Channel(GenServer):
         self._busy = False
         self._is_going_on = False
         self._script: Script | None = None
-        self._blocks_inlet = False
+        self._blocks_read_control = False
         self._when_writable: Callable[[Any], None] | None = None
         self._state = "running"
         self._current = 0
@@ -154,7 +154,7 @@ class Channel(GenServer):
         """Handle what the reader got from one read, in order; hold it while a method waits."""
         if self._busy:
             self._held.extend(runs)
-            self._block_inlet()
+            self._block_read_control()
             return
         publisher = self.publisher
         publisher.work_left = _FIRST_TURN_WORK
@@ -270,12 +270,12 @@ class Channel(GenServer):
     def _hold(self, runs: list[Run]) -> None:
         """Put runs back in front of those that are held already."""
         self._held.extendleft(reversed(runs))
-        self._block_inlet()
+        self._block_read_control()
 
-    def _block_inlet(self) -> None:
-        if self._held and not self._blocks_inlet:
-            self._blocks_inlet = True
-            self.session.inlet.block()
+    def _block_read_control(self) -> None:
+        if self._held and not self._blocks_read_control:
+            self._blocks_read_control = True
+            self.session.read_control.block()
 
     def _go_on(self) -> None:
         """Handle what was held, until a method waits again or the turn has done enough.
@@ -293,12 +293,12 @@ class Channel(GenServer):
                 self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
             self._is_going_on = False
             self.publisher.send_confirms()
-        self._release_inlet()
+        self._release_read_control()
 
-    def _release_inlet(self) -> None:
-        if self._blocks_inlet and not self._held:
-            self._blocks_inlet = False
-            self.session.inlet.unblock()
+    def _release_read_control(self) -> None:
+        if self._blocks_read_control and not self._held:
+            self._blocks_read_control = False
+            self.session.read_control.unblock()
 
     # -- what goes out -------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Channel(GenServer):
 
     def when_writable(self, callback: Callable[[Any], None]) -> None:
         """Call back when the connection takes more again; one script at a time asks for it."""
-        self.deliveries.outlet.wait(self.ref)
+        self.deliveries.gate.wait(self.ref)
         self._when_writable = callback
 
     def on_resume(self, mail: Resume) -> None:
@@ -439,7 +439,7 @@ class Channel(GenServer):
         deliveries = self.deliveries
         self.publisher.send_confirms()
         self.publisher.close()
-        deliveries.outlet.is_open = False
+        deliveries.gate.is_open = False
         queues = {source.queue: None for source, _ in deliveries.unacked.take_all()}
         for entry in deliveries.remove_all():
             if entry.ref is not None:
@@ -459,9 +459,9 @@ class Channel(GenServer):
         if self._busy and self._script is not None:
             self._script.close()
         self.publisher.close()
-        if self._blocks_inlet:
+        if self._blocks_read_control:
             self._held.clear()
-            self._release_inlet()
+            self._release_read_control()
         self.deliveries.remove_all()
 
 

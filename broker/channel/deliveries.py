@@ -16,8 +16,8 @@ from leveret.amqp.kernel import content, deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
 from leveret.broker.channel.unacked import Settled, Source, Unacked, unknown_tag
+from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
-from leveret.broker.outlet import ChannelLimiter, Outlet
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Deliveries:
         unacked: deliveries that wait for a settlement.
         prefetch: what basic.qos global=false said last; consumers take it when they start.
         limiter: the channel-wide prefetch (basic.qos global=true).
-        outlet: what the connection can take; queues look at it before they deliver.
+        gate: what the connection can take; queues look at it before they deliver.
     """
 
     __slots__ = (
@@ -85,13 +85,13 @@ class Deliveries:
         "_session",
         "_source",
         "consumers",
+        "gate",
         "limiter",
-        "outlet",
         "prefetch",
         "unacked",
     )
 
-    def __init__(self, channel: Channel, outlet: Outlet) -> None:
+    def __init__(self, channel: Channel, gate: DeliveryGate) -> None:
         self._channel = channel
         self._session = channel.session
         self._number = channel.number
@@ -101,7 +101,7 @@ class Deliveries:
         self.unacked = Unacked()
         self.prefetch = 0
         self.limiter = ChannelLimiter()
-        self.outlet = outlet
+        self.gate = gate
 
     def add(self, consumer: Consumer) -> None:
         """Take a consumer in; the channel will hear of its queue's restarts."""
@@ -109,7 +109,7 @@ class Deliveries:
         self.consumers[consumer.tag] = consumer
         self._by_queue[entry] = with_item(self._by_queue.get(entry), consumer)
         if not consumer.no_ack:
-            self._session.inlet.lulls.limit(consumer.prefetch)
+            self._session.read_control.lulls.limit(consumer.prefetch)
         entry.watch(self._channel.ref)
 
     def remove(self, tag: bytes) -> bool:
@@ -244,7 +244,7 @@ class Deliveries:
         if limit and not limiter.limit:
             limiter.in_flight = self.unacked.count_of_consumers()
         limiter.limit = limit
-        self._session.inlet.lulls.limit(limit)
+        self._session.read_control.lulls.limit(limit)
         for queue in self._waiting():
             self._post(queue, Resume(self._channel.ref))
 

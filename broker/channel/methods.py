@@ -248,7 +248,7 @@ def consume_request(channel: Channel, consumer: Consumer, quiet: bool = False) -
         priority=consumer.priority,
         prefetch=consumer.prefetch,
         limiter=channel.deliveries.limiter,
-        outlet=channel.deliveries.outlet,
+        gate=channel.deliveries.gate,
         arguments=consumer.arguments,
         user=channel.session.user.name,
         quiet=quiet,
@@ -272,7 +272,7 @@ def basic_get(channel: Channel, method: Any) -> Steps:
     name = queue_name(channel, method.queue)
     session.vhost.check_queue(session.user, name, "read")
     entry = session.vhost.find_queue(name, session.reader)
-    if not channel.deliveries.outlet.is_open:
+    if not channel.deliveries.gate.is_open:
         yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.store import MsgStore
-    from leveret.msg_store.wal.backpressure import Pressure
+    from leveret.msg_store.wal.backpressure import Backpressure
 
 # basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
 _ANSWER = struct.Struct(">BHIHHQBB")
@@ -68,10 +68,10 @@ class Publisher:
     """
 
     __slots__ = (
+        "_backpressure",
         "_channel",
         "_credits",
         "_number",
-        "_pressure",
         "_ref",
         "_session",
         "confirms",
@@ -85,7 +85,7 @@ class Publisher:
         self._number = channel.number
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
-        self._pressure: Pressure | None = None  # of a store that is waited for
+        self._backpressure: Backpressure | None = None  # of a store that is waited for
         self.confirms: Confirms | None = None
         self.is_long_work = False
         self.work_left = PUBLISH_TURN_WORK
@@ -193,8 +193,8 @@ class Publisher:
         first_msg_no = 0
         if store is not None:
             first_msg_no = _stored(store, queues, messages, confirms is not None, size_bytes)
-            if store.pressure.is_on and self._pressure is None:
-                self._wait_for(store.pressure)
+            if store.backpressure.is_on and self._backpressure is None:
+                self._wait_for(store.backpressure)
         channel = self._channel
         runtime = channel.runtime
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
@@ -211,7 +211,7 @@ class Publisher:
                 channel.watch(ref)
                 credit = credits_[ref] = CreditSender()
             if credit.spend(count, size_bytes):
-                self._session.inlet.block()
+                self._session.read_control.block()
             msg_no = first_msg_no if entry.queue_no else 0
             send(
                 ref,
@@ -222,15 +222,15 @@ class Publisher:
         elif confirms is not None:
             confirms.wait(first, count, reached)
 
-    def _wait_for(self, pressure: Pressure) -> None:
+    def _wait_for(self, backpressure: Backpressure) -> None:
         """Read no more until the store has caught up."""
-        self._pressure = pressure
-        self._session.inlet.block()
-        pressure.wait(self._store_follows)
+        self._backpressure = backpressure
+        self._session.read_control.block()
+        backpressure.wait(self._store_follows)
 
     def _store_follows(self) -> None:
-        self._pressure = None
-        self._session.inlet.unblock()
+        self._backpressure = None
+        self._session.read_control.unblock()
 
     def _missed(
         self,
@@ -287,7 +287,7 @@ class Publisher:
         """Take a queue's grant; reading goes on when it was the last one that blocked."""
         credit = self._credits.get(queue)
         if credit is not None and credit.grant(messages, size_bytes):
-            self._session.inlet.unblock()
+            self._session.read_control.unblock()
 
     def queue_gone(self, queue: Ref, deleted: bool) -> None:
         """Forget a queue: its credit no longer blocks, what it owes is confirmed or refused.
@@ -298,7 +298,7 @@ class Publisher:
         """
         credit = self._credits.pop(queue, None)
         if credit is not None and credit.is_blocked:
-            self._session.inlet.unblock()
+            self._session.read_control.unblock()
         if self.confirms is not None and self.confirms.gone(queue, deleted):
             self.send_confirms()
 
@@ -321,10 +321,10 @@ class Publisher:
         """The channel ends: take back what blocks the connection, promise nothing any more."""
         for credit in self._credits.values():
             if credit.is_blocked:
-                self._session.inlet.unblock()
+                self._session.read_control.unblock()
         self._credits.clear()
-        if self._pressure is not None:
-            self._pressure.forget(self._store_follows)
+        if self._backpressure is not None:
+            self._backpressure.forget(self._store_follows)
             self._store_follows()
         self.confirms = None
 

@@ -30,7 +30,7 @@ WORTH: Final = 5  # acks that a lull should bring
 _ROOM: Final = 4  # which part of a prefetch a lull may take
 
 
-class AckLulls:
+class AckCoalescing:
     """When to leave one connection unread."""
 
     __slots__ = ("_acks", "_began_s", "_in_lull", "_last_s", "_reads", "_room")

@@ -15,8 +15,8 @@ from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
+from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
-from leveret.broker.outlet import Outlet
 from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 
@@ -74,19 +74,19 @@ class _Slot:
 
     Attributes:
         ref: its actor; None until the supervisor has started it.
-        outlet: what its consumers' queues look at.
+        gate: what its consumers' queues look at.
         stash: runs to handle when the channel has started, or has ended; None in between.
     """
 
-    __slots__ = ("outlet", "ref", "stash")
+    __slots__ = ("gate", "ref", "stash")
 
     def __init__(self, stash: list[Run]) -> None:
         self.ref: Ref | None = None
-        self.outlet = Outlet()
+        self.gate = DeliveryGate()
         self.stash: list[Run] | None = stash
 
 
-class ChannelSlots:
+class ChannelTable:
     """The channels of one connection, for its reader."""
 
     __slots__ = ("_numbers", "_reader", "_slots")
@@ -185,12 +185,12 @@ class ChannelSlots:
             return
         assert reader.channels_sup is not None
         slot = self._slots[number] = _Slot(batch[1:])
-        slot.outlet.is_open = not reader.writing_is_paused
+        slot.gate.is_open = not reader.writing_is_paused
 
         def started(answer: Any) -> None:
             self._started(number, slot, answer)
 
-        request = StartChild((reader.session, number, slot.outlet))
+        request = StartChild((reader.session, number, slot.gate))
         reader.call(reader.channels_sup, request, started, None)
 
     def _check_limits(self) -> None:
@@ -247,17 +247,17 @@ class ChannelSlots:
     def close_outlets(self) -> None:
         """The transport is full: queues stop delivering."""
         for slot in self._slots.values():
-            slot.outlet.is_open = False
+            slot.gate.is_open = False
 
     def open_outlets(self) -> None:
         """The transport takes more: the queues that waited go on, and channels that did themselves.
 
-        The outlet of a channel that ends stays closed, but what it does before may wait for this.
+        The gate of a channel that ends stays closed, but what it does before may wait for this.
         """
         for slot in self._slots.values():
             if slot.ref is None:
-                slot.outlet.is_open = True
+                slot.gate.is_open = True
                 continue
-            slot.outlet.is_open = slot.stash is None
-            for waiting in slot.outlet.take_waiting():
+            slot.gate.is_open = slot.stash is None
+            for waiting in slot.gate.take_waiting():
                 self._reader.post(waiting, Resume(slot.ref))

@@ -46,5 +46,5 @@ def _state(reader: Reader) -> str:
     if reader.state == "running":
         if reader.throttle.alarms.raised:
             return "blocked" if reader.throttle.is_blocked else "blocking"
-        return "flow" if reader.inlet.is_blocked else "running"
+        return "flow" if reader.read_control.is_blocked else "running"
     return "opening" if reader.state == "opening" else "closing"

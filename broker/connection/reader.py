@@ -48,7 +48,7 @@ from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
 from leveret.broker.connection import address
-from leveret.broker.connection.channel_table import ChannelSlots, RunsLeft, is_close, method_of
+from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
 from leveret.broker.connection.handshake import (
     HEADER_BYTES,
     REFUSAL,
@@ -63,7 +63,7 @@ from leveret.broker.connection.writer import Writer
 from leveret.broker.node.alarms import AlarmsOver
 from leveret.broker.node.node import CloseConnection
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.session import Inlet, Session
+from leveret.broker.session import ReadControl, Session
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
 
@@ -99,11 +99,11 @@ class Reader(GenServer):
         self.early = b""
         self.scanner: Any = None
         self.writer = Writer(self.runtime, transport)
-        self.inlet = Inlet(transport, self.writer, node.reading_turns)
+        self.read_control = ReadControl(transport, self.writer, node.reading_turns)
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
-        self.slots = ChannelSlots(self)
+        self.slots = ChannelTable(self)
         self.channels_sup: Ref | None = None
         self.writing_is_paused = False
         self.unsent_blocks = False
@@ -132,8 +132,8 @@ class Reader(GenServer):
             if self.throttle.alarms.raised:
                 runs = self.throttle.until_publish(runs)
             self._dispatch(runs)
-            if len(data) >= self.inlet.read_bytes:
-                self.inlet.was_full(len(runs), self.scanner.buffered)
+            if len(data) >= self.read_control.read_bytes:
+                self.read_control.was_full(len(runs), self.scanner.buffered)
         elif state == "header":
             self._protocol_header(data)
         elif state == "handshake":
@@ -146,7 +146,7 @@ class Reader(GenServer):
     def socket_lost(self) -> None:
         """The peer is gone: so is everything that belongs to the connection."""
         self.writer.abort()
-        self.inlet.close()
+        self.read_control.close()
         self.stop(NORMAL)
 
     def writing_paused(self) -> None:
@@ -160,7 +160,7 @@ class Reader(GenServer):
         self.slots.open_outlets()
         if self.unsent_blocks:
             self.unsent_blocks = False
-            self.inlet.unblock()
+            self.read_control.unblock()
 
     # -- handshake -----------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class Reader(GenServer):
             opened.user,
             opened.vhost,
             self.writer,
-            self.inlet,
+            self.read_control,
             Routes(opened.vhost, opened.user),
             self.node.settings,
             opened.frame_max,
@@ -264,7 +264,7 @@ class Reader(GenServer):
 
     def _dispatch(self, runs: list[Run]) -> None:
         """Handle what was read: mostly one run for one channel, which is done with the least ado."""
-        self.inlet.note(runs)
+        self.read_control.note(runs)
         if len(runs) != 1 or self.writing_is_paused or not self.slots.hand_over_one(runs):
             self._dispatch_all(runs)
 
@@ -272,14 +272,14 @@ class Reader(GenServer):
         """Handle channel 0, hand the rest to the channels; go on in a later turn if they are many."""
         rest = self.slots.hand_over_all(runs)
         if rest:
-            self.inlet.block()
+            self.read_control.block()
             self.runtime.again(self.ref, RunsLeft(rest))
         elif self.scanner.pending:
             self._check_pending()
         if self.writing_is_paused and not self.unsent_blocks:
             self.unsent_blocks = self.writer.unsent_bytes > _UNSENT_BYTES_MAX
             if self.unsent_blocks:
-                self.inlet.block()
+                self.read_control.block()
 
     def _check_pending(self) -> None:
         """Refuse content for a channel that is not open without waiting for the rest of it."""
@@ -325,7 +325,7 @@ class Reader(GenServer):
             self.fail(message.error)
         elif type(message) is RunsLeft:
             self._dispatch_all(message.runs)
-            self.inlet.unblock()
+            self.read_control.unblock()
         elif type(message) is AlarmsOver:
             self.throttle.over()
         elif type(message) is ChannelStays:
@@ -364,7 +364,7 @@ class Reader(GenServer):
 
     def _heartbeat_due(self) -> None:
         assert self.heartbeat is not None
-        send, lost = self.heartbeat.half_interval(self.writer.wrote, self.inlet.is_blocked)
+        send, lost = self.heartbeat.half_interval(self.writer.wrote, self.read_control.is_blocked)
         if lost:
             log.warning("connection lost name=%s reason=missed heartbeats", self.name)
             self.writer.abort()
@@ -402,7 +402,7 @@ class Reader(GenServer):
     def _end_steps(self) -> Steps:
         """End the channels (their messages go back) and delete the connection's exclusive queues."""
         self._disarm()
-        self.inlet.block()
+        self.read_control.block()
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
             yield Ask(self.node.connections, TerminateChild(ended))
@@ -417,7 +417,7 @@ class Reader(GenServer):
         """Wait for the client's close-ok, or for it to close the socket; not for ever."""
         self.state = "closing"
         self.scanner.stepwise = False
-        self.inlet.release()
+        self.read_control.release()
         for _ in range(self.unanswered_closes):
             self.send_method(ConnectionCloseOk())
         wait_s = CLOSING_WAIT_S
@@ -468,7 +468,7 @@ class Reader(GenServer):
     def _close_socket(self) -> None:
         """Send what waits, close the socket and end."""
         self.state = "closed"
-        self.inlet.close()
+        self.read_control.close()
         self.writer.close()
         self.stop(NORMAL)
 
@@ -478,7 +478,7 @@ class Reader(GenServer):
             forced = "broker forced connection closure with reason 'shutdown'"
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
-        self.inlet.close()
+        self.read_control.close()
         self.throttle.forget()
         self.node.connection_closed(self.ref)
 

@@ -58,7 +58,7 @@ class Throttle:
         reader = self._reader
         self.is_blocked = True
         self._held = held
-        reader.inlet.block()
+        reader.read_control.block()
         self.alarms.block(reader.ref)
         self._tell(ConnectionBlocked(self.alarms.reason))
 

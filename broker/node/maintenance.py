@@ -35,7 +35,7 @@ ORPHANS_PERIODS: Final = 60
 _LOOK: Final = "look"
 
 
-class Caretaker(GenServer):
+class Maintenance(GenServer):
     """Looks after the node's data directory."""
 
     def init(self, node: Node) -> None:
@@ -111,7 +111,7 @@ class Caretaker(GenServer):
 
     def _do(self, work: Callable[[], Callable[[], None]]) -> None:
         """Do something in a thread, and what it returns on the loop."""
-        given = self._node.giving_way.given()
+        given = self._node.gil_yielding.given()
 
         def run() -> None:
             try:

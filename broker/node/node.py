@@ -32,12 +32,12 @@ from leveret.broker.vhost import metadata_server
 from leveret.broker.vhost import policy_validation as policy_rules
 from leveret.broker.vhost.access import Access, User
 from leveret.broker.vhost.metadata_server import Write
-from leveret.broker.vhost.pending_writes import Unwritten
+from leveret.broker.vhost.pending_writes import PendingWrites
 from leveret.broker.vhost.policies import apply_to_exchange
-from leveret.broker.vhost.settings_rows import Kept
+from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.files import Files
-from leveret.core.giving_way import NEVER, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.machine import Machine
 from leveret.core.sizes import SizeLimit
 from leveret.msg_store.format.ballast import Ballast
@@ -101,7 +101,7 @@ class Node:
         files: the way to them.
         ballast: room on the disk that is given up when it is full.
         machine: how much memory there is.
-        giving_way: who gives a thread something tells it.
+        gil_yielding: who gives a thread something tells it.
         alarms: whether memory or disk are short.
         memory: how many seconds of traffic queues keep in RAM.
         memory_total_bytes: the RAM there is for the broker, or what it was told.
@@ -130,7 +130,7 @@ class Node:
         data_dir: Path | None = None,
         files: Files | None = None,
         machine: Machine | None = None,
-        giving_way: GivingWay = NEVER,
+        gil_yielding: GilYielding = NEVER,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
@@ -139,7 +139,7 @@ class Node:
         self.files = files or Files()
         self.ballast = Ballast(self.files, data_dir or Path())
         self.machine = machine or Machine()
-        self.giving_way = giving_way
+        self.gil_yielding = gil_yielding
         self.memory_total_bytes = self._memory_total_bytes()
         self.alarms = Alarms(runtime)
         self.memory = MemoryMonitor(settings.memory_paging_ratio)
@@ -150,8 +150,8 @@ class Node:
         self._store_epochs: dict[str, int] = {}  # by vhost
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
-        self.kept = Kept()
-        self.unwritten = Unwritten()
+        self.kept = SettingsRows()
+        self.unwritten = PendingWrites()
         self.admin_turn = asyncio.Lock()
         self.readers: dict[Ref, Reader] = {}
         self.reading_turns = ReadingTurns(runtime)
@@ -388,7 +388,7 @@ class Node:
         self._delete_owed(rows)
 
     def put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
-        """Nobody waits any more for rows to be put; see ``Unwritten.waited_for``."""
+        """Nobody waits any more for rows to be put; see ``PendingWrites.waited_for``."""
         again = self.unwritten.waited_for(rows, is_refused)
         if again:
             self._delete_owed(again)

@@ -61,7 +61,7 @@ async def in_thread(node: Node, work: Callable[[], object]) -> None:
     """Do what blocks in a thread that ends with it; who is cancelled is so when it is done."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Exception | None] = loop.create_future()
-    given = node.giving_way.given()
+    given = node.gil_yielding.given()
 
     def run() -> None:
         error: Exception | None = None

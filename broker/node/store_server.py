@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
-    from leveret.core.giving_way import Given
-    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.core.gil_yielding import PendingWork
+    from leveret.msg_store.format.journal_frames import DurablePosition
     from leveret.msg_store.recovery.opening import Opened
 
 log = logging.getLogger(__name__)
@@ -103,10 +103,10 @@ class StoreServer(GenServer):
 
     def _open(self) -> None:
         epoch, trusted = self._node.epoch_for(self._vhost.name), self._vhost.trusted_mark
-        arguments = epoch, trusted, self._node.giving_way.given()
+        arguments = epoch, trusted, self._node.gil_yielding.given()
         threading.Thread(target=self._opened_by, args=arguments, name="leveret-open").start()
 
-    def _opened_by(self, epoch: int, trusted: Mark | None, given: Given) -> None:
+    def _opened_by(self, epoch: int, trusted: DurablePosition | None, given: PendingWork) -> None:
         """Open the store; in a thread."""
         from leveret.msg_store.recovery.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
 
@@ -144,7 +144,7 @@ class StoreServer(GenServer):
                 loop,
                 self.runtime.clock.monotonic_s,
                 self._failed,
-                threads(self._node.giving_way),
+                threads(self._node.gil_yielding),
                 full_changed=self._node.disk_changed,
             )
             self.started()
@@ -203,7 +203,7 @@ async def remove_store(node: Node, vhost_name: str) -> None:
     done: asyncio.Future[None] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
-    given = node.giving_way.given()
+    given = node.gil_yielding.given()
 
     def remove() -> None:
         try:

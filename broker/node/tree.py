@@ -39,7 +39,7 @@ from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.listener import Listener
 from leveret.broker.connection.reader import Reader
 from leveret.broker.node.disk_watch import DiskWatch
-from leveret.broker.node.maintenance import Caretaker
+from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import CONNECTIONS, LISTENER, READERS, VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
@@ -97,7 +97,7 @@ class InfraSup(Supervisor):
         """Start them."""
         children = (
             ChildSpec("sweeper", Sweeper, restart="transient"),
-            ChildSpec("caretaker", Caretaker, (node,), restart="transient"),
+            ChildSpec("caretaker", Maintenance, (node,), restart="transient"),
             ChildSpec("memory_watch", MemoryWatch, (node,), restart=_MEASURES_ANEW),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
         )
@@ -240,7 +240,7 @@ _CHANNELS: Final = SupervisorSpec(
             Channel,
             restart="temporary",
             shutdown=CHANNEL_SHUTDOWN_S,
-            label=lambda session, number, outlet: f"channel:{number}",
+            label=lambda session, number, gate: f"channel:{number}",
         ),
     ),
 )

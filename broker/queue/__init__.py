@@ -1,5 +1,5 @@
 """A queue: the amqqueue actor, consumers, publisher credit, expiry, arguments, registry.
 
 The other half of the pair is queue_backing/actor.
-Imports mail, script, outlet, settings.
+Imports mail, script, gate, settings.
 """

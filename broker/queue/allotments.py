@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
 
 
-class Share:
+class Allotment:
     """What one consumer gets out of a batch.
 
     Attributes:
@@ -55,7 +55,7 @@ class Share:
         return sum(len(range(p.start, min(p.stop, position), p.step)) for p in self.picks)
 
 
-def in_order(shares: list[Share]) -> list[Share]:
+def in_order(shares: list[Allotment]) -> list[Allotment]:
     """Return the shares of a batch such that every channel gets its messages in the queue's order.
 
     That matters where a channel has several consumers: theirs are cut into stretches.
@@ -69,25 +69,27 @@ def in_order(shares: list[Share]) -> list[Share]:
         for pick in share.picks
         for position in pick
     )
-    stretches: list[Share] = []
-    open_ones: dict[Ref, Share] = {}
+    stretches: list[Allotment] = []
+    open_ones: dict[Ref, Allotment] = {}
     for position, number in places:
         consumer = shares[number].consumer
         last = open_ones.get(consumer.spec.channel)
         if last is not None and last.consumer is consumer:
             last.append(position)
         else:
-            last = open_ones[consumer.spec.channel] = Share(consumer, range(position, position + 1))
+            last = open_ones[consumer.spec.channel] = Allotment(
+                consumer, range(position, position + 1)
+            )
             stretches.append(last)
     return stretches
 
 
-def give(shares: dict[Consumer, Share], consumer: Consumer, pick: range) -> None:
+def give(shares: dict[Consumer, Allotment], consumer: Consumer, pick: range) -> None:
     """Add to the share of a consumer."""
     if not consumer.no_ack:
         consumer.dealt(len(pick))
     share = shares.get(consumer)
     if share is None:
-        shares[consumer] = Share(consumer, pick)
+        shares[consumer] = Allotment(consumer, pick)
     else:
         share.picks.append(pick)

@@ -1,7 +1,7 @@
 """Consumers: who gets the next message of a queue.
 
 The rule is RabbitMQ's, message by message: take the first consumer of the highest priority that has
-one; if it cannot take a message (its connection's outlet is closed, its prefetch or its channel's is
+one; if it cannot take a message (its connection's gate is closed, its prefetch or its channel's is
 used up) set it aside as *blocked* and take the next; otherwise it gets the message and goes to the
 end of its priority's *ring*. Blocked consumers that can take messages again join the end, in the
 order in which they were set aside.
@@ -27,12 +27,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.broker.mail import Consume
-from leveret.broker.queue.allotments import Share, give
+from leveret.broker.queue.allotments import Allotment, give
 
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.actors.runtime.links import MonitorRef
-    from leveret.broker.outlet import ChannelLimiter
+    from leveret.broker.delivery_gate import ChannelLimiter
 
 UNLIMITED: Final = 1 << 30
 _FEW: Final = 8  # consumers of a channel that are taken out of their rings one by one
@@ -62,7 +62,7 @@ class Consumer:
     def room(self) -> int:
         """Return how many messages it can take now."""
         spec = self.spec
-        if not spec.outlet.is_open:
+        if not spec.gate.is_open:
             return 0
         room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
         if self.no_ack:
@@ -280,8 +280,8 @@ class Consumers:
 
     def _ask_to_resume(self, consumer: Consumer) -> None:
         spec = consumer.spec
-        if not spec.outlet.is_open:
-            spec.outlet.wait(self._queue)
+        if not spec.gate.is_open:
+            spec.gate.wait(self._queue)
         elif not spec.limiter.room():
             spec.limiter.wait(self._queue)
             self.peers[spec.channel].is_suspended = True
@@ -369,9 +369,9 @@ class Consumers:
                         shared[limiter] = left - 1
         return taken
 
-    def deal(self, count: int) -> list[Share]:
+    def deal(self, count: int) -> list[Allotment]:
         """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
-        shares: dict[Consumer, Share] = {}
+        shares: dict[Consumer, Allotment] = {}
         if self.active == 1:
             give(shares, self.only(), range(count))
             return list(shares.values())
@@ -393,7 +393,7 @@ class Consumers:
         raise AssertionError("no consumer is in a ring")
 
     def _deal_rounds(
-        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
+        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Allotment]
     ) -> int:
         size = len(ring)
         rounds = _full_rounds(ring, (count - position) // size)
@@ -406,7 +406,7 @@ class Consumers:
         return position
 
     def _deal_pass(
-        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Share]
+        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Allotment]
     ) -> int:
         """Go round once, step by step; whoever is full is set aside."""
         for _ in range(len(ring)):

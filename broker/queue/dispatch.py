@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker import mail
-from leveret.broker.queue.allotments import Share, in_order
+from leveret.broker.queue.allotments import Allotment, in_order
 from leveret.broker.queue.consumers import Consumer, Consumers
 from leveret.broker.queue.expiry import HeadTimer, alive_at, deadlines, expired_at
-from leveret.broker.queue.publisher_credit import Ranges, Senders
+from leveret.broker.queue.publisher_credit import PublisherCredit, Ranges
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.core.message import BODY, Message
 from leveret.queue_backing.api import Confirmed, Refused, Resident
@@ -84,7 +84,7 @@ class Dispatch(GenServer):
         self._entry = entry
         self._backing: Ref = entry.backing
         self._consumers: Consumers | None = None
-        self._senders: Senders | None = None
+        self._senders: PublisherCredit | None = None
         self._ttl_ms: int | None = None
         self._has_expiries = False  # a message with an expiry may be in the queue
         self._has_own_expiries = False  # ... so that expiries may fall along the queue
@@ -111,7 +111,9 @@ class Dispatch(GenServer):
 
     def _publish(self, publish: mail.Publish) -> None:
         if self._is_deleted:
-            self._confirm(Senders().take_confirms(publish.senders, len(publish.messages), 0))
+            self._confirm(
+                PublisherCredit().take_confirms(publish.senders, len(publish.messages), 0)
+            )
             return
         consumers = self._consumers
         nothing_waits = not self._ready and not self._putting_back
@@ -226,7 +228,7 @@ class Dispatch(GenServer):
         """Grant credit and confirm what is safe."""
         senders = self._senders
         if senders is None:
-            senders = self._senders = Senders()
+            senders = self._senders = PublisherCredit()
         has_confirms = False
         for channel, count, size_bytes, seqno in publish.senders:
             grant = senders.received(channel, count, size_bytes)
@@ -336,7 +338,11 @@ class Dispatch(GenServer):
         return count, fetched.pending
 
     def _send(
-        self, shares: list[Share], batch: list[Message], seqs: list[int] | None, redelivered: int
+        self,
+        shares: list[Allotment],
+        batch: list[Message],
+        seqs: list[int] | None,
+        redelivered: int,
     ) -> None:
         """Send everyone his share; what needs no ack is acked in the backing queue, if it is kept."""
         done: list[int] = []

@@ -28,7 +28,7 @@ _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
 
-class Senders:
+class PublisherCredit:
     """The publishers of one queue.
 
     Attributes:

@@ -40,7 +40,7 @@ class _Put:
         self.cancelled: Row | None = None
 
 
-class Unwritten:
+class PendingWrites:
     """The rows on their way to the disk.
 
     Attributes:

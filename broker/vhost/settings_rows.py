@@ -21,7 +21,7 @@ from leveret.metadata.tables import (
 _TABLES: Final = (VhostRow, PolicyRow, ParameterRow, GlobalParameterRow)
 
 
-class Kept:
+class SettingsRows:
     """The rows of these tables, by class and key; rows of other tables are nothing to it."""
 
     def __init__(self) -> None:

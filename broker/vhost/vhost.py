@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.session import Session
     from leveret.broker.vhost.access import User
-    from leveret.msg_store.format.journal_frames import Mark
+    from leveret.msg_store.format.journal_frames import DurablePosition
     from leveret.msg_store.store import MsgStore
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class VHost:
         self.queues_sup: Ref | None = None
         self.msg_store: MsgStore | None = None
         self.store_end: asyncio.Future[None] | None = None
-        self.trusted_mark: Mark | None = None
+        self.trusted_mark: DurablePosition | None = None
         self.limits: dict[str, int] = {}
         self.is_closing = False
         self._exclusive: dict[Ref, set[QueueEntry]] = {}

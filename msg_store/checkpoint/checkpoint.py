@@ -33,11 +33,11 @@ from leveret.msg_store.format.rows import (
     Index,
     IndexDamaged,
     IndexFull,
-    IndexHome,
+    IndexLocation,
     IndexRow,
     Location,
 )
-from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import GroupCommit
@@ -87,7 +87,7 @@ class WriteJob:
     The journals may go then, so what they carry of messages must have its sync before.
     """
 
-    generation: Generation
+    generation: Memtable
 
     def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Iterator[str]:
         """Write it, then unlink the journals nobody needs; yields the points that are reached.
@@ -129,7 +129,7 @@ class Checkpointer:
     """
 
     def __init__(
-        self, core: GroupCommit, home: IndexHome, limits: CheckpointLimits | None = None
+        self, core: GroupCommit, home: IndexLocation, limits: CheckpointLimits | None = None
     ) -> None:
         self.is_full = False
         self.has_room = True  # as of the last write

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from leveret.core.errors import StoreError
-from leveret.core.giving_way import NEVER, Given, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.msg_store.checkpoint.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.folder import StoreFolder
@@ -24,12 +24,12 @@ from leveret.msg_store.wal.reports import FULL_RETRY_S, Report
 Work: TypeAlias = Callable[[], None]
 
 
-class Lane:
+class IndexWorker:
     """A thread that does one thing after the other."""
 
-    def __init__(self, name: str, way: GivingWay = NEVER) -> None:
+    def __init__(self, name: str, way: GilYielding = NEVER) -> None:
         self._way = way
-        self._inbox: SimpleQueue[tuple[Work, Given] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[tuple[Work, PendingWork] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -50,10 +50,10 @@ class Lane:
             del item, work, given  # or the last one would be kept while there is none
 
 
-MakeLane: TypeAlias = Callable[[str], Lane]
+MakeIndexWorker: TypeAlias = Callable[[str], IndexWorker]
 
 
-class IndexThreads:
+class CheckpointDriver:
     """Brings a ``Checkpointer`` onto a loop and its jobs onto two threads.
 
     Args:
@@ -65,7 +65,7 @@ class IndexThreads:
         loop: where all methods are called.
         deliver: gets the report of a store that has failed.
         reached: called on the writing thread for each point; for tests that kill there.
-        make_lane: makes the threads.
+        make_index_worker: makes the threads.
         progressed: called when generations have begun or ended, perhaps.
     """
 
@@ -79,7 +79,7 @@ class IndexThreads:
         loop: Loop,
         deliver: Deliver,
         reached: Reached = lambda _: None,
-        make_lane: MakeLane = Lane,
+        make_index_worker: MakeIndexWorker = IndexWorker,
         progressed: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
@@ -91,8 +91,8 @@ class IndexThreads:
         self._deliver = deliver
         self._reached = reached
         self._progressed = progressed
-        self._reader = make_lane("leveret-index-reader")
-        self._writer = make_lane("leveret-checkpoint")
+        self._reader = make_index_worker("leveret-index-reader")
+        self._writer = make_index_worker("leveret-checkpoint")
         self._is_scheduled = self._is_closed = False
         self._is_moving = False  # something has happened since the timer was set
         self._quiet: Timer | None = None

@@ -83,7 +83,7 @@ cdef extern from *:
     void count_down(int *left, int descriptor) nogil
 
 
-cdef class Bell:
+cdef class Notifier:
     """Tells a loop, by a descriptor that it polls, that all that was expected is done."""
 
     cdef int descriptor
@@ -116,10 +116,10 @@ cdef class Caller:
     cdef bint is_awaited
     cdef list steps  # whose bytes the calls point to
     cdef object work, result
-    cdef Bell bell
+    cdef Notifier notifier
 
-    def __cinit__(self, Bell bell not None):
-        self.bell = bell
+    def __cinit__(self, Notifier notifier not None):
+        self.notifier = notifier
         self.given = PyThread_allocate_lock()
         if self.given is NULL:
             raise MemoryError()
@@ -221,5 +221,5 @@ cdef class Caller:
     cdef bint finish(self) noexcept nogil:
         """Say that it is done; return whether it was the last."""
         store(&self.is_busy, False)
-        count_down(&self.bell.left, self.bell.descriptor)
+        count_down(&self.notifier.left, self.notifier.descriptor)
         return load(&self.is_closed)

@@ -165,7 +165,7 @@ def size_of(messages: Iterable[Message]) -> int:
     return sum([len(message[HEAD]) + len(message[BODY]) for message in messages])
 
 
-class Bell:
+class Notifier:
     """Tells a loop, by a descriptor that it polls, that all that was expected is done."""
 
     def __init__(self, descriptor: int) -> None:
@@ -189,8 +189,8 @@ class Bell:
 class Caller:
     """Makes system calls on a thread."""
 
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
         self._given: SimpleQueue[Callable[[], Outcome] | None] = SimpleQueue()
         self._outcome: Outcome | None = None
         self._is_awaited = self._is_closed = False
@@ -226,7 +226,7 @@ class Caller:
         while (work := self._given.get()) is not None:
             self._outcome = work()
             del work  # or the last one would be kept while there is none
-            self._bell.done()
+            self._notifier.done()
 
 
 def _made(steps: Sequence[Step]) -> Outcome:

@@ -69,13 +69,13 @@ class Job:
     Attributes:
         start, end: where the log was durable, and where it will be.
         parts: what is written, file after file.
-        is_carried: written and not synced, since the journal has the same bytes.
+        is_inline: written and not synced, since the journal has the same bytes.
     """
 
     start: Place
     end: Place
     parts: Sequence[Part] = field(default=())
-    is_carried: bool = False
+    is_inline: bool = False
 
 
 class Reserve(Protocol):
@@ -157,7 +157,7 @@ class AppendLog:
             at += len(buffer)
         if self._ahead_bytes_max and at > self._room_to:
             return None
-        if not job.is_carried:
+        if not job.is_inline:
             steps.append((descriptor, None, 0))
         self._made.clear()  # the last job stands
         return steps
@@ -208,10 +208,10 @@ class AppendLog:
             yield "before write"
             self._write(part.buffers)
             yield "written"
-        if not job.is_carried:
+        if not job.is_inline:
             self._sync()
         self._done(job)
-        if not job.is_carried:
+        if not job.is_inline:
             yield "synced"
 
     def _attempted(self, failed: OSError, is_of_sync: bool) -> Iterator[str]:
@@ -223,7 +223,7 @@ class AppendLog:
         raise failed
 
     def _done(self, job: Job) -> None:
-        if not job.is_carried:
+        if not job.is_inline:
             self._owed_from = None
         elif self._owed_from is None:
             self._owed_from = job.start.offset

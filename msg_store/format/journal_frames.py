@@ -34,7 +34,7 @@ _CRC: Final = struct.Struct("<I")
 HEADER_BYTES: Final = _FIELDS.size + _CRC.size
 
 
-class Mark(NamedTuple):
+class DurablePosition(NamedTuple):
     """How far the log was durable: LSNs below, files before, and bytes below in ``file_no``."""
 
     lsn: int
@@ -54,7 +54,7 @@ class Frame:
     n_records: int
     prev_crc: int
     crc: int
-    mark: Mark
+    mark: DurablePosition
     payload: bytes
     end: int
 
@@ -65,7 +65,12 @@ class Frame:
 
 
 def encode_frame(
-    records: list[bytes], first_lsn: int, prev_crc: int, mark: Mark, extend: Extend, seed: int
+    records: list[bytes],
+    first_lsn: int,
+    prev_crc: int,
+    mark: DurablePosition,
+    extend: Extend,
+    seed: int,
 ) -> tuple[bytes, int]:
     """Return the frame's bytes and its crc."""
     payload = b"".join(records)
@@ -93,7 +98,7 @@ def decode_frame(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Fra
     payload = data[start:end]
     if extend(extend(seed, data[offset : offset + _FIELDS.size]), payload) != crc:
         raise Corrupt(f"checksum of the frame at LSN {first_lsn} is wrong")
-    return Frame(first_lsn, n_records, prev_crc, crc, Mark(*mark), payload, end)
+    return Frame(first_lsn, n_records, prev_crc, crc, DurablePosition(*mark), payload, end)
 
 
 def next_frame(data: bytes, extend: Extend, seed: int, offset: int) -> tuple[int, Frame] | None:

@@ -109,7 +109,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class RedoRecord:
     """What a segment has from ``offset`` on."""
 
     file_no: int
@@ -117,10 +117,10 @@ class Carried:
     data: bytes
 
 
-JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | Carried
+JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | RedoRecord
 
 
-def encode_carried(file_no: int, offset: int, data: bytes) -> bytes:
+def encode_redo(file_no: int, offset: int, data: bytes) -> bytes:
     """Return the record with which a frame carries messages."""
     return _CARRY.pack(CARRY, file_no, offset, len(data)) + data
 
@@ -263,13 +263,13 @@ def _decode_pubs(payload: bytes, offset: int) -> tuple[Publishes, int]:
     return run, at
 
 
-def _decode_carried(payload: bytes, offset: int) -> tuple[Carried, int]:
+def _decode_redo(payload: bytes, offset: int) -> tuple[RedoRecord, int]:
     _, file_no, at, count = _CARRY.unpack_from(payload, offset)
     start = offset + _CARRY.size
     end = start + count
     if end > len(payload):
         raise Corrupt(f"journal record is cut off in {count} bytes of messages")
-    return Carried(file_no, at, payload[start:end]), end
+    return RedoRecord(file_no, at, payload[start:end]), end
 
 
 def _decode_ack(payload: bytes, offset: int) -> tuple[Acks, int]:
@@ -295,7 +295,7 @@ def _decode_move(payload: bytes, offset: int) -> tuple[Move, int]:
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[JournalRecord, int]]]] = {
     PUB: _decode_pub,
-    CARRY: _decode_carried,
+    CARRY: _decode_redo,
     ACK: _decode_ack,
     ACKR: _decode_ackr,
     MOVE: _decode_move,

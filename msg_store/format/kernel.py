@@ -37,7 +37,7 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
   first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
 * ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
 
-Then there is what writes: ``Caller(bell)`` makes system calls on a thread of its caller's, one batch at a time. The
+Then there is what writes: ``Caller(notifier)`` makes system calls on a thread of its caller's, one batch at a time. The
 compiled one needs the interpreter's lock neither to take them nor to make them nor to say that it is done, so it
 does not wait for the loop, nor hold it up.
 
@@ -52,7 +52,7 @@ does not wait for the loop, nor hold it up.
   has returned.
 * ``close()``: from any thread, once: ``run`` ends when what was given is done.
 
-``Bell(descriptor)`` counts what is done, by one ``Caller`` or several, and wakes the loop once for all of it.
+``Notifier(descriptor)`` counts what is done, by one ``Caller`` or several, and wakes the loop once for all of it.
 
 * ``expect(count: int)``: so many batches will be given now; nothing else is on its way.
 * ``done()``: one is done. With the last one, eight bytes are written to the descriptor, for an eventfd or a pipe.
@@ -65,13 +65,27 @@ from typing import TYPE_CHECKING
 
 from leveret.core.compiled import choose_kernel
 
-__all__ = ["KERNEL_NAME", "Bell", "Caller", "bytes_of", "decode_run", "entries", "location_items", "locations", "row_items", "rows",
-    "runs", "size_of", "take", "total"]  # fmt: skip
+__all__ = [
+    "KERNEL_NAME",
+    "Caller",
+    "Notifier",
+    "bytes_of",
+    "decode_run",
+    "entries",
+    "location_items",
+    "locations",
+    "row_items",
+    "rows",
+    "runs",
+    "size_of",
+    "take",
+    "total",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from leveret.msg_store.format._kernel_py import (
-        Bell,
         Caller,
+        Notifier,
         bytes_of,
         decode_run,
         entries,
@@ -92,4 +106,4 @@ else:
     rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
     bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
     size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total
-    Bell, Caller = _kernel.Bell, _kernel.Caller
+    Notifier, Caller = _kernel.Notifier, _kernel.Caller

@@ -142,7 +142,7 @@ class Index(Protocol):
         """End; no read may be under way."""
 
 
-class IndexHome(Protocol):
+class IndexLocation(Protocol):
     """Where the index of a store lies."""
 
     def open(self) -> Index:

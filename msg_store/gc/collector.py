@@ -26,11 +26,11 @@ some MOVE records durable      copy and sources both hold needed ones      colle
 all durable, not yet unlinked  sources that nobody refers to               removed
 =============================  ==========================================  =========================
 
-Only accounting decides about unlinking: a segment goes when ``Tables`` counts nothing valid in it, the
-flush that made it so is durable (``Tables`` changes only then), the generation of the log in which
+Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
+flush that made it so is durable (``Memtables`` changes only then), the generation of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
 in it), and no snapshot pins it. Therefore nothing that was overlooked while copying is lost, and what
-died meanwhile is just garbage in the copy: ``Tables.moved`` takes only messages still at their source.
+died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only messages still at their source.
 
 The work is written as tasks and jobs (``collector_tasks``), so that a test can let anything else happen
 between any two steps. Jobs run on the collector's thread (``collector_thread``) in turns of bounded
@@ -60,7 +60,7 @@ from leveret.msg_store.gc.choose import ChoiceLimits, choose, dead
 from leveret.msg_store.gc.copy import Copy, copy, discard, relocations, unlink
 from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, Source, ask_index, scan
 from leveret.msg_store.gc.tasks import Job, Moving, Task, Wait
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Collector:
         self,
         folder: StoreFolder,
         core: GroupCommit,
-        tables: Tables,
+        tables: Memtables,
         index: Index,
         pins: Pins,
         now_ms: Callable[[], int],

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.msg_store.checkpoint.driver import Lane, MakeLane
+from leveret.msg_store.checkpoint.driver import IndexWorker, MakeIndexWorker
 from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.gc.tasks import TURN, Job, Moving, Steps, Task, Wait
 from leveret.msg_store.wal.driver import Loop, Reached, Timer
@@ -46,7 +46,7 @@ LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some 
 _PACE: Final = Pace()
 
 
-class CollectorThread:
+class CollectorDriver:
     """Brings a ``Collector`` onto a loop and its jobs onto a thread, which starts with the first.
 
     Args:
@@ -57,7 +57,7 @@ class CollectorThread:
         failed: called when the collector cannot go on, with what the store must be restarted for:
             a damaged index, or a mistake. It has ended then.
         reached: called on the thread for each point of a job; for tests that kill there.
-        make_lane: makes the thread.
+        make_index_worker: makes the thread.
         pace: how long it waits.
     """
 
@@ -68,17 +68,17 @@ class CollectorThread:
         loop: Loop,
         failed: Callable[[Exception], None],
         reached: Reached = lambda _: None,
-        make_lane: MakeLane = Lane,
+        make_index_worker: MakeIndexWorker = IndexWorker,
         pace: Pace = _PACE,
     ) -> None:
         self._core = core
         self._loop = loop
         self._failed = failed
         self._reached = reached
-        self._make_lane = make_lane
+        self._make_worker = make_index_worker
         self._pace = pace
         self._tables = commit.tables
-        self._lane: Lane | None = None
+        self._worker: IndexWorker | None = None
         self._tasks: set[Task] = set()
         self._jobs: dict[Task, Steps] = {}
         self._timer: Timer | None = None
@@ -116,9 +116,9 @@ class CollectorThread:
         What was not finished is left as a crash would leave it, and the next start removes it.
         """
         self.end()
-        if self._lane is not None:
-            self._lane.close()
-            self._lane = None
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
         for steps in self._jobs.values():
             steps.close()
         for task in self._tasks:
@@ -163,10 +163,10 @@ class CollectorThread:
         """Have the thread do a turn of the task's job."""
         if self._is_closed:
             return
-        if self._lane is None:
-            self._lane = self._make_lane("leveret-collector")
+        if self._worker is None:
+            self._worker = self._make_worker("leveret-collector")
         steps = self._jobs[task]
-        self._lane.do(lambda: self._run(task, steps))
+        self._worker.do(lambda: self._run(task, steps))
 
     def _turned(self, task: Task, is_over: bool, error: Exception | None) -> None:
         if self._is_closed:

@@ -39,8 +39,8 @@ _LOCK: Final = "lock.mdb"
 _IN_USE: Final = "in-use"
 
 
-class LmdbHome:
-    """``index_rows.IndexHome`` of an LMDB environment in a folder of its own.
+class LmdbLocation:
+    """``index_rows.IndexLocation`` of an LMDB environment in a folder of its own.
 
     Args:
         path: the folder.

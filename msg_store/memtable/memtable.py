@@ -14,17 +14,17 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.memtable.seq_set import AckedSeqs
+from leveret.msg_store.memtable.seq_set import SeqSet
 
 
-class Generation:
+class Memtable:
     """Changes to rows of queues and places of messages. See ``tables`` for the words.
 
     Attributes:
         number: growing by one.
         rows: by queue and seq; published in this generation.
         acked: by queue; rows of generations below or of the index that are gone.
-        born: messages placed in this generation; added by ``bear``.
+        inserted: messages placed in this generation; added by ``bear``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
         row_count: rows and acked together.
         dirty_queues, dirty_files: whose terms and states have changed.
@@ -33,15 +33,15 @@ class Generation:
     """
 
     __slots__ = (
-        "_born_span",
         "_changed_span",
+        "_inserted_span",
         "acked",
-        "born",
         "changed",
         "checkpoint",
         "dirty_files",
         "dirty_queues",
         "files",
+        "inserted",
         "number",
         "owed",
         "queues",
@@ -52,10 +52,10 @@ class Generation:
     def __init__(self, number: int) -> None:
         self.number = number
         self.rows: dict[int, dict[int, IndexRow]] = {}
-        self.acked: dict[int, AckedSeqs] = {}
-        self.born: dict[int, Location] = {}
+        self.acked: dict[int, SeqSet] = {}
+        self.inserted: dict[int, Location] = {}
         self.changed: dict[int, Location | None] = {}
-        self._born_span = self._changed_span = _NOTHING
+        self._inserted_span = self._changed_span = _NOTHING
         self.row_count = 0
         self.dirty_queues: set[int] = set()
         self.dirty_files: set[int] = set()
@@ -65,10 +65,10 @@ class Generation:
         self.owed: frozenset[int] = frozenset()
 
     def bear(self, locations: Mapping[int, Location], low: int, high: int) -> None:
-        """Add messages to ``born``, of which the lowest and the highest are given."""
-        self.born.update(locations)
-        first, last = self._born_span
-        self._born_span = min(first, low), max(last, high)
+        """Add messages to ``inserted``, of which the lowest and the highest are given."""
+        self.inserted.update(locations)
+        first, last = self._inserted_span
+        self._inserted_span = min(first, low), max(last, high)
 
     def change(self, changes: Mapping[int, Location | None], low: int, high: int) -> None:
         """Add messages to ``changed``, as ``bear``."""
@@ -83,7 +83,7 @@ class Generation:
     def says_nothing_of(self, msg_nos: Collection[int], low: int, high: int) -> bool:
         """Tell whether none of these messages is in it, of which the lowest and the highest are given."""
         for known, (first, last) in (
-            (self.born, self._born_span),
+            (self.inserted, self._inserted_span),
             (self.changed, self._changed_span),
         ):
             if low <= last and high >= first and not known.keys().isdisjoint(msg_nos):
@@ -98,21 +98,21 @@ class Generation:
     @property
     def is_empty(self) -> bool:
         """Nothing happened."""
-        return not (self.weight or self.born or self.dirty_queues or self.dirty_files)
+        return not (self.weight or self.inserted or self.dirty_queues or self.dirty_files)
 
     def batch(self) -> Batch:
         """Return it as a transaction; once frozen, from any thread."""
         return Batch(
             self.rows,
             self.acked,
-            _Items(self.born, self.changed),
+            _Items(self.inserted, self.changed),
             self.files,
             self.queues,
             self.checkpoint,
         )
 
     def rows_between(
-        self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[AckedSeqs]
+        self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[SeqSet]
     ) -> list[IndexRow]:
         """Return the first ``limit`` rows with ``low <= seq < high`` that are in no set of ``gone``."""
         rows = self.rows.get(queue_no)
@@ -138,19 +138,19 @@ class Generation:
 class _Items(Collection[tuple[int, Location | None]]):
     """Messages of both kinds with their places; a list of so many pairs would hold all threads up."""
 
-    __slots__ = ("_born", "_changed")
+    __slots__ = ("_changed", "_inserted")
 
     def __init__(
-        self, born: Mapping[int, Location], changed: Mapping[int, Location | None]
+        self, inserted: Mapping[int, Location], changed: Mapping[int, Location | None]
     ) -> None:
-        self._born = born
+        self._inserted = inserted
         self._changed = changed
 
     def __iter__(self) -> Iterator[tuple[int, Location | None]]:
-        return chain(self._born.items(), self._changed.items())
+        return chain(self._inserted.items(), self._changed.items())
 
     def __len__(self) -> int:
-        return len(self._born) + len(self._changed)
+        return len(self._inserted) + len(self._changed)
 
     def __contains__(self, item: object) -> bool:
         return any(item == each for each in self)

@@ -1,4 +1,4 @@
-"""Tables: what the log has made durable and no checkpoint has written yet.
+"""Memtables: what the log has made durable and no checkpoint has written yet.
 
 Between the journal, written at once and never searched, and the index (LMDB), searched and written
 seldom, stands this: rows of queues and places of messages in dicts, in *generations*. The **active** one
@@ -13,7 +13,7 @@ transaction, and it is dropped. More than one is frozen when the disk is slow (`
 
 What a generation holds:
 
-* ``rows`` and ``born``: rows published and messages placed in it, nowhere below. Their acks make them
+* ``rows`` and ``inserted``: rows published and messages placed in it, nowhere below. Their acks make them
   vanish, so messages that live shortly never reach the index.
 * ``acked`` and ``changed``: rows and messages from below that are gone, or have another count or place.
 
@@ -31,11 +31,11 @@ from weakref import WeakSet
 from leveret.msg_store.format.ascending import is_run
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
-from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.queue_terms import Terms
-from leveret.msg_store.memtable.read_view import View
-from leveret.msg_store.memtable.reference_counts import LogCounts
-from leveret.msg_store.memtable.seq_set import AckedSeqs
+from leveret.msg_store.memtable.read_view import ReadView
+from leveret.msg_store.memtable.reference_counts import ReferenceCounts
+from leveret.msg_store.memtable.seq_set import SeqSet
 
 BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
 
@@ -43,7 +43,7 @@ BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
 
 
-class Tables(LogCounts):
+class Memtables(ReferenceCounts):
     """The durable state above the index.
 
     Args:
@@ -65,7 +65,7 @@ class Tables(LogCounts):
         self.committed = 0  # the number of the last generation that is in the index
         self.terms: dict[int, Terms] = {}
         self.leaving: set[int] = set()
-        self._views: WeakSet[View] = WeakSet()
+        self._views: WeakSet[ReadView] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = Terms(*found)
             if found.is_clean:  # that holds for one start
@@ -101,7 +101,7 @@ class Tables(LogCounts):
         if not rows or rows.keys().isdisjoint([seq for seq, _ in acked]):
             self._ack_below(queue_no, acked, terms)
             return
-        born, take_row = active.born, rows.pop
+        inserted, take_row = active.inserted, rows.pop
         size_bytes = vanished = 0
         gone: list[Location] = []
         below: list[tuple[int, int]] = []
@@ -112,14 +112,14 @@ class Tables(LogCounts):
                 continue
             vanished += 1
             size_bytes += row[2]
-            location = born.get(msg_no)
+            location = inserted.get(msg_no)
             if location is None:
                 self._change(msg_no, self._subtractor(msg_no))
                 continue
             if location[4] > 1:
-                born[msg_no] = (*location[:4], location[4] - 1)
+                inserted[msg_no] = (*location[:4], location[4] - 1)
                 continue
-            del born[msg_no]
+            del inserted[msg_no]
             if msg_no in held:
                 self._orphans.add(msg_no)
             else:
@@ -135,9 +135,9 @@ class Tables(LogCounts):
 
     # What is asked.
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         """Return what a read of the index that begins now must be overlaid with."""
-        view = View([*self.frozen, self.active])
+        view = ReadView([*self.frozen, self.active])
         self._views.add(view)
         return view
 
@@ -157,7 +157,7 @@ class Tables(LogCounts):
 
     # Generations.
 
-    def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Generation:
+    def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Memtable:
         """Freeze the active generation and begin another.
 
         Args:
@@ -182,13 +182,13 @@ class Tables(LogCounts):
             no: terms[no].frozen() if no in terms else None for no in frozen.dirty_queues
         }
         self.frozen.append(frozen)
-        self.active = Generation(frozen.number + 1)
+        self.active = Memtable(frozen.number + 1)
         self.active.dirty_files |= self._orphan_files()  # to be written again without them
         for view in self._views:
             view.generations.append(self.active)
         return frozen
 
-    def commit(self, generation: Generation) -> None:
+    def commit(self, generation: Memtable) -> None:
         """Drop the oldest frozen generation: it is in the index."""
         assert self.frozen[0] is generation, "generations are committed in their order"
         del self.frozen[0]
@@ -226,7 +226,7 @@ class Tables(LogCounts):
         """Remove rows that older generations or the index have."""
         acked = self.active.acked.get(queue_no)
         if acked is None:
-            acked = self.active.acked[queue_no] = AckedSeqs()
+            acked = self.active.acked[queue_no] = SeqSet()
         seqs, msg_nos = [seq for seq, _ in rows], [msg_no for _, msg_no in rows]
         if not (is_run(seqs) and acked.add_run(seqs[0], seqs[-1])):
             gone = acked.add(dict(rows))  # each once

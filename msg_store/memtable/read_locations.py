@@ -13,15 +13,15 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.memtable.read_view import ReadView
 
 COUNT_MAX: Final = 20_000  # some 5 MB; above that it begins anew
 
 
-class ReadPlaces(dict[int, Location]):
-    """By message; ``Tables`` takes out of it what it changes."""
+class ReadLocations(dict[int, Location]):
+    """By message; ``Memtables`` takes out of it what it changes."""
 
-    def learn(self, view: View, found: Mapping[int, Location], owed: AbstractSet[int]) -> None:
+    def learn(self, view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]) -> None:
         """Take what was read from the index.
 
         Args:

@@ -13,10 +13,10 @@ from collections.abc import Set as AbstractSet
 
 from leveret.msg_store.format.ascending import span_of
 from leveret.msg_store.format.rows import IndexRow, Location
-from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtable import Memtable
 
 
-class View:
+class ReadView:
     """The generations above an index that is being read, oldest first.
 
     ``tables`` adds those that begin while the view is in use.
@@ -24,7 +24,7 @@ class View:
 
     __slots__ = ("__weakref__", "generations")
 
-    def __init__(self, generations: list[Generation]) -> None:
+    def __init__(self, generations: list[Memtable]) -> None:
         self.generations = generations
 
     def rows(
@@ -77,8 +77,8 @@ class View:
         for msg_no in msg_nos:
             location = base.get(msg_no)
             for generation in generations:
-                if msg_no in generation.born:
-                    location = generation.born[msg_no]
+                if msg_no in generation.inserted:
+                    location = generation.inserted[msg_no]
                     break
                 if msg_no in generation.changed:
                     location = generation.changed[msg_no]
@@ -94,16 +94,16 @@ class View:
         low, high = span_of(list(msg_nos))
         for generation in self.generations:
             if not generation.says_nothing_of(msg_nos, low, high):
-                yield generation.born.keys()
+                yield generation.inserted.keys()
                 yield generation.changed.keys()
 
 
 def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) -> int:
-    """Return the seq from which to ask on after ``View.rows``; ``high`` if there is nothing more."""
+    """Return the seq from which to ask on after ``ReadView.rows``; ``high`` if there is nothing more."""
     if len(rows) == limit:
         return rows[-1][0] + 1
     return base[-1][0] + 1 if len(base) == limit else high
 
 
-def _touches(generation: Generation, queue_no: int) -> bool:
+def _touches(generation: Memtable, queue_no: int) -> bool:
     return queue_no in generation.rows or queue_no in generation.acked

@@ -23,10 +23,10 @@ from leveret.msg_store.format.ascending import span_of
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import FileRow, Location
 from leveret.msg_store.memtable.file_states import FileStates
-from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.queue_terms import Terms
-from leveret.msg_store.memtable.read_locations import ReadPlaces
-from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.memtable.read_locations import ReadLocations
+from leveret.msg_store.memtable.read_view import ReadView
 
 ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 
@@ -43,7 +43,7 @@ class Relocation(NamedTuple):
     total_len: int
 
 
-class LogCounts:
+class ReferenceCounts:
     """The messages' part of the ``tables``.
 
     Args:
@@ -56,13 +56,13 @@ class LogCounts:
     """
 
     def __init__(self, held: Mapping[int, Location], files: Mapping[int, FileRow]) -> None:
-        self.active = Generation(1)
-        self.frozen: list[Generation] = []
+        self.active = Memtable(1)
+        self.frozen: list[Memtable] = []
         self.files = FileStates(files)
         self._held = held
         self._orphans: set[int] = set()
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
-        self._read = ReadPlaces()  # of none that is owed, or that a generation speaks of
+        self._read = ReadLocations()  # of none that is owed, or that a generation speaks of
 
     # What a flush has made durable.
 
@@ -81,15 +81,15 @@ class LogCounts:
             new: what ``placed`` got; counted with one already.
             late: the others' places.
         """
-        born = self.active.born
+        inserted = self.active.inserted
         for msg_no, count in counts.items():
-            location = born.get(msg_no)
+            location = inserted.get(msg_no)
             if location is None:
                 self._change(msg_no, self._adder(msg_no, late[msg_no], count))
             elif msg_no not in new:
-                born[msg_no] = (*location[:4], location[4] + count)
+                inserted[msg_no] = (*location[:4], location[4] + count)
             elif count > 1:
-                born[msg_no] = (*location[:4], count)
+                inserted[msg_no] = (*location[:4], count)
 
     def moved(self, moves: Iterable[Relocation], then: Callable[[bool], None]) -> None:
         """Let messages that still lie in their source lie in the copy.
@@ -130,8 +130,8 @@ class LogCounts:
     def location(self, msg_no: int) -> Location | None:
         """Return where a message lies; None if it is gone, or the index must be asked."""
         for generation in (self.active, *reversed(self.frozen)):
-            if msg_no in generation.born:
-                return generation.born[msg_no]
+            if msg_no in generation.inserted:
+                return generation.inserted[msg_no]
             if msg_no in generation.changed:
                 location = generation.changed[msg_no]
                 return location if location is not None else self._held.get(msg_no)
@@ -143,14 +143,16 @@ class LogCounts:
             return list(map(self._read.get, msg_nos))
         return [self.location(msg_no) for msg_no in msg_nos]
 
-    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
         """Take what was read from the index; ``view`` was made before."""
         self._read.learn(view, found, self._owed.keys())
 
     def knows(self, msg_no: int) -> bool:
         """Tell whether the index need not be asked about a message."""
         above = (self.active, *self.frozen)
-        return msg_no in self._owed or any(msg_no in o.born or msg_no in o.changed for o in above)
+        return msg_no in self._owed or any(
+            msg_no in o.inserted or msg_no in o.changed for o in above
+        )
 
     # What is owed.
 
@@ -256,8 +258,8 @@ class LogCounts:
         location: Location | None = None
         if msg_no not in self._orphans:
             for generation in (self.active, *reversed(self.frozen)):
-                if msg_no in generation.born:
-                    location = generation.born[msg_no]
+                if msg_no in generation.inserted:
+                    location = generation.inserted[msg_no]
                     break
                 if msg_no in generation.changed:
                     location = generation.changed[msg_no]
@@ -273,12 +275,12 @@ class LogCounts:
 
     def _put(self, msg_no: int, location: Location | None) -> None:
         active = self.active
-        if msg_no not in active.born:
+        if msg_no not in active.inserted:
             active.change_one(msg_no, location)
         elif location is not None:
-            active.born[msg_no] = location
+            active.inserted[msg_no] = location
         else:
-            del active.born[msg_no]
+            del active.inserted[msg_no]
 
     def _subtractor(self, msg_no: int, terms: Terms | None = None) -> Change:
         """Take off a row, and its bytes off a queue's terms if that was not done."""

@@ -12,7 +12,7 @@ from itertools import chain
 from leveret.msg_store.format.ascending import runs
 
 
-class AckedSeqs(Collection[int]):
+class SeqSet(Collection[int]):
     """A set of seqs that only grows."""
 
     __slots__ = ("_firsts", "_lasts", "_others")
@@ -77,4 +77,4 @@ class AckedSeqs(Collection[int]):
 
 def runs_of(seqs: Collection[int]) -> Iterator[tuple[int, int]]:
     """Yield the first and last of the runs of seqs, whatever they are in."""
-    return seqs.runs() if isinstance(seqs, AckedSeqs) else runs(seqs)
+    return seqs.runs() if isinstance(seqs, SeqSet) else runs(seqs)

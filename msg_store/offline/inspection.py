@@ -25,7 +25,7 @@ from leveret.msg_store.format.rows import (
     Location,
 )
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.probe import probe
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.recovery.format_repair import restore_format
@@ -36,8 +36,8 @@ PAGE: Final = 10_000
 _MSG_NO_END: Final = 1 << 64
 
 
-class ReadingHome:
-    """``index_rows.IndexHome`` of an index that is only read.
+class ReadOnlyLocation:
+    """``index_rows.IndexLocation`` of an index that is only read.
 
     Args:
         path: where it lies.
@@ -64,7 +64,7 @@ class ReadingHome:
             return LmdbIndex(self._scratch / INDEX, self._uuid)
         if self._damage:
             raise IndexDamaged(self._damage)
-        if LmdbHome(self._path, self._uuid).is_condemned:
+        if LmdbLocation(self._path, self._uuid).is_condemned:
             raise IndexDamaged(f"{self._path} was found damaged when it was used")
         try:
             self.read = LmdbIndex(self._path, self._uuid, is_readonly=True)
@@ -109,7 +109,7 @@ class Inspection:
         self.folder = StoreFolder(files, path, _no_uuid, _no_time)
         try:
             damage = index_damage or probe(path / INDEX)
-            home = ReadingHome(path / INDEX, self.folder.uuid, scratch, damage)
+            home = ReadOnlyLocation(path / INDEX, self.folder.uuid, scratch, damage)
             recovery = Recovery(self.folder, EPOCH_MAX, Ballast(files, path), _no_time, home=home)
             self.recovered = recovery.judge()
         except BaseException:
@@ -140,14 +140,14 @@ class Inspection:
     def places(self) -> Iterator[tuple[int, Location]]:
         """Yield all messages that somebody needs, ascending, with their places."""
         active = self.recovered.tables.active
-        born = sorted(active.born.items(), reverse=True)
+        inserted = sorted(active.inserted.items(), reverse=True)
         low = 0
         while low < _MSG_NO_END:
             base = self.index.places(low, PAGE)
             high = base[-1][0] + 1 if len(base) == PAGE else _MSG_NO_END
             kept = [(no, active.changed.get(no, place)) for no, place in base]
-            while born and born[-1][0] < high:
-                kept.append(born.pop())
+            while inserted and inserted[-1][0] < high:
+                kept.append(inserted.pop())
             kept.sort()
             yield from ((no, place) for no, place in kept if place is not None)
             low = high

@@ -26,7 +26,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Batch, FileRow, IndexFull, IndexRow, Location, QueueTerms
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.audit import Audit, Progress
 from leveret.msg_store.offline.examination import Examined, examined
 from leveret.msg_store.offline.inspection import INDEX
@@ -93,7 +93,7 @@ def mend(
     restore_format(files, path)
     if todo.needs_recovery:
         if todo.index_damage and (path / INDEX).exists():
-            LmdbHome(path / INDEX, b"").condemn()  # for opening it may end the process
+            LmdbLocation(path / INDEX, b"").condemn()  # for opening it may end the process
         opened = open_store(StoreFiles(files, path, Ballast(files, path), now_ms), boot_epoch)
         opened.close()
     if not todo.needs_writing:

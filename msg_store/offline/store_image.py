@@ -18,13 +18,13 @@ from leveret.msg_store.format.folder import StoreAtRest, StorePaths
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexDamaged, IndexRow, Location
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.memtable.queue_terms import Terms
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.reading.verify import check, search
 from leveret.msg_store.recovery.journal_reader import JournalFile
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN
-from leveret.msg_store.recovery.redo import CarriedWriter
+from leveret.msg_store.recovery.redo import RedoWriter
 from leveret.msg_store.recovery.replay import Replay
 
 PAGE_ROWS: Final = 2_000
@@ -55,7 +55,7 @@ class StoreImage:
             self.lsn = self.point.lsn
             self.dropped = 0
             self._files = self.index.files()
-            self._tables = Tables({}, self._files, self.index.queues())
+            self._tables = Memtables({}, self._files, self.index.queues())
             self._replay()
         except IndexDamaged as error:
             self.index.close()
@@ -79,7 +79,7 @@ class StoreImage:
         """How many messages lie in it, however many queues hold each."""
         active = self._tables.active
         gone = self.index.locations(no for no, place in active.changed.items() if place is None)
-        return self.index.location_count + len(active.born) - len(gone)
+        return self.index.location_count + len(active.inserted) - len(gone)
 
     def rows(self, queue_no: int) -> Iterator[list[IndexRow]]:
         """Yield a queue's rows, ascending, some at a time."""
@@ -98,7 +98,7 @@ class StoreImage:
     def segment_bytes(self, file_no: int) -> int:
         """Return how long a segment is as far as the store needs it."""
         row = self._files.get(file_no)
-        if row is not None and not self._tables.active.born:
+        if row is not None and not self._tables.active.inserted:
             return row.size_bytes
         with self.paths.files.open_read(self.paths.rdq_path(file_no)) as file:
             return file.size_bytes()
@@ -117,7 +117,7 @@ class StoreImage:
 
     def _replay(self) -> None:
         replay, is_first = Replay(self._tables, self.index, self.point.lsn), True
-        carried = CarriedWriter(self.paths)
+        carried = RedoWriter(self.paths)
         for file_no in journals_above(self.paths, self.point):
             file = read_journal(self.paths, file_no)
             if file is None:

@@ -15,7 +15,7 @@ of their use (``prefetch``), looks what is there (``look``) and is told when mor
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
   tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
   whoever holds a row of it removes the row instead of asking for ever.
-* What has arrived waits in ``Arrived``, which is bounded. What had to go is asked for again.
+* What has arrived waits in ``ReadCache``, which is bounded. What had to go is asked for again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from leveret.core.message import LOST, Message
 from leveret.msg_store.format.record import Place
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.memtable.read_view import View
-from leveret.msg_store.reading.read_cache import Arrived
+from leveret.msg_store.memtable.read_view import ReadView
+from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import Background
 from leveret.msg_store.reading.segments import Outcome, SegmentReader
 from leveret.msg_store.wal.driver import Loop
@@ -62,10 +62,10 @@ class Places(Protocol):
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
         """Return where messages lie; None when only the index on disk can tell, if anything."""
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         """Return what goes with ``learn``."""
 
-    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
         """Take the places that the index had, read after the view was made."""
 
 
@@ -91,7 +91,7 @@ class _Batch:
 
     __slots__ = ("_msg_nos", "_places", "failed_at", "found", "view")
 
-    def __init__(self, msg_nos: list[int], places: list[Location | None], view: View) -> None:
+    def __init__(self, msg_nos: list[int], places: list[Location | None], view: ReadView) -> None:
         self._msg_nos = msg_nos
         self._places = places
         self.view = view
@@ -149,14 +149,14 @@ class ContentReader:
         index: Locations | None,
         background: Background,
         loop: Loop,
-        arrived: Arrived,
+        arrived: ReadCache,
     ) -> None:
         self._places = places
         self._files = files
         self._index = index
         self._background = background
         self._loop = loop
-        self._arrived = arrived
+        self._cache = arrived
         self._waiting: dict[int, Waiter | list[Waiter]] = {}  # for what is on its way
         self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
         self._tries: dict[int, int] = {}
@@ -171,9 +171,9 @@ class ContentReader:
     def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
         """Return contents, None where they must be read and ``LOST`` where they cannot be.
 
-        Nothing is taken away; who will not ask again drops it from ``Arrived``.
+        Nothing is taken away; who will not ask again drops it from ``ReadCache``.
         """
-        found: list[Message | None] = list(map(self._arrived.contents.get, msg_nos))
+        found: list[Message | None] = list(map(self._cache.contents.get, msg_nos))
         if None in found:
             for at, message in enumerate(found):
                 if message is None:
@@ -195,7 +195,7 @@ class ContentReader:
         new = list(wanted)
         count, numbers = len(new), dict.fromkeys(map(_msg_no_of, new), waiter)
         waiting, lost = self._waiting, self._lost
-        arrived = self._arrived.contents
+        arrived = self._cache.contents
         if not arrived.keys().isdisjoint(numbers.keys()):
             new = [want for want in new if want[0] not in arrived]
         if not waiting.keys().isdisjoint(numbers.keys()):
@@ -280,7 +280,7 @@ class ContentReader:
         self._batches -= 1
         waiters: dict[Waiter, None] = {}
         messages = outcome.messages
-        self._arrived.put(messages)
+        self._cache.put(messages)
         if batch.found:
             self._places.learn(batch.view, batch.found)
         if self._tries:

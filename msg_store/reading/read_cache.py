@@ -23,7 +23,7 @@ def transient_key(queue_no: int, seq: int) -> int:
     return -(queue_no << 64 | seq) - 1
 
 
-class Arrived:
+class ReadCache:
     """The cache of a store. On the loop.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol, TypeAlias
 
 from leveret.msg_store.format.rows import SEQ_END, IndexRow
-from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.read_thread import Background
 
 GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
@@ -28,7 +28,7 @@ class IndexRows(Protocol):
 class Above(Protocol):
     """What the loop knows above the index."""
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         """Return what a read of the index that begins now must be overlaid with."""
 
     def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
@@ -67,7 +67,7 @@ class RowReader:
         self._background.do(lambda: index.rows(queue_no, low, SEQ_END, limit), came)
 
     def _merged(
-        self, queue_no: int, low: int, limit: int, view: View, base: list[IndexRow]
+        self, queue_no: int, low: int, limit: int, view: ReadView, base: list[IndexRow]
     ) -> tuple[list[IndexRow], int]:
         rows = view.rows(queue_no, low, SEQ_END, limit, base)
         upto = SEQ_END

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from leveret.msg_store.format.rows import Index, QueueTerms
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class Recovered:
     """
 
     index: Index
-    tables: Tables
+    tables: Memtables
     queues: dict[int, QueueTerms]
     is_clean: bool
     next_no: int

@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import JournalRecord
 from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.journal_reader import Damage, JournalFile
-from leveret.msg_store.recovery.redo import CarriedWriter
+from leveret.msg_store.recovery.redo import RedoWriter
 
 FIRST_LSN: Final = 1
 FIRST_FILE: Final = 1
@@ -45,14 +45,16 @@ class JournalScan:
         mark: how far everything was durable, by the last frame.
     """
 
-    def __init__(self, folder: StoreFolder, findings: Findings, trusted: Mark | None) -> None:
+    def __init__(
+        self, folder: StoreFolder, findings: Findings, trusted: DurablePosition | None
+    ) -> None:
         self.next_lsn = FIRST_LSN
         self.epoch_seen = 0
-        self.mark = Mark(0, 0, 0)
+        self.mark = DurablePosition(0, 0, 0)
         self._folder = folder
         self._findings = findings
         self._trusted = trusted
-        self._carried = CarriedWriter(folder)
+        self._redo = RedoWriter(folder)
 
     def has_first(self) -> bool:
         """Tell whether the file is there, and can be read, with the first record that ever was."""
@@ -95,7 +97,7 @@ class JournalScan:
             for file_no in numbers:
                 self._read(file_no, sink, is_last=file_no == numbers[-1])
         finally:
-            self._carried.close()
+            self._redo.close()
 
     def _read(self, file_no: int, sink: Sink, is_last: bool) -> None:
         path = self._folder.journal_path(file_no)
@@ -117,7 +119,7 @@ class JournalScan:
             if self._trusted is not None and frame.first_lsn >= self._trusted.lsn:
                 self._cut(file_no, Damage(end, file.used_bytes, "written before a failed sync"))
                 return
-            self._carried.add(records)
+            self._redo.add(records)
             sink.add(frame, records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
             self.mark = max(self.mark, frame.mark)

@@ -11,8 +11,8 @@ from leveret.core.files import Files
 from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_frames import Mark
-from leveret.msg_store.format.rows import IndexHome
+from leveret.msg_store.format.journal_frames import DurablePosition
+from leveret.msg_store.format.rows import IndexLocation
 from leveret.msg_store.recovery.findings import Recovered
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.wal import journal
@@ -32,7 +32,7 @@ class Opened:
     core: GroupCommit
     rdq_log: AppendLog
     journal_log: AppendLog
-    home: IndexHome
+    home: IndexLocation
 
     def close(self) -> None:
         """Let it go again; for who does not make a ``MsgStore`` of it."""
@@ -63,11 +63,13 @@ class StoreFiles:
     now_ms: Callable[[], int]
     rdq_file_bytes: int = rdq_writer.FILE_BYTES
     journal_file_bytes: int = journal.FILE_BYTES
-    home: IndexHome | None = None
+    home: IndexLocation | None = None
     new_uuid: Callable[[], bytes] = lambda: os.urandom(16)
 
 
-def open_store(where: StoreFiles, boot_epoch: int, trusted: Mark | None = None) -> Opened:
+def open_store(
+    where: StoreFiles, boot_epoch: int, trusted: DurablePosition | None = None
+) -> Opened:
     """Lock a store and recover it. Takes as long as the journals are; call it beside the loop.
 
     Args:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import MOVED
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import (
     PERSISTENT,
     AckRange,
@@ -106,7 +106,11 @@ class Rebuild:
     """
 
     def __init__(
-        self, folder: StoreFolder, index: Index, memory: JournalMemory, trusted: Mark | None
+        self,
+        folder: StoreFolder,
+        index: Index,
+        memory: JournalMemory,
+        trusted: DurablePosition | None,
     ) -> None:
         self.files: dict[int, FileRow] = {}
         self.queues: dict[int, Terms] = {}

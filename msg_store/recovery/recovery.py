@@ -33,20 +33,20 @@ from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import encode_acks
 from leveret.msg_store.format.rows import (
     Checkpoint,
     Index,
     IndexDamaged,
     IndexFull,
-    IndexHome,
+    IndexLocation,
     QueueTerms,
 )
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.memtable.file_states import NEVER
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.findings import Findings, Recovered
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN, JournalScan
@@ -58,7 +58,7 @@ from leveret.msg_store.wal import segment_writer as rdq_writer
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import References
-from leveret.msg_store.wal.segment_writer import RdqWriter
+from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +92,14 @@ class Recovery:
         boot_epoch: int,
         reserve: Reserve,
         now_ms: Callable[[], int],
-        trusted: Mark | None = None,
+        trusted: DurablePosition | None = None,
         rdq_file_bytes: int = rdq_writer.FILE_BYTES,
         journal_file_bytes: int = journal.FILE_BYTES,
-        home: IndexHome | None = None,
+        home: IndexLocation | None = None,
         carried_bytes_max: int = rdq_writer.CARRIED_BYTES_MAX,
         journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX,
     ) -> None:
-        self.home = home or LmdbHome(folder.path / lmdb_index.FOLDER, folder.uuid)
+        self.home = home or LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
         self.rdq_log: AppendLog = folder.rdq_log(reserve)
         self.journal_log: AppendLog = folder.journal_log(reserve, journal_ahead_bytes)
         self._folder = folder
@@ -222,12 +222,12 @@ class Recovery:
 
     # Journal.
 
-    def _replayed(self, point: Checkpoint) -> tuple[Tables, dict[int, QueueTerms]]:
+    def _replayed(self, point: Checkpoint) -> tuple[Memtables, dict[int, QueueTerms]]:
         index, queues = self._index, self._index.queues()
         on_disk = set(self._folder.rdq_nos())
         indexed = index.files()
         files = {no: row for no, row in indexed.items() if no in on_disk}
-        tables = Tables(self._references.locations, files, queues)
+        tables = Memtables(self._references.locations, files, queues)
         replay = Replay(tables, index, point.lsn)
         self._scan.run(replay, point.first_journal, point.lsn)
         replay.finish()
@@ -242,7 +242,7 @@ class Recovery:
         self._measure(tables)
         return tables, queues
 
-    def _rebuilt(self, damage: str) -> tuple[Tables, dict[int, QueueTerms]]:
+    def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
         log.error("index of messages is rebuilt store=%s reason=%s", self._folder.path, damage)
         self._findings.rebuilt = damage
         memory = JournalMemory()
@@ -256,7 +256,7 @@ class Recovery:
         rebuild.run()
         self._msg_no_seen = rebuild.msg_no_seen
         self._check_epoch(0)
-        tables = Tables(self._references.locations, rebuild.files, rebuild.terms())
+        tables = Memtables(self._references.locations, rebuild.files, rebuild.terms())
         for state in tables.files.values():
             state.emptied_in = NEVER  # perhaps it is only that nothing in it could be read
         for file_no in tables.files.keys() - set(self._folder.rdq_nos()):
@@ -265,7 +265,7 @@ class Recovery:
         tables.active.dirty_queues.update(rebuild.queues)
         return tables, rebuild.terms()
 
-    def _measure(self, tables: Tables) -> None:
+    def _measure(self, tables: Memtables) -> None:
         """Know exactly the segments that are there, with their lengths."""
         on_disk = self._folder.rdq_nos()
         for file_no in {*tables.files, *self._index.files()}.difference(on_disk):
@@ -311,29 +311,29 @@ class Recovery:
             if header is not None and not header.flags & MOVED:
                 return
 
-    def _opened(self, tables: Tables) -> GroupCommit:
+    def _opened(self, tables: Memtables) -> GroupCommit:
         point = self._point
         rdq_no, journal_no = self._numbers
         seen = max(rdq_no, self._file_no_seen, self._scan.mark.file_no)
-        rdq = RdqWriter(self._identity, max(seen + 1, point.next_file_no), *self._rdq_limits)
+        rdq = SegmentWriter(self._identity, max(seen + 1, point.next_file_no), *self._rdq_limits)
         frames = Journal(
             self._identity,
             max(journal_no + 1, point.first_journal),
             self._scan.next_lsn,
             self._journal_file_bytes,
         )
-        mark = Mark(self._scan.next_lsn, *rdq.reached)
+        mark = DurablePosition(self._scan.next_lsn, *rdq.reached)
         job = frames.job(self._acks_of_dropped(), mark, self._now_ms())
         for _ in self.journal_log.run(job):
             pass
-        mark, epoch = Mark(frames.end.next_lsn, *rdq.reached), self._identity.boot_epoch
+        mark, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), self._identity.boot_epoch
         point = Checkpoint(mark.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
         self._checkpoint(tables, point)
         return GroupCommit(
             rdq, frames, self._references, tables, mark, self._identity.boot_epoch, self._now_ms
         )
 
-    def _checkpoint(self, tables: Tables, point: Checkpoint) -> None:
+    def _checkpoint(self, tables: Memtables, point: Checkpoint) -> None:
         before = self._index.checkpoint()
         generation = tables.rotate(point)
         try:
@@ -352,7 +352,7 @@ class Recovery:
             seqs.setdefault(queue_no, []).append(seq)
         return [ack for no, each in seqs.items() for ack in encode_acks(no, sorted(each))]
 
-    def _remove_segments(self, tables: Tables) -> None:
+    def _remove_segments(self, tables: Memtables) -> None:
         findings = self._findings
         if findings.gaps or findings.foreign or findings.rebuilt:
             for file_no in tables.removable():

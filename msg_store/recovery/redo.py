@@ -14,11 +14,11 @@ from contextlib import suppress
 
 from leveret.core.files import File
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.format.journal_records import Carried, JournalRecord
+from leveret.msg_store.format.journal_records import JournalRecord, RedoRecord
 from leveret.msg_store.reading.verify import Segment
 
 
-class CarriedWriter:
+class RedoWriter:
     """Writes what frames carry. Call ``close`` at the end.
 
     Args:
@@ -36,7 +36,7 @@ class CarriedWriter:
             OSError: the disk refuses.
         """
         for record in records:
-            if isinstance(record, Carried) and (file := self._file(record.file_no)) is not None:
+            if isinstance(record, RedoRecord) and (file := self._file(record.file_no)) is not None:
                 file.write_at(record.data, record.offset)
 
     def _file(self, file_no: int) -> File | None:

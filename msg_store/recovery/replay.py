@@ -1,7 +1,7 @@
 """Replay: the journal since the checkpoint becomes a generation of the tables.
 
 The index is the log up to the checkpoint's LSN, so records below it are passed over, and of the others
-the effect is what a flush had when it became durable (``Tables``). What an ack or a move speaks of may
+the effect is what a flush had when it became durable (``Memtables``). What an ack or a move speaks of may
 be in the index only; then it is read there.
 
 Parts of the log may be missing or repeated after damage, and do no harm to the rest: a row that is there
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
 from leveret.msg_store.format.rows import Index, IndexRow
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.memtable.reference_counts import ANY_SOURCE, Relocation
 
 _PAGE_ROWS = 2_000
@@ -38,8 +38,8 @@ class Replay:
         msg_no_seen, file_no_seen: the highest.
     """
 
-    def __init__(self, tables: Tables, index: Index, from_lsn: int) -> None:
-        self.mark = Mark(0, 0, 0)
+    def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
+        self.mark = DurablePosition(0, 0, 0)
         self.moved: set[int] = set()
         self.msg_no_seen = 0
         self.file_no_seen = 0

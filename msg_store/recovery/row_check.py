@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, Index, Location
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment, check, search
 from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.replay import Replay, pages
@@ -33,11 +33,11 @@ class RowCheck:
     def __init__(
         self,
         folder: StoreFolder,
-        tables: Tables,
+        tables: Memtables,
         index: Index,
         findings: Findings,
         replay: Replay,
-        mark: Mark,
+        mark: DurablePosition,
     ) -> None:
         self._folder = folder
         self._tables = tables

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from leveret.core.giving_way import NEVER, Given, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.msg_store.wal.driver import Loop
 
 T = TypeVar("T")
@@ -40,12 +40,12 @@ class ThreadWorker:
     """A worker that is a thread."""
 
     def __init__(
-        self, loop: Loop, name: str, at_end: Callable[[], None], way: GivingWay = NEVER
+        self, loop: Loop, name: str, at_end: Callable[[], None], way: GilYielding = NEVER
     ) -> None:
         self._way = way
         self._loop = loop
         self._at_end = at_end
-        self._inbox: SimpleQueue[tuple[Callable[[], Steps[Any]], Then[Any], Given] | None]
+        self._inbox: SimpleQueue[tuple[Callable[[], Steps[Any]], Then[Any], PendingWork] | None]
         self._inbox = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()

@@ -4,7 +4,7 @@ Each writes and syncs one of the two logs, with the interpreter's lock released.
 to be synced, its thread does the work of both: waking another costs more.
 
 What needs nothing but writes and syncs is given to a thread as ``AppendLog.steps``. The kernel's ``Caller``
-makes them without a line of Python, so it begins while the loop still ends its turn; then its ``Bell`` wakes
+makes them without a line of Python, so it begins while the loop still ends its turn; then its ``Notifier`` wakes
 the loop by a descriptor that this polls, once for both. So a flush costs the interpreter's lock nothing
 between the turn that has made it and the one that ends it. All else, and what such a step fails with, is for
 ``AppendLog.run``, on the same thread.
@@ -21,15 +21,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
-from leveret.core.giving_way import NEVER, Given, GivingWay
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
-from leveret.msg_store.format.kernel import KERNEL_NAME, Bell, Caller
+from leveret.msg_store.format.kernel import KERNEL_NAME, Caller, Notifier
 from leveret.msg_store.threads.sync_times import SyncTimes
 
 Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
 Then: TypeAlias = Callable[[Sequence[Exception]], None]
 
-_COUNT_BYTES: Final = 8  # of what a bell writes
+_COUNT_BYTES: Final = 8  # of what a notifier writes
 
 
 class PollingLoop(Protocol):
@@ -70,12 +70,12 @@ class WriterThreads:
         way: for work that needs the interpreter.
     """
 
-    def __init__(self, loop: PollingLoop, syncs: SyncTimes, way: GivingWay = NEVER) -> None:
+    def __init__(self, loop: PollingLoop, syncs: SyncTimes, way: GilYielding = NEVER) -> None:
         self._loop = loop
         self._ear, self._mouth = _ear_and_mouth()
-        self._bell = Bell(self._mouth)
-        self._rdq = _WriterThread("leveret-rdq", self._bell, syncs, way)
-        self._journal = _WriterThread("leveret-journal", self._bell, syncs, way)
+        self._notifier = Notifier(self._mouth)
+        self._rdq = _WriterThread("leveret-rdq", self._notifier, syncs, way)
+        self._journal = _WriterThread("leveret-journal", self._notifier, syncs, way)
         self._busy: list[_WriterThread] = []
         self._errors: list[Exception] = []
         self._then: Then = _nothing
@@ -87,18 +87,18 @@ class WriterThreads:
         self._then = then
         if rdq:
             self._busy = [self._rdq, self._journal]
-            self._bell.expect(2)
+            self._notifier.expect(2)
             self._rdq.begin(rdq)
         else:
             self._busy = [self._journal]
-            self._bell.expect(1)
+            self._notifier.expect(1)
         self._journal.begin(journal)
 
     def _rung(self) -> None:
         os.read(self._ear, _COUNT_BYTES)
         self._busy = [each for each in self._busy if not each.is_done(self._errors)]
         if self._busy:
-            self._bell.expect(len(self._busy))
+            self._notifier.expect(len(self._busy))
             for each in self._busy:
                 each.begin_again()
             return
@@ -126,14 +126,14 @@ class WriterThreads:
 class _WriterThread:
     """One of them."""
 
-    def __init__(self, name: str, bell: Bell, syncs: SyncTimes, way: GivingWay) -> None:
+    def __init__(self, name: str, notifier: Notifier, syncs: SyncTimes, way: GilYielding) -> None:
         self._syncs = syncs
-        self._caller = Caller(bell)
+        self._caller = Caller(notifier)
         self._work: Work = ()
         self._sizes: list[int] | None = None  # how many steps each job has
         self._again: Callable[[], Iterator[str]] | None = None
         self._way = way
-        self._given: Given | None = None  # what needs the interpreter
+        self._given: PendingWork | None = None  # what needs the interpreter
         self._thread = threading.Thread(target=self._caller.run, name=name, daemon=True)
         self._thread.start()
 
@@ -167,7 +167,7 @@ class _WriterThread:
             self._given.done()
             self._given = None
         outcome = self._caller.taken()
-        assert outcome is not None, "it is not done, but the bell has rung"
+        assert outcome is not None, "it is not done, but the notifier has rung"
         count, error_no, sync_ns, error = outcome
         work, sizes = self._work, self._sizes
         if sizes is None:
@@ -210,7 +210,7 @@ def _go_on(work: Work, sizes: Sequence[int], count: int, failed: OSError) -> Ite
             count -= size
             log.stepped(job)
             continue
-        yield from log.run(job, error, count == size - 1 and not job.is_carried)
+        yield from log.run(job, error, count == size - 1 and not job.is_inline)
         error = None
 
 
@@ -219,9 +219,9 @@ def _ear_and_mouth() -> tuple[int, int]:
     if hasattr(os, "eventfd"):
         descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         return descriptor, descriptor
-    ear, mouth = os.pipe()
-    os.set_blocking(ear, False)
-    return ear, mouth
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    return read_end, write_end
 
 
 def _nothing(_: Sequence[Exception]) -> None:

@@ -1,4 +1,4 @@
-"""Pressure: whether the disk does not follow, so that publishers should wait.
+"""Backpressure: whether the disk does not follow, so that publishers should wait.
 
 It is on when so much waits for a flush, or so many generations for the index, that more would only fill the
 RAM; off when half of that is gone. Who publishes and finds it on stops reading from its client and is called
@@ -20,7 +20,7 @@ GoOn: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class PressureLimits:
+class BackpressureLimits:
     """What may wait for a flush.
 
     Attributes:
@@ -32,8 +32,8 @@ class PressureLimits:
     size_bytes: int = 64 * 1024 * 1024
 
 
-class Pressure:
-    """The pressure of one store. For the loop.
+class Backpressure:
+    """The backpressure of one store. For the loop.
 
     Args:
         core: the store's.
@@ -43,7 +43,7 @@ class Pressure:
         is_on: publishers should wait.
     """
 
-    def __init__(self, core: GroupCommit, limits: PressureLimits) -> None:
+    def __init__(self, core: GroupCommit, limits: BackpressureLimits) -> None:
         self.is_on = False
         self._core = core
         self._limits = limits
@@ -66,7 +66,7 @@ class Pressure:
         )
 
     def wait(self, go_on: GoOn) -> None:
-        """Call ``go_on`` when the pressure is off, or the store has ended."""
+        """Call ``go_on`` when the backpressure is off, or the store has ended."""
         self._waiting[go_on] = None
 
     def forget(self, go_on: GoOn) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from leveret.msg_store.wal.pending import PendingQueue, SeqRun, TakenAck, seq_runs
 
 
-class Settled:
+class CancelledWrites:
     """What has not been told yet, by queue_no."""
 
     def __init__(self) -> None:

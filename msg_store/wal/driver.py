@@ -48,7 +48,7 @@ class Loop(PollingLoop, Protocol):
 MakeWriters = Callable[[Loop, SyncTimes], Writers]
 
 
-class FlushThreads:
+class FlushDriver:
     """Brings a ``GroupCommit`` onto a loop and its jobs onto two threads.
 
     Args:
@@ -152,7 +152,7 @@ class FlushThreads:
         flush = self._core.start()
         rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
         ended = partial(self._finished, is_last)
-        if flush.rdq.is_carried or not flush.rdq.parts:
+        if flush.rdq.is_inline or not flush.rdq.parts:
             self._writers.do((), (rdq, journal), ended)
         else:
             self._writers.do((rdq,), (journal,), ended)

@@ -16,7 +16,7 @@ from leveret.msg_store.format import journal_records as records
 from leveret.msg_store.format.append_log import Job, Place
 from leveret.msg_store.format.record import Unwritten
 from leveret.msg_store.format.rows import IndexRow, Location
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.memtable.reference_counts import Relocation
 from leveret.msg_store.wal.journal import JournalEnd
 from leveret.msg_store.wal.pending import (
@@ -137,7 +137,7 @@ class Flush:
     rdq_before: Place
     journal_before: JournalEnd
 
-    def add_to(self, tables: Tables) -> Mapping[int, int] | None:
+    def add_to(self, tables: Memtables) -> Mapping[int, int] | None:
         """Let the tables know what it published: it is durable.
 
         Returns:
@@ -175,9 +175,9 @@ def journal_records(
 ) -> list[bytes]:
     """Return the records of all that is in a flush whose messages go to the segments by ``rdq``."""
     made = []
-    if rdq.is_carried:
+    if rdq.is_inline:
         data = b"".join(rdq.parts[0].buffers)
-        made.append(records.encode_carried(*rdq.start, data))
+        made.append(records.encode_redo(*rdq.start, data))
     for queue_no, some in rows:
         if len(some) == 1:
             made.append(records.encode_publish(queue_no, some[0], places[some[0][1]]))

@@ -39,14 +39,14 @@ from leveret.core.files import is_disk_full
 from leveret.core.message import BODY, Message
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import EPOCH_SHIFT
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import PERSISTENT
 from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
-from leveret.msg_store.memtable.memtable import Generation
-from leveret.msg_store.memtable.memtables import Tables
+from leveret.msg_store.memtable.memtable import Memtable
+from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.memtable.reference_counts import Relocation
-from leveret.msg_store.wal.cancelled import Settled
+from leveret.msg_store.wal.cancelled import CancelledWrites
 from leveret.msg_store.wal.flush import (
     SLICE_OPS,
     Flush,
@@ -59,7 +59,7 @@ from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import PendingQueue, References, Row, SeqRun, TakenAck
 from leveret.msg_store.wal.range_acks import SLICE_ROWS, RangeAck
 from leveret.msg_store.wal.reports import Due, Report
-from leveret.msg_store.wal.segment_writer import RdqWriter
+from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 
 def _nothing() -> None:
@@ -83,11 +83,11 @@ class GroupCommit:
 
     def __init__(
         self,
-        rdq: RdqWriter,
+        rdq: SegmentWriter,
         journal: Journal,
         references: References,
-        tables: Tables,
-        mark: Mark,
+        tables: Memtables,
+        mark: DurablePosition,
         boot_epoch: int,
         now_ms: Callable[[], int],
         wake: Callable[[], None] = _nothing,
@@ -109,7 +109,7 @@ class GroupCommit:
         self._next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
         self._dirty: dict[int, PendingQueue] = {}
-        self._settled = Settled()
+        self._cancelled = CancelledWrites()
         self._moves: list[Moves] = []
         self._closed: set[int] = set()
         self._ops = 0
@@ -188,7 +188,7 @@ class GroupCommit:
         self._ops += len(acked) - 2 * len(settled)
         if settled:
             self.references.release([msg_no for _, msg_no in settled])
-            self._settled.add(queue_no, settled)
+            self._cancelled.add(queue_no, settled)
         if not pending:
             del self._dirty[queue_no]
         self.wake()
@@ -338,10 +338,10 @@ class GroupCommit:
 
     def settled(self) -> list[SeqRun]:
         """Return, once, what became safe without a flush; in order, unless the disk is full."""
-        if self._flush is not None or not self._settled:
+        if self._flush is not None or not self._cancelled:
             return []  # a flush's report has them
-        runs = self._settled.take({} if self._is_full else self._dirty)
-        self._is_urgent = self._is_urgent or bool(self._settled)
+        runs = self._cancelled.take({} if self._is_full else self._dirty)
+        self._is_urgent = self._is_urgent or bool(self._cancelled)
         return runs
 
     def start(self) -> Flush:
@@ -388,7 +388,7 @@ class GroupCommit:
         """Have nobody write the segment in use any more."""
         self._rdq.roll()
 
-    def rotate(self, is_clean: bool = False) -> Generation:
+    def rotate(self, is_clean: bool = False) -> Memtable:
         """Begin a new generation of the tables and a new journal file with it.
 
         Args:
@@ -408,7 +408,7 @@ class GroupCommit:
         self.error = StoreFailed(f"the message store cannot go on: {cause}")
         self.error.__cause__ = cause
         self._dirty.clear()
-        self._settled.clear()
+        self._cancelled.clear()
         self._moves.clear()
         self.range_acks.clear()
         self.references.clear_bodies()
@@ -465,7 +465,7 @@ class GroupCommit:
         return taken
 
     def _durable(self, flush: Flush) -> Report:
-        self.mark = Mark(self._journal.end.next_lsn, *self._rdq.reached)
+        self.mark = DurablePosition(self._journal.end.next_lsn, *self._rdq.reached)
         self.has_room = True
         taken, tables = flush.taken, self.tables
         rows = flush.add_to(tables)
@@ -489,7 +489,7 @@ class GroupCommit:
             pending = self._pending(queue_no)
             gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
             self.references.release([msg_no for _, msg_no in gone])
-            self._settled.add(queue_no, gone)
+            self._cancelled.add(queue_no, gone)
             if not pending:
                 del self._dirty[queue_no]
         self._ops = sum(map(len, self._dirty.values()))

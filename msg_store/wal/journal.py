@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import NO_FILE, Job, Part, Place
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_frames import Mark, encode_frame
+from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
 
 FILE_BYTES: Final = 64 * 1024 * 1024
 NAME: Final = "%016x.jnl"
@@ -73,7 +73,7 @@ class Journal:
         self._is_switching = True
         self.bytes_since_switch = 0
 
-    def job(self, records: list[bytes], mark: Mark, now_ms: int) -> Job:
+    def job(self, records: list[bytes], mark: DurablePosition, now_ms: int) -> Job:
         """Make one frame of some records, none perhaps, that states how far all was durable."""
         start = self._end.place
         header = self._header_if_full(now_ms)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leveret.msg_store.format.rows import IndexRow
-from leveret.msg_store.memtable.read_view import View, next_low
+from leveret.msg_store.memtable.read_view import ReadView, next_low
 
 SLICE_ROWS = 2_000
 
@@ -24,7 +24,7 @@ class RangeAck:
     low: int
     high: int
     then: Callable[[], None] | None
-    view: View | None = None
+    view: ReadView | None = None
 
     def rows(self, base: list[IndexRow]) -> list[IndexRow]:
         """Return the rows of the slice that was read, and go on to the next."""

@@ -32,7 +32,7 @@ CARRIED_BYTES_MAX: Final = 16 * 1024  # more is cheaper synced than written twic
 _BUFFERS_PER_RECORD: Final = 3
 
 
-class RdqWriter:
+class SegmentWriter:
     """Gives places to messages and makes the jobs that put them there.
 
     Args:
@@ -107,8 +107,8 @@ class RdqWriter:
         lengths = encode_run(items, now_ms, self._extend, self._seed, buffers)
         place = self._place_one if len(items) == 1 else self._place_all
         parts, locations = place(items, lengths, buffers, now_ms)
-        job = Job(start, self._place, parts, self._may_be_carried(parts))
-        if job.is_carried:
+        job = Job(start, self._place, parts, self._may_be_inline(parts))
+        if job.is_inline:
             self._owed.add(parts[0].file_no)
         return job, locations
 
@@ -146,7 +146,7 @@ class RdqWriter:
             first = last
         return parts, locations
 
-    def _may_be_carried(self, parts: list[Part]) -> bool:
+    def _may_be_inline(self, parts: list[Part]) -> bool:
         """Tell whether all lies in a file that is in use, and is little."""
         return (
             len(parts) == 1

@@ -31,7 +31,7 @@ from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZ
 if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.msg_store.client import QueueClient
-    from leveret.msg_store.reading.read_cache import Arrived
+    from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.transient.client import Transients
     from leveret.queue_backing.status import Entry
 
@@ -69,7 +69,7 @@ class StoredIndex:
     """
 
     __slots__ = (
-        "_arrived",
+        "_cache",
         "_client",
         "_confirmed",
         "_first_seq",
@@ -88,7 +88,7 @@ class StoredIndex:
         self._owner = owner
         self._queue_no = client.queue_no
         self._transients: Transients = client.transients
-        self._arrived: Arrived = client.arrived
+        self._cache: ReadCache = client.arrived
         self._confirmed: list[tuple[int, int]] = []
         self._rows: RowWindow | None = None  # made on first use, as the next one
         self._transient_rows: RowWindow | None = None
@@ -202,14 +202,14 @@ class StoredIndex:
         found: list[Message | None]
         if not self._has_paged or all(map(_is_persistent, entries)):
             keys = list(map(_msg_no_of, entries))
-            found = [*self._arrived.take(keys)]
+            found = [*self._cache.take(keys)]
             if len(found) == len(keys):
                 return found
             found += self._client.look(keys[len(found) :])
         else:
             keys, found = self._look_at_both(entries)
         given = found.index(None) if None in found else len(found)
-        self._arrived.drop(keys[:given])
+        self._cache.drop(keys[:given])
         if LOST in found:
             self._report_lost(entries, found)
         return found
@@ -228,7 +228,7 @@ class StoredIndex:
         )
 
     def _look_at_transients(self, seqs: list[int], keys: list[int]) -> list[Message | None]:
-        found: list[Message | None] = list(map(self._arrived.contents.get, keys))
+        found: list[Message | None] = list(map(self._cache.contents.get, keys))
         missing = [at for at, message in enumerate(found) if message is None]
         if missing:
             in_ram = self._transients.contents(self._queue_no, [seqs[at] for at in missing])
@@ -242,7 +242,7 @@ class StoredIndex:
 
     def prefetch(self, entries: list[Entry]) -> None:
         """Have contents read; fewer when there is little room for them."""
-        if self._arrived.is_crowded:
+        if self._cache.is_crowded:
             entries = entries[:_CROWDED_MAX]
         if self._has_paged:
             transient = [entry for entry in entries if not entry[PERSISTENT]]
@@ -253,7 +253,7 @@ class StoredIndex:
             self._client.prefetch(map(_wanted_of, entries))
 
     def _prefetch_transients(self, entries: list[Entry]) -> None:
-        waiting, lost, arrived = self._waiting, self._lost, self._arrived.contents
+        waiting, lost, arrived = self._waiting, self._lost, self._cache.contents
         seqs = [
             seq
             for seq in map(seq_of, entries)
@@ -269,7 +269,7 @@ class StoredIndex:
 
     def _came(self, asked: list[int], found: dict[int, Message]) -> None:
         self._waiting.difference_update(asked)
-        self._arrived.put({transient_key(self._queue_no, seq): m for seq, m in found.items()})
+        self._cache.put({transient_key(self._queue_no, seq): m for seq, m in found.items()})
         self._resume()
 
     # Confirms and other news; the client calls.

@@ -19,7 +19,7 @@ from leveret.core.files import Files
 from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.examination import Examined, examined, inspected
 from leveret.msg_store.offline.inspection import INDEX
 from leveret.msg_store.offline.offline_store import OfflineStore
@@ -226,7 +226,7 @@ def _compacted(at: StoreAt, epoch: int, progress: Progress) -> Row:
     except BaseException:
         opened.close()
         raise
-    index = LmdbHome(at.path / INDEX, opened.folder.uuid).compact()
+    index = LmdbLocation(at.path / INDEX, opened.folder.uuid).compact()
     return {
         "path": str(at.path),
         "vhost": at.vhost,

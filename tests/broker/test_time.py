@@ -66,7 +66,7 @@ def test_no_heartbeat_is_no_end(rig: Rig) -> None:
 
 def test_a_client_that_we_do_not_read_from_is_not_cut_off(rig: Rig) -> None:
     client = rig.session(heartbeat_s=1)
-    rig.node.readers[client.reader].inlet.block()
+    rig.node.readers[client.reader].read_control.block()
     rig.jump(60)
 
     assert client.is_up

@@ -15,7 +15,7 @@ from leveret.core.files import Files, SystemCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.supervisors.tree import Node, walk
-from leveret.testing.steered_clock import SteeredClock
+from leveret.testing.manual_clock import ManualClock
 
 
 class Poison:
@@ -25,7 +25,7 @@ class Poison:
 class Chaos:
     """What a test does to a running broker."""
 
-    def __init__(self, broker: Broker, clock: SteeredClock) -> None:
+    def __init__(self, broker: Broker, clock: ManualClock) -> None:
         self.broker = broker
         self.clock = clock
         self.runtime = broker.runtime
@@ -101,7 +101,7 @@ class Chaos:
 @asynccontextmanager
 async def chaos_on(disk: SystemCalls, folder: Path) -> AsyncIterator[Chaos]:
     """Run a broker on a disk that may do anything."""
-    clock = SteeredClock(asyncio.get_running_loop())
+    clock = ManualClock(asyncio.get_running_loop())
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=folder / "data")
     async with Broker(config, clock, Files(disk)) as broker:
         rig = Chaos(broker, clock)

@@ -113,11 +113,11 @@ async def test_a_publisher_that_a_dead_queue_held_back_goes_on(chaos: Chaos) -> 
     reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
     for _ in range(500):  # beyond the credit
         await in_thread(channel.publish, "orders", "x")
-    await eventually(lambda: reader.inlet.is_blocked)
+    await eventually(lambda: reader.read_control.is_blocked)
 
     chaos.kill(queue)
 
-    await eventually(lambda: not reader.inlet.is_blocked)
+    await eventually(lambda: not reader.read_control.is_blocked)
     assert await is_alive(channel)
 
 
@@ -271,7 +271,7 @@ async def test_a_channel_that_dies_with_its_connection_held_back_closes_it_at_on
     reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
     for _ in range(500):
         await in_thread(channel.publish, "orders", "x")
-    await eventually(lambda: reader.inlet.is_blocked)
+    await eventually(lambda: reader.read_control.is_blocked)
 
     chaos.kill(chaos.channel_of(channel.connection))
     chaos.runtime.resume(queue)

@@ -18,7 +18,7 @@ from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.steered_clock import SteeredClock
+from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -52,7 +52,7 @@ class Rig(Chaos):
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    clock, disk = SteeredClock(asyncio.get_running_loop()), Disk()
+    clock, disk = ManualClock(asyncio.get_running_loop()), Disk()
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
     async with Broker(config, clock, Files(disk)) as broker:
         rig = Rig(broker, clock)
@@ -108,9 +108,9 @@ async def test_a_disk_that_stalls_stops_publishers_and_nobody_else(rig: Rig) -> 
 
     flood = Flood(channel, count)
     flood.start()
-    await eventually(lambda: store.pressure.is_on)
+    await eventually(lambda: store.backpressure.is_on)
     reader = node.readers[rig.reader_of(channel.connection)]
-    await eventually(lambda: reader.inlet.is_blocked)
+    await eventually(lambda: reader.read_control.is_blocked)
 
     await rig.round_trip("transient")
     consumed = await asyncio.to_thread(other.get, "q", no_ack=False)
@@ -123,8 +123,8 @@ async def test_a_disk_that_stalls_stops_publishers_and_nobody_else(rig: Rig) -> 
     await asyncio.to_thread(confirmed, channel, count)
     flood.join(10.0)
     assert flood.left == 0
-    assert not store.pressure.is_on
-    await eventually(lambda: not reader.inlet.is_blocked)
+    assert not store.backpressure.is_on
+    await eventually(lambda: not reader.read_control.is_blocked)
     assert await asyncio.to_thread(other.ready, "q") == count - 1
 
 
@@ -137,15 +137,15 @@ async def test_a_channel_that_ends_while_the_disk_stalls_takes_its_connection_al
     rig.disk.stall()
     flood = Flood(channel, 60_000)
     flood.start()
-    await eventually(lambda: store.pressure.is_on)
+    await eventually(lambda: store.backpressure.is_on)
     reader = rig.broker.node.readers[rig.reader_of(channel.connection)]
-    await eventually(lambda: reader.inlet.is_blocked)
+    await eventually(lambda: reader.read_control.is_blocked)
 
     rig.kill(rig.channel_of(channel.connection))
 
     closed = await asyncio.to_thread(channel.connection.read)
     assert (closed.name, closed.reply_code) == ("connection.close", 541)
-    assert not reader.inlet.is_blocked, "else nobody would hear close-ok"
+    assert not reader.read_control.is_blocked, "else nobody would hear close-ok"
     channel.connection.drop()
     flood.join(10.0)
 

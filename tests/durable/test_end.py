@@ -9,14 +9,14 @@ from pathlib import Path
 from chaos.rig import Chaos
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.testing.steered_clock import SteeredClock
+from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 
 
 async def test_a_store_whose_actor_was_killed_last_is_closed(tmp_path: Path) -> None:
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
     for _ in range(2):
-        clock = SteeredClock(asyncio.get_running_loop())
+        clock = ManualClock(asyncio.get_running_loop())
         async with Broker(config, clock) as broker:
             chaos = Chaos(broker, clock)
             store = chaos.find("queues_and_stores", "msg_store")

@@ -22,14 +22,14 @@ from leveret.msg_store.store import MsgStore
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.testing.steered_clock import SteeredClock
+from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 
 WEEK_S = orphans.KEPT_MS / 1000
 in_thread = asyncio.to_thread
 
 
-class WallClock(SteeredClock):
+class WallClock(ManualClock):
     """A clock whose wall time can be changed."""
 
     def __init__(self) -> None:

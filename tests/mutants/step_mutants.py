@@ -11,7 +11,7 @@ MUTANTS = {
         _LOG, "            steps.append((descriptor, None, 0))\n", "            pass\n"
     ),
     "steps that sync what is carried": Mutant(
-        _LOG, "        if not job.is_carried:\n            steps", "        if True:\n            steps"
+        _LOG, "        if not job.is_inline:\n            steps", "        if True:\n            steps"
     ),
     "steps write over each other": Mutant(_LOG, "            at += len(buffer)\n", "            pass\n"),
     "steps go on where the last ones began": Mutant(
@@ -34,10 +34,10 @@ MUTANTS = {
     ),
     "steps that failed count as done": Mutant(_THREADS, "        elif error_no:", "        elif False:"),
     "a sync that failed in a step owes nothing": Mutant(
-        _THREADS, "count == size - 1 and not job.is_carried", "False"
+        _THREADS, "count == size - 1 and not job.is_inline", "False"
     ),
     "a write that failed in a step was a sync": Mutant(
-        _THREADS, "count == size - 1 and not job.is_carried", "True"
+        _THREADS, "count == size - 1 and not job.is_inline", "True"
     ),
     "what came behind a failed step is not done": Mutant(
         _THREADS, "        error = None\n", "        return\n"
@@ -48,14 +48,14 @@ MUTANTS = {
     "logs are not told of their steps": Mutant(
         _THREADS, "                log.stepped(job)\n            self._syncs", "                pass\n            self._syncs"
     ),
-    "one writer of two is waited for": Mutant(_THREADS, "self._bell.expect(2)", "self._bell.expect(1)"),
+    "one writer of two is waited for": Mutant(_THREADS, "self._notifier.expect(2)", "self._notifier.expect(1)"),
     "errors of one flush are the next one's": Mutant(
         _THREADS, "errors, self._errors = self._errors, []", "errors = self._errors"
     ),
     "the loop goes on listening": Mutant(
         _THREADS, "            self._loop.remove_reader(self._ear)\n", "            pass\n"
     ),
-    "the bell rings for each": Mutant(
+    "the notifier rings for each": Mutant(
         _KERNEL, "            is_last = not self._left\n", "            is_last = True\n"
     ),
     "work is taken twice": Mutant(

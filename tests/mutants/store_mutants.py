@@ -7,13 +7,13 @@ from mutants.planted import Mutant
 MUTANTS = {
     "confirmed before the segment is synced": Mutant(
         "format/append_log.py",
-        "        if not job.is_carried:\n            self._sync()\n",
-        '        if not job.is_carried and ".jnl" in self._pattern:\n            self._sync()\n',
+        "        if not job.is_inline:\n            self._sync()\n",
+        '        if not job.is_inline and ".jnl" in self._pattern:\n            self._sync()\n',
     ),
     "confirmed before the journal is synced": Mutant(
         "format/append_log.py",
-        "        if not job.is_carried:\n            self._sync()\n",
-        '        if not job.is_carried and ".rdq" in self._pattern:\n            self._sync()\n',
+        "        if not job.is_inline:\n            self._sync()\n",
+        '        if not job.is_inline and ".rdq" in self._pattern:\n            self._sync()\n',
     ),
     "the name of a new file is not synced": Mutant(
         "format/append_log.py", "        self._files.fsync_dir(self._folder)\n", ""
@@ -35,7 +35,7 @@ MUTANTS = {
         "lsn, journal_no = self._journal.end.next_lsn + 1,",
     ),
     "what frames carry is not put back": Mutant(
-        "recovery/journal_scan.py", "            self._carried.add(records)\n", ""
+        "recovery/journal_scan.py", "            self._redo.add(records)\n", ""
     ),
     "the index names places that were carried and not synced": Mutant(
         "checkpoint/checkpoint.py", "                segment.fdatasync()\n", "                pass\n"
@@ -125,7 +125,7 @@ MUTANTS = {
         "memtable/memtable.py", "self._changed_span = min(first, low), max(last, high)", "pass"
     ),
     "what a generation has placed is taken for untouched": Mutant(
-        "memtable/memtable.py", "self._born_span = min(first, low), max(last, high)", "pass"
+        "memtable/memtable.py", "self._inserted_span = min(first, low), max(last, high)", "pass"
     ),
     "a view forgets what begins while it is read": Mutant(
         "memtable/memtables.py", "            view.generations.append(self.active)\n", "            pass\n"

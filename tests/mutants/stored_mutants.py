@@ -96,7 +96,7 @@ MUTANTS = {
         "pass",
     ),
     "what was handed out stays in RAM": Mutant(
-        "queue_backing/index/stored.py", "self._arrived.drop(keys[:given])", "pass"
+        "queue_backing/index/stored.py", "self._cache.drop(keys[:given])", "pass"
     ),
     "transients are acked as persistent ones": Mutant(
         "queue_backing/index/stored.py", "        if self._has_paged:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack", "        if False:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack",

@@ -23,7 +23,9 @@ MUTANTS: Final = {
         "offline/inspection.py", "active.changed.get(no, place)", "place"
     ),
     "looking forgets what the journal brought": Mutant(
-        "offline/inspection.py", "born = sorted(active.born.items(), reverse=True)", "born = []"
+        "offline/inspection.py",
+        "inserted = sorted(active.inserted.items(), reverse=True)",
+        "inserted = []",
     ),
     "mending writes before the journal is read": Mutant(
         "offline/repair.py",

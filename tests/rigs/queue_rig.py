@@ -10,7 +10,7 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker import mail
-from leveret.broker.outlet import ChannelLimiter, Outlet
+from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.queue.factory import in_memory
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.queue.supervisor import QueueSup
@@ -45,7 +45,7 @@ class Channel:
         self.rig = rig
         self.box: list[Any] = []
         self.ref = rig.runtime.spawn(Inbox, self.box, label="channel")
-        self.outlet = Outlet()
+        self.gate = DeliveryGate()
         self.limiter = ChannelLimiter()
 
     def send(self, message: object) -> None:
@@ -79,7 +79,7 @@ class Channel:
         spec.update(owner=self.rig.owner, arguments={}, user="guest")
         spec.update(changes)
         return self.ask(
-            mail.Consume(self.ref, tag=tag, limiter=self.limiter, outlet=self.outlet, **spec)
+            mail.Consume(self.ref, tag=tag, limiter=self.limiter, gate=self.gate, **spec)
         )
 
     def ack(self, tag: bytes | None, *seqs: int) -> None:

@@ -17,7 +17,7 @@ from leveret.core.message import BODY, Message
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
@@ -30,7 +30,7 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
-from leveret.testing.memory_index import MemoryHome
+from leveret.testing.memory_index import MemoryLocation
 from rigs.patient_queue import PatientQueue
 from rigs.store.step_loop import StepLoop, drivers_on
 from rigs.variable_rig import UNBOUNDED, VariableRig, message
@@ -54,7 +54,7 @@ class StoreBench:
         self.disk = FaultyCalls(MemoryDisk(), rng)
         self.files = Files(self.disk)
         self.files.mkdir(STORE)
-        self.home = MemoryHome()
+        self.home = MemoryLocation()
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
         self.limits = StoreLimits(
             room_bytes,
@@ -68,7 +68,7 @@ class StoreBench:
         self.store: MsgStore
         self.open()
 
-    def open(self, trusted: Mark | None = None) -> None:
+    def open(self, trusted: DurablePosition | None = None) -> None:
         self.boot_epoch += 1
         self.loop = StepLoop(self.rng)
         where = StoreFiles(

@@ -87,7 +87,7 @@ def test_a_channel_that_is_killed_does_not_block_its_connections_end(
     rig.runtime.suspend(queue(rig))
     client.publish(1, "q", *[b""] * CREDIT_MESSAGES[0])
     reader = rig.node.readers[client.reader]
-    assert reader.inlet.is_blocked
+    assert reader.read_control.is_blocked
     channel = reader.slots._slots[1].ref
     assert channel is not None
     rig.runtime.exit(channel, "kill")

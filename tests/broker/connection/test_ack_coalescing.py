@@ -12,14 +12,14 @@ from leveret.broker.connection.ack_coalescing import (
     LULL_S,
     ROW,
     WORTH,
-    AckLulls,
+    AckCoalescing,
 )
 from rigs.broker_rig import Client, Rig
 
 PACE_S = 0.0005
 
 
-def after_a_row(lulls: AckLulls, pace_s: float = PACE_S) -> float:
+def after_a_row(lulls: AckCoalescing, pace_s: float = PACE_S) -> float:
     """Return the lull that a row of single acks ends in."""
     for read in range(ROW):
         assert lulls.acked(1, 1.0 + read * pace_s) == 0
@@ -42,14 +42,14 @@ def after_a_row(lulls: AckLulls, pace_s: float = PACE_S) -> float:
     ],
 )
 def test_how_long(pace_s: float, prefetch: int, lull_s: float) -> None:
-    lulls = AckLulls()
+    lulls = AckCoalescing()
     lulls.limit(prefetch)
 
     assert after_a_row(lulls, pace_s) == pytest.approx(lull_s)
 
 
 def test_the_smallest_prefetch_counts() -> None:
-    lulls = AckLulls()
+    lulls = AckCoalescing()
     for prefetch in (0, 40, 200):
         lulls.limit(prefetch)
 
@@ -57,7 +57,7 @@ def test_the_smallest_prefetch_counts() -> None:
 
 
 def test_anything_else_begins_a_new_row() -> None:
-    lulls = AckLulls()
+    lulls = AckCoalescing()
     for read in range(ROW):
         lulls.acked(1, 0.5 + read * PACE_S)
     lulls.other()
@@ -67,7 +67,7 @@ def test_anything_else_begins_a_new_row() -> None:
 
 @pytest.mark.parametrize(("acks", "gap_s"), [(FEW + 1, PACE_S), (1, GAP_S * 1.01)])
 def test_so_does_a_read_of_many_acks_or_a_late_one(acks: int, gap_s: float) -> None:
-    lulls = AckLulls()
+    lulls = AckCoalescing()
     for read in range(ROW):
         lulls.acked(1, read * PACE_S)
     late_s = (ROW - 1) * PACE_S + gap_s
@@ -81,14 +81,14 @@ def test_so_does_a_read_of_many_acks_or_a_late_one(acks: int, gap_s: float) -> N
 @pytest.mark.parametrize(("acks", "after_s", "goes_on"), [(20, LULL_S, True), (WORTH + 1, LULL_S, True),
     (WORTH - 1, LULL_S, False), (20, 2 * LULL_S, False)])  # fmt: skip
 def test_a_lull_follows_a_lull_that_was_worth_it(acks: int, after_s: float, goes_on: bool) -> None:
-    lulls = AckLulls()
+    lulls = AckCoalescing()
     after_a_row(lulls)
 
     assert bool(lulls.acked(acks, 1.0 + ROW * PACE_S + after_s)) is goes_on
 
 
 def test_the_next_lull_goes_by_the_rate_of_the_last_one() -> None:
-    lulls = AckLulls()
+    lulls = AckCoalescing()
     lulls.limit(100)
     after_a_row(lulls)
 

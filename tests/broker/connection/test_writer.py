@@ -8,7 +8,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
-from leveret.broker.session import Inlet, ReadingTurns
+from leveret.broker.session import ReadControl, ReadingTurns
 from leveret.core.limits import READS_PER_ROUND
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Wire
@@ -109,25 +109,25 @@ def test_abort_drops_what_waits(runtime: Runtime, wire: Wire, writer: Writer) ->
 
 
 def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire, writer: Writer) -> None:
-    inlet = Inlet(wire, writer, ReadingTurns(runtime))
-    inlet.block()
-    inlet.block()
-    assert (wire.is_reading, inlet.is_blocked) == (False, True)
-    inlet.unblock()
-    assert (wire.is_reading, inlet.is_blocked) == (False, True)
-    inlet.unblock()
+    read_control = ReadControl(wire, writer, ReadingTurns(runtime))
+    read_control.block()
+    read_control.block()
+    assert (wire.is_reading, read_control.is_blocked) == (False, True)
+    read_control.unblock()
+    assert (wire.is_reading, read_control.is_blocked) == (False, True)
+    read_control.unblock()
     runtime.run_until_idle()
-    assert (wire.is_reading, inlet.is_blocked) == (True, False)
+    assert (wire.is_reading, read_control.is_blocked) == (True, False)
 
 
 def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
     turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
-    inlets = [Inlet(wire, Writer(runtime, wire), turns) for wire in wires]
-    for inlet in inlets:
-        inlet.block()
-        inlet.unblock()
-        inlet.block()
-        inlet.unblock()
+    inlets = [ReadControl(wire, Writer(runtime, wire), turns) for wire in wires]
+    for read_control in inlets:
+        read_control.block()
+        read_control.unblock()
+        read_control.block()
+        read_control.unblock()
     inlets[1].block()
 
     reading = []
@@ -149,9 +149,9 @@ def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
     turns, wires = ReadingTurns(runtime), [Wire(), Wire()]
     monkeypatch.setattr(wires[0], "resume_reading", fails)
     for wire in wires:
-        inlet = Inlet(wire, Writer(runtime, wire), turns)
-        inlet.block()
-        inlet.unblock()
+        read_control = ReadControl(wire, Writer(runtime, wire), turns)
+        read_control.block()
+        read_control.unblock()
 
     runtime.run_until_idle()
 
@@ -161,10 +161,10 @@ def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
 def test_a_closed_inlet_leaves_the_transport_alone(
     runtime: Runtime, wire: Wire, writer: Writer
 ) -> None:
-    inlet = Inlet(wire, writer, ReadingTurns(runtime))
-    inlet.block()
-    inlet.close()
-    inlet.unblock()
+    read_control = ReadControl(wire, writer, ReadingTurns(runtime))
+    read_control.block()
+    read_control.close()
+    read_control.unblock()
     runtime.run_until_idle()
 
     assert not wire.is_reading

@@ -48,7 +48,7 @@ def test_the_answer_to_consume_comes_before_the_first_delivery() -> None:
     rig.settle()
 
     consume = mail.Consume(
-        channel.ref, rig.owner, b"c", False, False, 0, 0, channel.limiter, channel.outlet, {}, "u"
+        channel.ref, rig.owner, b"c", False, False, 0, 0, channel.limiter, channel.gate, {}, "u"
     )
     channel.send(Request(From(channel.ref, 1), consume))
     rig.settle()
@@ -109,10 +109,10 @@ def test_acking_and_no_ack_consumers_share_a_batch() -> None:
     assert channel.deliveries(b"none") == [(b"1", None, False), (b"3", None, False)]
     assert rig.info()["messages_unacknowledged"] == 2
 
-    channel.outlet.is_open = False
+    channel.gate.is_open = False
     channel.publish(b"4", b"5")
     rig.settle()
-    channel.outlet.is_open = True
+    channel.gate.is_open = True
     channel.send(mail.Resume(channel.ref))
 
     assert len(channel.bodies(b"acks")) == len(channel.bodies(b"none")) == 1
@@ -156,15 +156,15 @@ def test_a_closed_outlet_holds_deliveries_back() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", no_ack=True)
-    channel.outlet.is_open = False
+    channel.gate.is_open = False
 
     channel.publish(b"0")
     channel.publish(b"1")
     assert channel.bodies() == []
     assert rig.stat() == (2, 1)
 
-    channel.outlet.is_open = True
-    assert channel.outlet.take_waiting() == {rig.queue}
+    channel.gate.is_open = True
+    assert channel.gate.take_waiting() == {rig.queue}
     channel.send(mail.Resume(channel.ref))
     assert channel.bodies() == [b"0", b"1"]
 

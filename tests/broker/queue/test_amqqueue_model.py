@@ -41,7 +41,7 @@ class Peer:
 
     def room(self, tag: bytes) -> int:
         consumer = self.consumers[tag]
-        if not self.channel.outlet.is_open:
+        if not self.channel.gate.is_open:
             return 0
         rooms = [1 << 30]
         if consumer.prefetch and not consumer.no_ack:
@@ -168,9 +168,9 @@ class AmqQueueMachine(RuleBasedStateMachine):
             self.open_channel()
 
     @rule(which=pick)
-    def toggle_outlet(self, which: int) -> None:
+    def toggle_gate(self, which: int) -> None:
         peer = self.peer(which)
-        peer.channel.outlet.is_open = not peer.channel.outlet.is_open
+        peer.channel.gate.is_open = not peer.channel.gate.is_open
         self.tell_room(peer)
         self.collect()
 
@@ -208,8 +208,8 @@ class AmqQueueMachine(RuleBasedStateMachine):
 
     def tell_room(self, peer: Peer) -> None:
         """As the channel does: whoever was refused is told when there is room."""
-        outlet, limiter = peer.channel.outlet, peer.channel.limiter
-        waiting = outlet.take_waiting() if outlet.is_open else set()
+        gate, limiter = peer.channel.gate, peer.channel.limiter
+        waiting = gate.take_waiting() if gate.is_open else set()
         waiting |= set(limiter.take_waiting()) if limiter.room() else set()
         if waiting:
             peer.channel.send(mail.Resume(peer.channel.ref))

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Consume
-from leveret.broker.outlet import ChannelLimiter, Outlet
 from leveret.broker.queue.allotments import in_order
 from leveret.broker.queue.consumers import Consumers
 
@@ -25,7 +25,7 @@ def consume(
     priority: int = 0,
     prefetch: int = 0,
     limiter: ChannelLimiter | None = None,
-    outlet: Outlet | None = None,
+    gate: DeliveryGate | None = None,
     exclusive: bool = False,
 ) -> Consume:
     return Consume(
@@ -37,7 +37,7 @@ def consume(
         priority=priority,
         prefetch=prefetch,
         limiter=limiter or ChannelLimiter(),
-        outlet=outlet or Outlet(),
+        gate=gate or DeliveryGate(),
         arguments={},
         user="guest",
     )
@@ -208,30 +208,30 @@ def test_queues_that_wait_for_a_channel_take_turns_in_being_first() -> None:
 
 def test_a_closed_outlet_is_waited_for() -> None:
     consumers = Consumers(QUEUE)
-    outlet = Outlet()
-    outlet.is_open = False
-    consumers.add(consume("ch", b"a", no_ack=True, outlet=outlet))
+    gate = DeliveryGate()
+    gate.is_open = False
+    consumers.add(consume("ch", b"a", no_ack=True, gate=gate))
 
     assert dealt(consumers, 5) == ""
     assert consumers.active == 0
     assert not consumers.resume("ch"), "still closed"
-    assert outlet.take_waiting() == {QUEUE}
+    assert gate.take_waiting() == {QUEUE}
 
-    outlet.is_open = True
+    gate.is_open = True
     assert consumers.resume("ch")
     assert dealt(consumers, 2) == "aa"
 
 
 def test_an_ack_does_not_unblock_what_waits_for_something_else() -> None:
     consumers = Consumers(QUEUE)
-    outlet = Outlet()
-    consumer = consumers.add(consume("ch", b"a", prefetch=1, outlet=outlet))
+    gate = DeliveryGate()
+    consumer = consumers.add(consume("ch", b"a", prefetch=1, gate=gate))
     assert dealt(consumers, 2) == "a"
     consumer.owe([0])
-    outlet.is_open = False
+    gate.is_open = False
 
     assert not consumers.settle("ch", b"a", [0])
-    assert outlet.take_waiting() == {QUEUE}, "now it is the outlet that will say when"
+    assert gate.take_waiting() == {QUEUE}, "now it is the gate that will say when"
 
 
 def test_a_cancelled_consumer_leaves_its_unacked_with_the_channel() -> None:
@@ -377,7 +377,7 @@ class ConsumersMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.real = Consumers(QUEUE)
         self.model = SlowConsumers()
-        self.outlets = {name: Outlet() for name in CHANNELS}
+        self.outlets = {name: DeliveryGate() for name in CHANNELS}
         self.limiters = {name: ChannelLimiter() for name in CHANNELS}
         for name in CHANNELS:
             self.model.limit[name] = self.model.in_flight[name] = 0
@@ -450,7 +450,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         self._resume_waiting()
 
     @rule(channel=st.sampled_from(CHANNELS))
-    def toggle_outlet(self, channel: str) -> None:
+    def toggle_gate(self, channel: str) -> None:
         is_open = not self.model.is_open[channel]
         self.model.is_open[channel] = self.outlets[channel].is_open = is_open
         self._resume_waiting()
@@ -458,8 +458,8 @@ class ConsumersMachine(RuleBasedStateMachine):
     def _resume_waiting(self) -> None:
         """As the channel does: whoever was refused is told when there is room."""
         for channel in CHANNELS:
-            outlet, limiter = self.outlets[channel], self.limiters[channel]
-            waits = outlet.is_open and outlet.take_waiting()
+            gate, limiter = self.outlets[channel], self.limiters[channel]
+            waits = gate.is_open and gate.take_waiting()
             waits = (limiter.room() and limiter.take_waiting()) or waits
             if waits:
                 self.real.resume(channel)

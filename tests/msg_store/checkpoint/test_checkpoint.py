@@ -35,7 +35,7 @@ def steps(rig: StoreRig, point: str) -> None:
 def ram_rows(rig: StoreRig) -> int:
     tables = rig.core.tables
     return sum(
-        each.row_count + len(each.born) + len(each.changed)
+        each.row_count + len(each.inserted) + len(each.changed)
         for each in (tables.active, *tables.frozen)
     )
 

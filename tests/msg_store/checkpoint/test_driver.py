@@ -13,13 +13,13 @@ import pytest
 
 from leveret.core.files import Files
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import IndexThreads, Lane
+from leveret.msg_store.checkpoint.driver import CheckpointDriver, IndexWorker
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.threads.sync_times import SyncTimes
-from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.reports import Report
 from rigs.store.store_rig import StoreRig, message
 
@@ -40,9 +40,9 @@ class Running:
         self.changed = asyncio.Event()
         loop = asyncio.get_running_loop()
         logs = recovery.rdq_log, recovery.journal_log
-        self.flushes = FlushThreads(self.core, *logs, loop, self.deliver, SyncTimes(loop.time))
+        self.flushes = FlushDriver(self.core, *logs, loop, self.deliver, SyncTimes(loop.time))
         self.checkpointer = Checkpointer(self.core, recovery.home, limits)
-        self.threads = IndexThreads(
+        self.threads = CheckpointDriver(
             self.core,
             self.checkpointer,
             self.index,
@@ -245,7 +245,7 @@ class HandLoop:
         self.later.pop(0)()
 
 
-class NoLane(Lane):
+class NoLane(IndexWorker):
     def __init__(self, name: str) -> None:
         self.works = 0
 
@@ -255,7 +255,7 @@ class NoLane(Lane):
 
 def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random) -> None:
     rig, loop = StoreRig(rng, limits=CheckpointLimits(rows=20, idle_rows=5)), HandLoop()
-    IndexThreads(
+    CheckpointDriver(
         rig.core,
         rig.checkpointer,
         rig.home.index,
@@ -263,7 +263,7 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
         rig.ballast,
         loop,
         rig.reports.append,
-        make_lane=NoLane,
+        make_index_worker=NoLane,
     )
     for _ in range(2):
         rig.publish((1,), 2)

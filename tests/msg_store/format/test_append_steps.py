@@ -60,10 +60,10 @@ class Log:
         self.place = Place(1, len(HEADER) + 1)
         self.run(Job(Place(0, 0), self.place, [Part(1, HEADER, [b"0"])]))
 
-    def job(self, *buffers: bytes, is_carried: bool = False) -> Job:
+    def job(self, *buffers: bytes, is_inline: bool = False) -> Job:
         start = self.place
         end = Place(1, start.offset + sum(map(len, buffers)))
-        return Job(start, end, [Part(1, None, buffers)], is_carried)
+        return Job(start, end, [Part(1, None, buffers)], is_inline)
 
     def run(self, job: Job, *failed: Any) -> list[str]:
         points = list(self.log.run(job, *failed))
@@ -113,10 +113,10 @@ def test_steps_are_the_calls_of_a_run(
     folder = tmp_path_factory.mktemp("logs")
     calls = Recording()
     ran, stepped = Log(folder / "ran", ahead, calls), Log(folder / "stepped", ahead, OsCalls())
-    for buffers, is_carried, is_stepped in jobs:
+    for buffers, is_inline, is_stepped in jobs:
         calls.made.clear()
-        ran.run(ran.job(*buffers, is_carried=is_carried))
-        job = stepped.job(*buffers, is_carried=is_carried)
+        ran.run(ran.job(*buffers, is_inline=is_inline))
+        job = stepped.job(*buffers, is_inline=is_inline)
         if is_stepped and stepped.log.steps(job) is not None:
             steps = stepped.step(job)
             assert [step[1:] for step in steps] == calls.made
@@ -207,7 +207,7 @@ def test_a_step_that_found_the_disk_full_is_tried_again_with_the_reserve(log: Lo
 def test_a_sync_that_found_the_disk_full_is_final_when_carried_records_wait_for_it(
     log: Log,
 ) -> None:
-    log.step(log.job(b"carried", is_carried=True))
+    log.step(log.job(b"carried", is_inline=True))
 
     with pytest.raises(OSError, match="carried records cannot be synced") as caught:
         log.run(log.job(b"more"), OSError(errno.ENOSPC, "full"), True)
@@ -217,7 +217,7 @@ def test_a_sync_that_found_the_disk_full_is_final_when_carried_records_wait_for_
 
 
 def test_a_sync_makes_up_for_what_was_carried(log: Log) -> None:
-    log.step(log.job(b"carried", is_carried=True))
+    log.step(log.job(b"carried", is_inline=True))
     log.step(log.job(b"synced"))
 
     log.run(log.job(b"more"), OSError(errno.ENOSPC, "full"), True)

@@ -1,4 +1,4 @@
-"""The kernels' ``Caller`` and ``Bell``: system calls on a thread, of real files, and how one hears of their end."""
+"""The kernels' ``Caller`` and ``Notifier``: system calls on a thread, of real files, and how one hears of their end."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ ONE = (1).to_bytes(8, sys.byteorder)
 
 
 class Calling:
-    """A caller, its thread and its bell."""
+    """A caller, its thread and its notifier."""
 
     def __init__(self, kernel: Any) -> None:
         self.ear, mouth = os.pipe()
         self.mouth = mouth
-        self.bell = kernel.Bell(mouth)
-        self.caller = kernel.Caller(self.bell)
+        self.notifier = kernel.Notifier(mouth)
+        self.caller = kernel.Caller(self.notifier)
         self.thread = threading.Thread(target=self.caller.run)
         self.thread.start()
 
     def make(self, steps: list[Any]) -> tuple[Any, ...]:
-        self.bell.expect(1)
+        self.notifier.expect(1)
         self.caller.give(steps)
         return self.heard()
 
     def call(self, work: Callable[[], object]) -> tuple[Any, ...]:
-        self.bell.expect(1)
+        self.notifier.expect(1)
         self.caller.give_work(work)
         return self.heard()
 
     def heard(self) -> tuple[Any, ...]:
-        """Wait for the bell, and return what it has rung for."""
+        """Wait for the notifier, and return what it has rung for."""
         assert self.has_rung(30)
         assert os.read(self.ear, 99) == ONE
         outcome: tuple[Any, ...] = self.caller.taken()
@@ -153,7 +153,7 @@ def test_a_write_that_is_cut_short_goes_on(calling: Calling, descriptor: int) ->
 
 def test_there_is_one_batch_at_a_time(calling: Calling) -> None:
     with full_pipe() as (reading, writing):
-        calling.bell.expect(1)
+        calling.notifier.expect(1)
         calling.caller.give([(writing, b"x", -1)])
         for give, what in ((calling.caller.give, []), (calling.caller.give_work, print)):
             with pytest.raises(RuntimeError, match="before the last was taken"):
@@ -167,7 +167,7 @@ def test_there_is_one_batch_at_a_time(calling: Calling) -> None:
 
 
 def test_nothing_is_given_before_the_last_was_taken(calling: Calling) -> None:
-    calling.bell.expect(1)
+    calling.notifier.expect(1)
     calling.caller.give([])
     assert calling.has_rung(30)
 
@@ -177,7 +177,7 @@ def test_nothing_is_given_before_the_last_was_taken(calling: Calling) -> None:
 
 def test_what_was_given_is_done_before_the_end(calling: Calling) -> None:
     with full_pipe() as (reading, writing):
-        calling.bell.expect(1)
+        calling.notifier.expect(1)
         calling.caller.give([(writing, b"x", -1)])
         calling.caller.close()
         os.read(reading, 65536)
@@ -194,7 +194,7 @@ def test_what_was_given_is_done_before_the_end(calling: Calling) -> None:
 def test_it_ends_with_nothing_to_do(calling: Calling, is_taken: bool) -> None:
     for _ in range(50):
         again = Calling(sys.modules[type(calling.caller).__module__])
-        again.bell.expect(1)
+        again.notifier.expect(1)
         again.caller.give([])
         if is_taken:
             again.heard()
@@ -214,8 +214,8 @@ def test_a_function_is_called_on_the_thread(calling: Calling) -> None:
 
 @pytest.fixture
 def other(calling: Calling) -> Iterator[Any]:
-    """Another caller with the same bell, at work."""
-    caller = type(calling.caller)(calling.bell)
+    """Another caller with the same notifier, at work."""
+    caller = type(calling.caller)(calling.notifier)
     thread = threading.Thread(target=caller.run)
     thread.start()
     yield caller
@@ -225,7 +225,7 @@ def other(calling: Calling) -> Iterator[Any]:
 
 def test_the_bell_rings_once_for_all(calling: Calling, other: Any, descriptor: int) -> None:
     for number in range(100):
-        calling.bell.expect(2)
+        calling.notifier.expect(2)
         calling.caller.give([(descriptor, b"%03d" % number, 0)])
         assert not calling.has_rung(0.001)
         other.give_work(lambda number=number: number)
@@ -273,7 +273,7 @@ def test_the_compiled_one_does_not_wait_for_the_interpreter(
     with mmap.mmap(descriptor, 4096) as seen:
         sys.setswitchinterval(1000)  # from here on no other thread gets the lock
         try:
-            calling.bell.expect(1)
+            calling.notifier.expect(1)
             calling.caller.give([(descriptor, b"!", 0)])
             looks = 0
             while seen[0] == 0 and looks < 100_000_000:

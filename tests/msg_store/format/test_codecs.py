@@ -59,7 +59,7 @@ def columns(count: int) -> st.SearchStrategy[records.Publishes]:
 
 publishes = st.integers(1, 8).flatmap(columns)
 moves = st.builds(records.Move, u64, u32, u32, u32)
-carried = st.builds(records.Carried, u32, u32, st.binary(max_size=50))
+carried = st.builds(records.RedoRecord, u32, u32, st.binary(max_size=50))
 ranges = st.builds(records.AckRange, u32, u64, u64)
 seq_lists = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 
@@ -72,8 +72,8 @@ def encoded(operation: records.JournalRecord) -> bytes:
             return records.encode_move(operation)
         case records.AckRange(queue_no, first, last):
             return records.encode_ack_range(queue_no, first, last)
-        case records.Carried():
-            return records.encode_carried(operation.file_no, operation.offset, operation.data)
+        case records.RedoRecord():
+            return records.encode_redo(operation.file_no, operation.offset, operation.data)
     raise AssertionError(operation)
 
 
@@ -88,7 +88,7 @@ def plain(operation: records.JournalRecord) -> object:
 
 
 def frame_of(operations: list[records.JournalRecord], extend: Extend, lsn: int = 1) -> bytes:
-    mark = frames.Mark(lsn, 2, 3)
+    mark = frames.DurablePosition(lsn, 2, 3)
     return frames.encode_frame([*map(encoded, operations)], lsn, 77, mark, extend, SEED)[0]
 
 

@@ -12,14 +12,14 @@ import pytest
 from leveret.msg_store.format.rows import Batch, IndexDamaged
 from leveret.msg_store.index import location as lmdb_home
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 
 UUID = bytes(range(16))
 MIN = 1 << 20
 
 
-def home_of(path: Path, compact_bytes_min: int = MIN) -> LmdbHome:
-    return LmdbHome(path / "store.lmdb", UUID, 1 << 20, compact_bytes_min)
+def home_of(path: Path, compact_bytes_min: int = MIN) -> LmdbLocation:
+    return LmdbLocation(path / "store.lmdb", UUID, 1 << 20, compact_bytes_min)
 
 
 def filled(path: Path, rows: int = 40_000, left: int = 50) -> None:

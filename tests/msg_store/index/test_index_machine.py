@@ -1,4 +1,4 @@
-"""Tables, views and the index against a dict: any interleaving of flushes, rotations and commits.
+"""Memtables, views and the index against a dict: any interleaving of flushes, rotations and commits.
 
 What Hypothesis chooses: rows of one queue or several, late rows, acks, ranges of rows that are read with
 generations beginning, being committed and dropped between question and answer, and a start from the
@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.msg_store.format.journal_frames import Frame, Mark
+from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import PERSISTENT, Acks, JournalRecord, Publishes
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
-from leveret.msg_store.memtable.memtables import Tables
-from leveret.msg_store.memtable.read_view import View, next_low
+from leveret.msg_store.memtable.memtables import Memtables
+from leveret.msg_store.memtable.read_view import ReadView, next_low
 from leveret.msg_store.recovery.replay import Replay
 from leveret.testing.memory_index import MemoryIndex
 
@@ -31,14 +31,14 @@ class IndexMachine(RuleBasedStateMachine):
         super().__init__()
         self.index = MemoryIndex()
         self.held: dict[int, Location] = {}
-        self.tables = Tables(self.held)
+        self.tables = Memtables(self.held)
         self.rows: dict[tuple[int, int], int] = {}
         self.log: list[JournalRecord] = []  # LSN 1 is the first
         self.next_seq = dict.fromkeys(QUEUES, 0)
         self.next_msg_no, self.offset = 1, 64
         self.late: dict[int, tuple[int, ...]] = {}  # msg_no -> queues that will take it
-        self.views: list[tuple[View, int, int, int, int, list[IndexRow]]] = []
-        self.read: list[tuple[View, dict[int, Location]]] = []
+        self.views: list[tuple[ReadView, int, int, int, int, list[IndexRow]]] = []
+        self.read: list[tuple[ReadView, dict[int, Location]]] = []
 
     def flush(self, rows: dict[int, list[int]], new: dict[int, Location]) -> None:
         """Make rows durable, as a flush does."""
@@ -169,10 +169,10 @@ class IndexMachine(RuleBasedStateMachine):
         self.views.clear()
         self.read.clear()
         point = self.index.checkpoint() or Checkpoint(1, 1, 1, 2)
-        self.tables = Tables(self.held, self.index.files(), self.index.queues())
+        self.tables = Memtables(self.held, self.index.files(), self.index.queues())
         replay = Replay(self.tables, self.index, point.lsn)
         for lsn, record in enumerate(self.log, 1):
-            replay.add(Frame(lsn, 1, 0, 0, Mark(0, 0, 0), b"", 0), [record])
+            replay.add(Frame(lsn, 1, 0, 0, DurablePosition(0, 0, 0), b"", 0), [record])
         replay.finish()
         self.check()
 

@@ -23,26 +23,28 @@ from leveret.msg_store.format.rows import (
 )
 from leveret.msg_store.index.lmdb_errors import meant_by
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.readers import LAG_MAX
-from leveret.msg_store.memtable.memtable import Generation
-from leveret.testing.memory_index import MemoryHome
+from leveret.msg_store.memtable.memtable import Memtable
+from leveret.testing.memory_index import MemoryLocation
 
 UUID = bytes(range(16))
 MAX = (1 << 64) - 1
 
 
-def home_of(kind: str, path: Path, map_bytes: int = 1 << 20) -> MemoryHome | LmdbHome:
-    return MemoryHome() if kind == "memory" else LmdbHome(path / "store.lmdb", UUID, map_bytes)
+def home_of(kind: str, path: Path, map_bytes: int = 1 << 20) -> MemoryLocation | LmdbLocation:
+    return (
+        MemoryLocation() if kind == "memory" else LmdbLocation(path / "store.lmdb", UUID, map_bytes)
+    )
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryHome | LmdbHome:
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryLocation | LmdbLocation:
     return home_of(request.param, tmp_path)
 
 
 @pytest.fixture
-def index(home: MemoryHome | LmdbHome) -> Iterator[Index]:
+def index(home: MemoryLocation | LmdbLocation) -> Iterator[Index]:
     opened = home.open()
     yield opened
     opened.close()
@@ -67,7 +69,7 @@ def rows_batch(queue_no: int, seqs: range) -> Batch:
 
 
 def test_runs_of_rows_and_places_leave_and_nothing_else_does(
-    home: MemoryHome | LmdbHome, rng: random.Random
+    home: MemoryLocation | LmdbLocation, rng: random.Random
 ) -> None:
     index = home.open()
     present = {1: set(range(3_000)), 2: set(range(500, 3_500))}
@@ -179,7 +181,7 @@ def test_places_and_queues_are_listed_in_order(index: Index) -> None:
     assert index.places((1 << 40) + 1, 99) == []
 
 
-def test_it_is_there_again_after_closing(home: MemoryHome | LmdbHome) -> None:
+def test_it_is_there_again_after_closing(home: MemoryLocation | LmdbLocation) -> None:
     index = home.open()
     index.write(rows_batch(1, range(5000)))
     index.close()
@@ -190,7 +192,7 @@ def test_it_is_there_again_after_closing(home: MemoryHome | LmdbHome) -> None:
 
 
 def test_one_found_damaged_in_use_is_set_aside_at_the_next_start(
-    home: MemoryHome | LmdbHome, tmp_path: Path
+    home: MemoryLocation | LmdbLocation, tmp_path: Path
 ) -> None:
     index = home.open()
     index.write(rows_batch(1, range(5)))
@@ -222,7 +224,7 @@ def test_f20_a_full_map_grows_and_nothing_is_missing(lmdb_index: LmdbIndex) -> N
 
 def test_a_generation_is_whole_in_an_index_that_had_to_grow_for_it(lmdb_index: LmdbIndex) -> None:
     seqs = range(40_000)
-    generation = Generation(1)
+    generation = Memtable(1)
     generation.rows = {1: {seq: row(seq) for seq in seqs}}
     generation.bear({seq + 1000: (1, seq, 36, 5, 1) for seq in seqs[1:]}, 1001, 40_999)
     generation.change_one(1000, (1, 0, 36, 5, 2))

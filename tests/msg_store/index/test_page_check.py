@@ -12,7 +12,7 @@ import pytest
 
 from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexDamaged, QueueTerms
 from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.page_check import fault_of
 from rigs.store.store_damage import PAGE_BYTES, zero_a_leaf
 
@@ -141,8 +141,8 @@ def test_f25_flipped_bits_of_live_pages_end_no_process(tmp_path: Path, rng: rand
     assert done.returncode == 0, done.stderr
 
 
-def home(tmp_path: Path) -> LmdbHome:
-    return LmdbHome(tmp_path / "store.lmdb", UUID, 1 << 22, leaves_bytes_max=0)
+def home(tmp_path: Path) -> LmdbLocation:
+    return LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22, leaves_bytes_max=0)
 
 
 def test_f25_all_pages_are_looked_at_after_a_process_that_did_not_close_its_index(
@@ -171,4 +171,4 @@ def test_f25_after_an_orderly_end_the_leaves_of_a_large_index_are_not_read(
     home(tmp_path).open().close()
 
     with pytest.raises(IndexDamaged, match="page"):
-        LmdbHome(tmp_path / "store.lmdb", UUID, 1 << 22).open()
+        LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22).open()

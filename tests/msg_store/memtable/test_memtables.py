@@ -1,11 +1,11 @@
-"""Tables: what is looked up where, what vanishes, what is owed, and what a generation is."""
+"""Memtables: what is looked up where, what vanishes, what is owed, and what a generation is."""
 
 from __future__ import annotations
 
 import pytest
 
 from leveret.msg_store.format.rows import Checkpoint, FileRow, Location, QueueTerms
-from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS, Tables
+from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS, Memtables
 from leveret.msg_store.memtable.read_locations import COUNT_MAX
 from leveret.msg_store.memtable.reference_counts import Relocation
 from leveret.testing.memory_index import MemoryIndex
@@ -14,12 +14,12 @@ POINT = Checkpoint(1, 1, 1, 1)
 
 
 class Rig:
-    """Tables over an index, driven as a flush would."""
+    """Memtables over an index, driven as a flush would."""
 
     def __init__(self) -> None:
         self.held: dict[int, Location] = {}
         self.index = MemoryIndex()
-        self.tables = Tables(self.held)
+        self.tables = Memtables(self.held)
         self.offset = 64
 
     def publish(self, queue_nos: tuple[int, ...], seqs: range, first: int, file_no: int = 1):
@@ -72,7 +72,7 @@ def test_what_lives_shortly_leaves_nothing(rig: Rig) -> None:
     rig.ack(2, *zip(range(5), range(100, 105), strict=True))
 
     active = rig.tables.active
-    assert (active.weight, active.rows, active.born, active.changed) == (0, {}, {}, {})
+    assert (active.weight, active.rows, active.inserted, active.changed) == (0, {}, {}, {})
     assert rig.valid() == 0
     assert rig.rows() == []
 
@@ -159,7 +159,7 @@ def test_an_ack_of_a_frozen_row_owes_nothing(rig: Rig) -> None:
     assert rig.tables.location(100) == (1, 64, 100, 10, 1)
     rig.ack(2, (0, 100))
 
-    assert frozen.born == {100: (1, 64, 100, 10, 2)}
+    assert frozen.inserted == {100: (1, 64, 100, 10, 2)}
     assert rig.tables.location(100) is None
     rig.index.write(frozen.batch())
     rig.tables.commit(frozen)
@@ -400,7 +400,7 @@ def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
     rig.checkpoint()
     assert rig.index.terms[1] == QueueTerms(9, 2, 3, 30, True)
 
-    again = Tables({}, rig.index.by_file, rig.index.terms)
+    again = Memtables({}, rig.index.by_file, rig.index.terms)
     assert not again.terms[1].is_clean
     assert again.active.dirty_queues == {1}
     rig.ack(1, (0, 100))  # was on its way

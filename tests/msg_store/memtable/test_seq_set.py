@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.msg_store.format.ascending import is_run
-from leveret.msg_store.memtable.seq_set import AckedSeqs, runs_of
+from leveret.msg_store.memtable.seq_set import SeqSet, runs_of
 
 seqs = st.integers(0, 60)
 batches = st.one_of(
@@ -17,7 +17,7 @@ batches = st.one_of(
 
 @given(st.lists(batches, max_size=12), st.lists(seqs, max_size=5))
 def test_whatever_is_added_it_is_the_set_of_all(added: list[list[int]], asked: list[int]) -> None:
-    acked, expected = AckedSeqs(), set[int]()
+    acked, expected = SeqSet(), set[int]()
     for batch in added:
         if not (is_run(batch) and acked.add_run(batch[0], batch[-1])):
             new = acked.add({seq: -seq for seq in batch})
@@ -33,7 +33,7 @@ def test_whatever_is_added_it_is_the_set_of_all(added: list[list[int]], asked: l
 
 
 def test_what_is_acked_in_order_is_one_run() -> None:
-    acked = AckedSeqs()
+    acked = SeqSet()
     for first in range(100, 1_000, 100):
         assert acked.add_run(first, first + 99)
     assert not acked.add_run(990, 1_010)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline import offline_store as offline
 from leveret.msg_store.offline.examination import examined
 from rigs.store.offline_rig import MAP_BYTES, UUID, Key, OfflineRig, bodies_of, flip, quiet, rows_of
@@ -136,7 +136,7 @@ def test_the_index_becomes_as_small_as_can_be(rig: OfflineRig, rng: random.Rando
     wasteful(rig, rng)
     rig.stop()
 
-    before, after = LmdbHome(rig.path / "store.lmdb", UUID, MAP_BYTES).compact()
+    before, after = LmdbLocation(rig.path / "store.lmdb", UUID, MAP_BYTES).compact()
 
     assert after <= before
     check(rig, is_clean=True)

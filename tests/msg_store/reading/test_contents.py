@@ -11,10 +11,10 @@ import pytest
 
 from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading import contents as content_reader
 from leveret.msg_store.reading.contents import TRIES_MAX, ContentReader
-from leveret.msg_store.reading.read_cache import Arrived, transient_key
+from leveret.msg_store.reading.read_cache import ReadCache, transient_key
 from leveret.msg_store.reading.segments import DESCRIPTORS_MAX, SegmentReader
 from rigs.store.step_loop import StepLoop
 from rigs.store.store_rig import StoreRig, message
@@ -27,7 +27,7 @@ class Reading:
         self.rig = StoreRig(rng, **rig)
         self.loop = StepLoop(rng)
         self.files = SegmentReader(self.rig.folder)
-        self.arrived = Arrived(room_bytes)
+        self.arrived = ReadCache(room_bytes)
         self.index: dict[int, Location] = {}
         self.in_ram: dict[int, Message] = {}
         self.moved: dict[int, Location] = {}
@@ -50,10 +50,10 @@ class Reading:
     def locate(self, msg_no: int) -> Location | None:
         return None if msg_no in self.index else self.place(msg_no)
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         return self.rig.core.tables.view()
 
-    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
         self.learnt.update(found)
 
     def place(self, msg_no: int) -> Location:

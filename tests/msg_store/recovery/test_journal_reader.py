@@ -6,13 +6,13 @@ import pytest
 
 from leveret.msg_store.format.append_log import Job
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import encode_acks
 from leveret.msg_store.recovery.journal_reader import JournalFile
 from leveret.msg_store.wal.journal import Journal
 
 UUID = bytes(range(16))
-MARK = Mark(1, 1, 64)
+MARK = DurablePosition(1, 1, 64)
 
 
 def written(job: Job) -> list[bytes]:

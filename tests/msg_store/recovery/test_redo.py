@@ -12,7 +12,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.append_log import Job
 from leveret.msg_store.format.file_header import RDQ_MAGIC
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_records import CARRY, Carried
+from leveret.msg_store.format.journal_records import CARRY, RedoRecord
 from leveret.msg_store.recovery.journal_reader import JournalFile
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from rigs.store.store_rig import STORE, UUID, StoreRig
@@ -34,7 +34,7 @@ def carried(rig: StoreRig, queue_nos: tuple[int, ...] = (1,), count: int = 1) ->
     """Publish little, and flush it."""
     rig.publish(queue_nos, count)
     rig.run_flush()
-    assert rig.flush.rdq.is_carried
+    assert rig.flush.rdq.is_inline
     return rig.flush.rdq
 
 
@@ -59,13 +59,13 @@ def test_one_file_is_synced(rig: StoreRig) -> None:
 def test_much_or_the_first_of_a_segment_is_synced_in_both(rig: StoreRig) -> None:
     rig.publish((1,), 1, size=2000)
     rig.run_flush()
-    assert not rig.flush.rdq.is_carried
+    assert not rig.flush.rdq.is_inline
 
     rig.core.roll_segment()
     rig.publish((1,), 1)
     rig.run_flush()
 
-    assert not rig.flush.rdq.is_carried
+    assert not rig.flush.rdq.is_inline
     assert "rdq: synced" in rig.points[-4:]
 
 
@@ -234,7 +234,7 @@ def test_the_frame_has_the_bytes_of_the_segment(rig: StoreRig) -> None:
     job = carried(rig, (1, 2), 2)
     (last,) = [path for path in rig.disk.paths() if path.suffix == ".jnl"][-1:]
     frames = list(JournalFile(rig.disk.image(last), rig.folder.uuid).frames())
-    (record,) = [each for each in frames[-1][1] if isinstance(each, Carried)]
+    (record,) = [each for each in frames[-1][1] if isinstance(each, RedoRecord)]
 
     whole = rig.disk.image(rig.folder.rdq_path(job.start.file_no))
     assert record.offset == job.start.offset

@@ -1,4 +1,4 @@
-"""Pressure: on when too much waits for the disk, off when half of it is gone."""
+"""Backpressure: on when too much waits for the disk, off when half of it is gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.msg_store.wal.backpressure import Pressure, PressureLimits
+from leveret.msg_store.wal.backpressure import Backpressure, BackpressureLimits
 from rigs.stored_rig import StoreBench, StoredQueue, publish
 
 FULL = OSError(errno.ENOSPC, "full")
@@ -21,74 +21,76 @@ def bench(rng: random.Random) -> Iterator[StoreBench]:
     bench.close()
 
 
-def limited(bench: StoreBench, ops: int = 1 << 30, size_bytes: int = 1 << 30) -> Pressure:
-    pressure = bench.store.pressure = Pressure(bench.store.core, PressureLimits(ops, size_bytes))
-    return pressure
+def limited(bench: StoreBench, ops: int = 1 << 30, size_bytes: int = 1 << 30) -> Backpressure:
+    backpressure = bench.store.backpressure = Backpressure(
+        bench.store.core, BackpressureLimits(ops, size_bytes)
+    )
+    return backpressure
 
 
 def test_it_is_off_as_long_as_little_waits(bench: StoreBench) -> None:
-    pressure = limited(bench, ops=100)
+    backpressure = limited(bench, ops=100)
 
     publish(StoredQueue(bench), 100)
 
-    assert not pressure.is_on
+    assert not backpressure.is_on
 
 
 def test_too_many_operations_put_it_on_until_half_of_them_are_done(bench: StoreBench) -> None:
-    pressure, went_on = limited(bench, ops=100), []
+    backpressure, went_on = limited(bench, ops=100), []
     queue = StoredQueue(bench)
     publish(queue, 101)
     publish(queue, 1)
-    assert pressure.is_on
+    assert backpressure.is_on
 
-    pressure.wait(lambda: went_on.append("one"))
-    pressure.look()
+    backpressure.wait(lambda: went_on.append("one"))
+    backpressure.look()
     assert went_on == []
     bench.run()
 
     assert went_on == ["one"]
-    assert not pressure.is_on
+    assert not backpressure.is_on
 
 
 def test_too_many_bytes_put_it_on(bench: StoreBench) -> None:
-    pressure = limited(bench, size_bytes=99)
+    backpressure = limited(bench, size_bytes=99)
 
     publish(StoredQueue(bench), 10)  # of nine bytes each
-    assert not pressure.is_on
+    assert not backpressure.is_on
     publish(StoredQueue(bench, 2), 2)
-    assert pressure.is_on
+    assert backpressure.is_on
 
     bench.run()
     assert bench.store.core.references.body_bytes == 0
-    assert not pressure.is_on
+    assert not backpressure.is_on
 
 
 def test_acked_messages_do_not_count(bench: StoreBench) -> None:
-    pressure = limited(bench, size_bytes=99)
+    backpressure = limited(bench, size_bytes=99)
     queue = StoredQueue(bench)
 
     for _ in range(20):
         publish(queue, 10)
         queue.queue.ack(queue.queue.fetch(10, 1 << 30, ack_required=True).seqs)
 
-    assert not pressure.is_on
+    assert not backpressure.is_on
     assert bench.store.core.references.body_bytes == 0
 
 
 def test_an_index_that_does_not_follow_puts_it_on(bench: StoreBench) -> None:
-    pressure = limited(bench)
+    backpressure = limited(bench)
     queue = StoredQueue(bench)
     for _ in range(3):
         publish(queue, 10)
         bench.store.core.hurry()
         finish_flush(bench)
         bench.store.core.rotate()
-    pressure.look()
-    assert pressure.is_on
+    backpressure.look()
+    assert backpressure.is_on
 
     bench.run()
 
-    assert not pressure.is_on
+    assert not backpressure.is_on
 
 
 def finish_flush(bench: StoreBench) -> None:
@@ -102,7 +104,7 @@ def finish_flush(bench: StoreBench) -> None:
 
 
 def test_one_that_was_forgotten_is_not_called(bench: StoreBench) -> None:
-    pressure, went_on = limited(bench, ops=10), []
+    backpressure, went_on = limited(bench, ops=10), []
     queue = StoredQueue(bench)
     publish(queue, 20)
     publish(queue, 1)
@@ -110,8 +112,8 @@ def test_one_that_was_forgotten_is_not_called(bench: StoreBench) -> None:
     def go_on() -> None:
         went_on.append("no")
 
-    pressure.wait(go_on)
-    pressure.forget(go_on)
+    backpressure.wait(go_on)
+    backpressure.forget(go_on)
     bench.run()
 
     assert went_on == []
@@ -119,11 +121,11 @@ def test_one_that_was_forgotten_is_not_called(bench: StoreBench) -> None:
 
 @pytest.mark.parametrize("end", ["kill", "failure"])
 def test_when_the_store_ends_everybody_goes_on(bench: StoreBench, end: str) -> None:
-    pressure, went_on = limited(bench, ops=10), []
+    backpressure, went_on = limited(bench, ops=10), []
     queue = StoredQueue(bench)
     publish(queue, 20)
     publish(queue, 1)
-    pressure.wait(lambda: went_on.append("yes"))
+    backpressure.wait(lambda: went_on.append("yes"))
 
     if end == "kill":
         bench.store.kill()
@@ -132,8 +134,8 @@ def test_when_the_store_ends_everybody_goes_on(bench: StoreBench, end: str) -> N
         bench.run()
 
     assert went_on == ["yes"]
-    pressure.look()
-    assert not pressure.is_on
+    backpressure.look()
+    assert not backpressure.is_on
 
 
 def test_a_full_disk_is_told_once_and_so_is_its_end(rng: random.Random) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from leveret.core.files import OsCalls
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
-from leveret.msg_store.format.kernel import Bell, Caller
+from leveret.msg_store.format.kernel import Caller, Notifier
 from leveret.msg_store.wal.reports import Report
 from rigs.store.flush_rig import Running
 
@@ -149,8 +149,8 @@ class FullDisk:
 
     files: ClassVar[set[int]] = set()
 
-    def __init__(self, bell: Bell) -> None:
-        self._caller = Caller(bell)
+    def __init__(self, notifier: Notifier) -> None:
+        self._caller = Caller(notifier)
         self._is_full = False
         self.close, self.run = self._caller.close, self._caller.run
         self.give_work = self._caller.give_work

@@ -143,7 +143,7 @@ def test_the_last_ack_makes_the_bytes_garbage(rig: StoreRig) -> None:
     rig.run()
 
     assert file.valid_bytes == 0
-    assert rig.core.tables.active.born == {}
+    assert rig.core.tables.active.inserted == {}
 
 
 def test_a_flush_takes_a_slice_and_the_rest_follows_in_order(rig: StoreRig) -> None:

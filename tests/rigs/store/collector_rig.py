@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collector, Neighbours
@@ -43,7 +43,7 @@ class CollectorRig(StoreRig):
             limits=limits,
         )
 
-    def open(self, trusted: Mark | None = None) -> Recovered:
+    def open(self, trusted: DurablePosition | None = None) -> Recovered:
         if hasattr(self, "steps"):
             self.steps.close()  # of the process that is gone
         recovered = super().open(trusted)

@@ -11,22 +11,22 @@ from pathlib import Path
 from leveret.core.files import Files, OsCalls, SystemCalls
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import IndexThreads
+from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collector, Neighbours
-from leveret.msg_store.gc.driver import CollectorThread, Pace
-from leveret.msg_store.memtable.read_view import View
+from leveret.msg_store.gc.driver import CollectorDriver, Pace
+from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.contents import ContentReader
-from leveret.msg_store.reading.read_cache import Arrived
+from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import ThreadWorker
-from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.reports import Report
 
 QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
@@ -59,7 +59,7 @@ class Running:
         self.next_seq = self.opened.recovered.next_no
         self.error: Exception | None = None
         self.turned = asyncio.Event()
-        self.flusher = FlushThreads(
+        self.flusher = FlushDriver(
             self.core,
             self.opened.rdq_log,
             self.opened.journal_log,
@@ -69,13 +69,13 @@ class Running:
         )
         self.checkpointer = Checkpointer(self.core, self.opened.home, checkpoint)
         folder = self.opened.folder
-        self.index_threads = IndexThreads(
+        self.index_threads = CheckpointDriver(
             self.core, self.checkpointer, index, folder, ballast, self.loop, self._deliver
         )
         self.segments = SegmentReader(folder)
         worker = ThreadWorker(self.loop, "leveret-read", self.segments.close)
         self.reader = ReadThread(worker, self._failed)
-        self.arrived = Arrived(1 << 26)
+        self.arrived = ReadCache(1 << 26)
         self.contents = ContentReader(
             self, self.segments, index, self.reader, self.loop, self.arrived
         )
@@ -86,7 +86,7 @@ class Running:
         self.collector = Collector(
             folder, self.core, self.tables, index, self.pins, lambda: 7, limits, neighbours
         )
-        self.collecting = CollectorThread(
+        self.collecting = CollectorDriver(
             self.collector, self.core, self.loop, self._failed, reached, pace=pace
         )
         self.pins.freed = self.collecting.wake
@@ -103,10 +103,10 @@ class Running:
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
         return self.tables.places(msg_nos)
 
-    def view(self) -> View:
+    def view(self) -> ReadView:
         return self.tables.view()
 
-    def learn(self, view: View, found: Mapping[int, Location]) -> None:
+    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
         self.tables.learn(view, found)
 
     def _deliver(self, report: Report) -> None:

@@ -12,7 +12,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.threads.sync_times import SyncTimes
-from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.reports import Report
 from leveret.testing.faulty_files import FaultyCalls
 from rigs.store.store_rig import message
@@ -33,7 +33,7 @@ class Running:
         self.reports: list[Report] = []
         self.reported = asyncio.Event()
         self.syncs = SyncTimes(time.monotonic)
-        self.threads = FlushThreads(
+        self.threads = FlushDriver(
             self.core,
             self.rdq_log,
             self.journal_log,

@@ -11,7 +11,7 @@ from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.index.location import LmdbHome
+from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.examination import Examined, examined
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.reading.verify import Segment
@@ -50,7 +50,7 @@ class OfflineRig:
             Ballast(files, self.path),
             lambda: 7,
             self.rdq_file_bytes,
-            home=LmdbHome(self.path / "store.lmdb", UUID, MAP_BYTES),
+            home=LmdbLocation(self.path / "store.lmdb", UUID, MAP_BYTES),
             new_uuid=lambda: UUID,
         )
         self.opened = open_store(where, self.boot_epoch)

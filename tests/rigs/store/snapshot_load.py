@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.files import Files
-from leveret.core.giving_way import GivingWay
+from leveret.core.gil_yielding import GilYielding
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits, threads
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
-from leveret.msg_store.memtable.memtable import Generation
+from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.offline.store_image import StoreImage
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
@@ -67,7 +67,7 @@ class Oracle:
                 self._add(flush)
             return report
 
-        def rotated(*arguments: Any, **more: Any) -> Generation:
+        def rotated(*arguments: Any, **more: Any) -> Memtable:
             generation = rotate(*arguments, **more)
             self.at[generation.checkpoint.lsn] = dict(self.durable)
             return generation
@@ -93,8 +93,8 @@ class LoadedStore:
         self.opened = open_store(where, boot_epoch)
         loop = asyncio.get_running_loop()
         self.errors: list[Exception] = []
-        self.giving_way = GivingWay(loop)
-        drivers = threads(self.giving_way)
+        self.gil_yielding = GilYielding(loop)
+        drivers = threads(self.gil_yielding)
         self.store = MsgStore(self.opened, loop, loop.time, self.errors.append, drivers, LIMITS)
         self.core = self.store.core
         with_rows = self.opened.recovered.index
@@ -147,7 +147,7 @@ class LoadedStore:
         stopped = asyncio.Event()
         self.store.stop(stopped.set)
         await asyncio.wait_for(stopped.wait(), 60)
-        self.giving_way.close()
+        self.gil_yielding.close()
 
 
 def rows_of(image: StoreImage) -> Rows:

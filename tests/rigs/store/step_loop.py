@@ -157,7 +157,7 @@ class StepWorker:
 
 
 class StepLane:
-    """``index_threads.Lane`` on a line."""
+    """``index_threads.IndexWorker`` on a line."""
 
     def __init__(self, loop: StepLoop) -> None:
         self._line = loop.line()

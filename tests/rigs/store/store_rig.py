@@ -26,7 +26,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.format.journal_frames import Mark
+from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.memtable.reference_counts import Relocation
 from leveret.msg_store.reading.verify import Segment
@@ -37,7 +37,7 @@ from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.reports import Due, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
-from leveret.testing.memory_index import MemoryHome
+from leveret.testing.memory_index import MemoryLocation
 
 STORE = Path("/data/store")
 UUID = bytes(range(16))
@@ -77,7 +77,7 @@ class StoreRig:
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
         self.carried_bytes_max = carried_bytes_max
         self.journal_ahead_bytes = journal_ahead_bytes
-        self.home = MemoryHome()
+        self.home = MemoryLocation()
         self.limits = limits
         self.boot_epoch = 0
         self.texts = 0
@@ -102,7 +102,7 @@ class StoreRig:
 
     # Running.
 
-    def open(self, trusted: Mark | None = None) -> Recovered:
+    def open(self, trusted: DurablePosition | None = None) -> Recovered:
         self.boot_epoch += 1
         self.folder = StoreFolder(self.files, STORE, lambda: UUID, lambda: 5)
         self.ballast = Ballast(self.files, STORE, self.ballast_bytes)
@@ -212,7 +212,7 @@ class StoreRig:
         self.errors = {}
         rdq = self.logs["rdq"].run(self.flush.rdq)
         journal = self.logs["journal"].run(self.flush.journal)
-        is_one = self.flush.rdq.is_carried
+        is_one = self.flush.rdq.is_inline
         self.jobs = {"journal": both(rdq, journal)} if is_one else {"rdq": rdq, "journal": journal}
         return True
 
@@ -337,7 +337,7 @@ class StoreRig:
     def crash(
         self,
         cut: Callable[[FaultyCalls], None],
-        trusted: Mark | None = None,
+        trusted: DurablePosition | None = None,
         is_damaged: bool = False,
     ) -> Recovered:
         """End the process in one way or another, recover, and compare with the model.

@@ -19,14 +19,14 @@ from pathlib import Path
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import IndexThreads
+from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.threads.sync_times import SyncTimes
-from leveret.msg_store.wal.driver import FlushThreads
+from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.reports import Report
 
@@ -56,7 +56,7 @@ class Worker:
             journal_file_bytes=20_000,
         )
         recovered, self.core = recovery.run()
-        self.threads = FlushThreads(
+        self.threads = FlushDriver(
             self.core,
             recovery.rdq_log,
             recovery.journal_log,
@@ -69,7 +69,7 @@ class Worker:
             (no, row[0], row[1]) for no in QUEUES for row in pages(recovered.index, no, 0, SEQ_END)
         ]
         self.checkpointer = Checkpointer(self.core, recovery.home, LIMITS)
-        self.index_threads = IndexThreads(
+        self.index_threads = CheckpointDriver(
             self.core,
             self.checkpointer,
             recovered.index,

@@ -10,7 +10,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.broker.vhost.settings_rows import Kept
+from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.api import RefusedError
 from leveret.server.admin.node_admin import NodeAdmin
@@ -130,7 +130,7 @@ async def test_a_stored_policy_that_would_be_refused_now_is_kept_without_effect(
     async with Broker(config(tmp_path)) as broker:
         await declare(broker, "q")
         assert await modes(NodeAdmin(broker)) == {"q": ("", "default")}
-        kept: Kept = broker.node.kept
+        kept: SettingsRows = broker.node.kept
         assert kept.policies("/", is_operator=False) == [row]
     assert "policy skipped vhost=/ name=odd" in caplog.text
 

@@ -27,7 +27,7 @@ _TIMERS_PER_ROUND: Final = 20  # an hour has some thousand
 _QUIET_ROUNDS: Final = 10  # of the loop, each with a poll of the sockets
 
 
-class SteeredClock:
+class ManualClock:
     """A ``leveret.core.clock.Clock``; all of it is for the loop's thread.
 
     Args:

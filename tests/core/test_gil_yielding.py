@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from leveret.core.files import Files
-from leveret.core.giving_way import BUSY_SHARE, LOOK_S, NEVER, PATIENCE_S, REST_S, GivingWay
+from leveret.core.gil_yielding import BUSY_SHARE, LOOK_S, NEVER, PATIENCE_S, REST_S, GilYielding
 from leveret.metadata.store import MetadataStore
-from leveret.msg_store.checkpoint.driver import Lane
+from leveret.msg_store.checkpoint.driver import IndexWorker
 from leveret.msg_store.format.append_log import AppendLog, Job, Part, Place
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.threads.sync_times import SyncTimes
@@ -73,11 +73,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def way(clock: Clock) -> GivingWay:
-    return GivingWay(clock, clock.rest, lambda: clock.now_s, lambda: clock.busy_s)
+def way(clock: Clock) -> GilYielding:
+    return GilYielding(clock, clock.rest, lambda: clock.now_s, lambda: clock.busy_s)
 
 
-def test_the_loop_rests_while_work_is_overdue_and_no_longer(clock: Clock, way: GivingWay) -> None:
+def test_the_loop_rests_while_work_is_overdue_and_no_longer(clock: Clock, way: GilYielding) -> None:
     work = way.given()
     clock.run(PATIENCE_S * 0.9)
     assert clock.rests == []
@@ -91,7 +91,7 @@ def test_the_loop_rests_while_work_is_overdue_and_no_longer(clock: Clock, way: G
     assert not clock.is_waited_for
 
 
-def test_work_that_is_done_in_time_costs_no_rest(clock: Clock, way: GivingWay) -> None:
+def test_work_that_is_done_in_time_costs_no_rest(clock: Clock, way: GilYielding) -> None:
     for _ in range(1_000):
         work = way.given()
         clock.run(PATIENCE_S * 0.9)
@@ -99,7 +99,9 @@ def test_work_that_is_done_in_time_costs_no_rest(clock: Clock, way: GivingWay) -
     assert clock.rests == []
 
 
-def test_work_that_is_done_in_time_does_not_hide_what_is_not(clock: Clock, way: GivingWay) -> None:
+def test_work_that_is_done_in_time_does_not_hide_what_is_not(
+    clock: Clock, way: GilYielding
+) -> None:
     way.given()
     for _ in range(20):
         work = way.given()
@@ -110,7 +112,7 @@ def test_work_that_is_done_in_time_does_not_hide_what_is_not(clock: Clock, way: 
 
 @pytest.mark.parametrize(("share", "rests"), [(BUSY_SHARE * 0.9, False), (BUSY_SHARE * 1.1, True)])
 def test_a_loop_that_has_rested_does_not_rest_once_more(
-    clock: Clock, way: GivingWay, share: float, rests: bool
+    clock: Clock, way: GilYielding, share: float, rests: bool
 ) -> None:
     clock.share = share
     way.given()
@@ -118,7 +120,7 @@ def test_a_loop_that_has_rested_does_not_rest_once_more(
     assert bool(clock.rests) is rests
 
 
-def test_work_can_be_given_again_after_a_pause(clock: Clock, way: GivingWay) -> None:
+def test_work_can_be_given_again_after_a_pause(clock: Clock, way: GilYielding) -> None:
     way.given().done()
     clock.run(1.0)
     assert not clock.is_waited_for
@@ -127,7 +129,7 @@ def test_work_can_be_given_again_after_a_pause(clock: Clock, way: GivingWay) -> 
     assert clock.rests
 
 
-def test_to_be_done_twice_does_nothing(clock: Clock, way: GivingWay) -> None:
+def test_to_be_done_twice_does_nothing(clock: Clock, way: GilYielding) -> None:
     work = way.given()
     work.done()
     work.done()
@@ -135,7 +137,7 @@ def test_to_be_done_twice_does_nothing(clock: Clock, way: GivingWay) -> None:
     assert clock.rests == []
 
 
-def test_nothing_comes_after_the_end(clock: Clock, way: GivingWay) -> None:
+def test_nothing_comes_after_the_end(clock: Clock, way: GilYielding) -> None:
     work = way.given()
     way.close()
     assert not clock.is_waited_for
@@ -151,7 +153,7 @@ def test_without_a_loop_nothing_is_noted() -> None:
 
 
 def test_with_a_short_interval_nothing_is_noted(
-    clock: Clock, way: GivingWay, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, way: GilYielding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "getswitchinterval", lambda: 0.0005)
     way.given()
@@ -173,23 +175,23 @@ def steps() -> Steps[None]:
     calls()
 
 
-def on_a_lane(way: GivingWay, done: Callable[[], None], _: Path) -> Callable[[], None]:
+def on_a_lane(way: GilYielding, done: Callable[[], None], _: Path) -> Callable[[], None]:
     def work() -> None:
         calls()
         done()
 
-    lane = Lane("test-lane", way)
+    lane = IndexWorker("test-lane", way)
     lane.do(work)
     return lane.close
 
 
-def on_a_worker(way: GivingWay, done: Callable[[], None], _: Path) -> Callable[[], None]:
+def on_a_worker(way: GilYielding, done: Callable[[], None], _: Path) -> Callable[[], None]:
     worker = ThreadWorker(asyncio.get_running_loop(), "test-worker", lambda: None, way)
     worker.do(steps, lambda *_: done())
     return worker.close
 
 
-def of_writers(way: GivingWay, done: Callable[[], None], path: Path) -> Callable[[], None]:
+def of_writers(way: GilYielding, done: Callable[[], None], path: Path) -> Callable[[], None]:
     """Each job makes a file, which is nothing that a kernel does."""
     log = AppendLog(Files(), path, "%d", Ballast(Files(), path, 1000))
     writers = WriterThreads(asyncio.get_running_loop(), SyncTimes(time.monotonic), way)
@@ -212,7 +214,7 @@ def of_writers(way: GivingWay, done: Callable[[], None], path: Path) -> Callable
     return close
 
 
-def in_metadata(way: GivingWay, done: Callable[[], None], path: Path) -> Callable[[], None]:
+def in_metadata(way: GilYielding, done: Callable[[], None], path: Path) -> Callable[[], None]:
     deliver = asyncio.get_running_loop().call_soon_threadsafe
     store = MetadataStore(path / "metadata", deliver, way=way)
     left = [20]
@@ -231,7 +233,7 @@ def in_metadata(way: GivingWay, done: Callable[[], None], path: Path) -> Callabl
 @pytest.mark.parametrize("begin", [on_a_lane, on_a_worker, of_writers, in_metadata])
 async def test_a_thread_gets_on_beside_a_loop_that_never_rests(
     tmp_path: Path,
-    begin: Callable[[GivingWay, Callable[[], None], Path], Callable[[], None]],
+    begin: Callable[[GilYielding, Callable[[], None], Path], Callable[[], None]],
 ) -> None:
     """Without giving way each step takes half a second or so, where there are two processors."""
     is_done = threading.Event()
@@ -242,7 +244,7 @@ async def test_a_thread_gets_on_beside_a_loop_that_never_rests(
             await asyncio.sleep(0)
 
     spinning = asyncio.create_task(spin())
-    way = GivingWay(asyncio.get_running_loop())
+    way = GilYielding(asyncio.get_running_loop())
     close = begin(way, is_done.set, tmp_path)
     try:
         await eventually(is_done.is_set)

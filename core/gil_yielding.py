@@ -10,7 +10,7 @@ system calls were measured, and a flush that makes a new segment has a dozen.
 the loop gives way: when a thread's work is overdue and the loop has not rested, it sleeps now and then for the
 time that a thread takes to wake up. While nothing is overdue this costs an entry of a set for each piece of work.
 
-Who gives a thread something on the loop calls ``given``, and ``Given.done`` follows when it is done. A broker
+Who gives a thread something on the loop calls ``given``, and ``PendingWork.done`` follows when it is done. A broker
 has one of these, however many stores.
 
 Turned down: changing the interval while there is work, which is the service's; resting by ``sleep(0)``, which is as
@@ -45,12 +45,12 @@ class TimerLoop(Protocol):
         """Call after a time."""
 
 
-class Given:
+class PendingWork:
     """A piece of work that a thread has."""
 
     __slots__ = ("_way", "since_s")
 
-    def __init__(self, way: GivingWay | None, since_s: float) -> None:
+    def __init__(self, way: GilYielding | None, since_s: float) -> None:
         self._way = way
         self.since_s = since_s
 
@@ -60,10 +60,10 @@ class Given:
             self._way.forget(self)
 
 
-_NOT_NOTED: Final = Given(None, 0.0)
+_NOT_NOTED: Final = PendingWork(None, 0.0)
 
 
-class GivingWay:
+class GilYielding:
     """Lets threads in where their loop keeps them out.
 
     Args:
@@ -84,21 +84,21 @@ class GivingWay:
         self._rest = rest
         self._now_s = now_s
         self._busy_s = busy_s
-        self._given: set[Given] = set()
+        self._given: set[PendingWork] = set()
         self._timer: Timer | None = None
         self._looked_s = self._was_busy_s = 0.0
 
-    def given(self) -> Given:
+    def given(self) -> PendingWork:
         """Note that a thread is given something; on the loop."""
         if self._loop is None or sys.getswitchinterval() < INTERVAL_S:
             return _NOT_NOTED
-        work = Given(self, self._now_s())
+        work = PendingWork(self, self._now_s())
         self._given.add(work)
         if self._timer is None:
             self._look_in(PATIENCE_S)
         return work
 
-    def forget(self, work: Given) -> None:
+    def forget(self, work: PendingWork) -> None:
         """Note that it is done; on any thread."""
         self._given.discard(work)
 
@@ -129,4 +129,4 @@ class GivingWay:
         return self._busy_s() - self._was_busy_s > BUSY_SHARE * passed_s
 
 
-NEVER: Final = GivingWay(None)
+NEVER: Final = GilYielding(None)

@@ -1,4 +1,4 @@
-"""What a queue may still hand to a channel: the outlet of its connection and the channel's limiter.
+"""What a queue may still hand to a channel: the gate of its connection and the channel's limiter.
 
 Both are plain objects on the one event loop, owned by the channel and read by the queues that feed
 it, the way RabbitMQ's queues ask ``rabbit_limiter:can_send`` and count unsent messages in a writer.
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leveret.actors.ref import Ref
 
 
-class Outlet:
+class DeliveryGate:
     """Whether the connection takes more, and which queues wait until it does.
 
     Attributes:
@@ -29,7 +29,7 @@ class Outlet:
         self.waiting: set[Ref] | None = None
 
     def wait(self, queue: Ref) -> None:
-        """Remember a queue that found the outlet closed."""
+        """Remember a queue that found the gate closed."""
         if self.waiting is None:
             self.waiting = set()
         self.waiting.add(queue)

@@ -6,17 +6,17 @@ import asyncio
 
 import pytest
 
-from leveret.testing.steered_clock import PACING_S, SteeredClock
+from leveret.testing.manual_clock import PACING_S, ManualClock
 
 HOUR_S = 3600.0
 
 
 @pytest.fixture
-async def clock() -> SteeredClock:
-    return SteeredClock(asyncio.get_running_loop())
+async def clock() -> ManualClock:
+    return ManualClock(asyncio.get_running_loop())
 
 
-async def test_timers_run_by_themselves_in_order(clock: SteeredClock) -> None:
+async def test_timers_run_by_themselves_in_order(clock: ManualClock) -> None:
     ran: list[int] = []
     done = asyncio.Event()
     clock.call_later(0.002, done.set)
@@ -28,7 +28,7 @@ async def test_timers_run_by_themselves_in_order(clock: SteeredClock) -> None:
     assert ran == [0, 1, 2]
 
 
-async def test_a_clock_that_is_held_stands_still(clock: SteeredClock) -> None:
+async def test_a_clock_that_is_held_stands_still(clock: ManualClock) -> None:
     clock.hold()
     before = clock.monotonic_s(), clock.wall_s()
 
@@ -37,7 +37,7 @@ async def test_a_clock_that_is_held_stands_still(clock: SteeredClock) -> None:
     assert (clock.monotonic_s(), clock.wall_s()) == before
 
 
-async def test_an_hour_passes_and_each_timer_sees_its_own_time(clock: SteeredClock) -> None:
+async def test_an_hour_passes_and_each_timer_sees_its_own_time(clock: ManualClock) -> None:
     clock.hold()
     start_s, wall_s = clock.monotonic_s(), clock.wall_s()
     seen: list[float] = []
@@ -51,7 +51,7 @@ async def test_an_hour_passes_and_each_timer_sees_its_own_time(clock: SteeredClo
     assert clock.wall_s() - wall_s == pytest.approx(HOUR_S)
 
 
-async def test_a_timer_made_by_a_timer_is_due_in_the_same_stretch(clock: SteeredClock) -> None:
+async def test_a_timer_made_by_a_timer_is_due_in_the_same_stretch(clock: ManualClock) -> None:
     ran: list[str] = []
     clock.call_later(10.0, lambda: clock.call_later(10.0, ran.append, "second"))
 
@@ -61,7 +61,7 @@ async def test_a_timer_made_by_a_timer_is_due_in_the_same_stretch(clock: Steered
     assert not clock.is_held
 
 
-async def test_what_is_skipped_brings_no_timer_nearer(clock: SteeredClock) -> None:
+async def test_what_is_skipped_brings_no_timer_nearer(clock: ManualClock) -> None:
     clock.hold()
     ran: list[str] = []
     clock.call_later(10.0, ran.append, "x")
@@ -76,7 +76,7 @@ async def test_what_is_skipped_brings_no_timer_nearer(clock: SteeredClock) -> No
     assert ran == ["x"]
 
 
-async def test_the_brokers_own_pauses_end_while_time_stands_still(clock: SteeredClock) -> None:
+async def test_the_brokers_own_pauses_end_while_time_stands_still(clock: ManualClock) -> None:
     before, during = asyncio.Event(), asyncio.Event()
     clock.call_later(0.001, before.set)
     clock.hold()
@@ -87,7 +87,7 @@ async def test_the_brokers_own_pauses_end_while_time_stands_still(clock: Steered
     await during.wait()
 
 
-async def test_a_clock_that_is_let_go_goes_on_from_where_it_stood(clock: SteeredClock) -> None:
+async def test_a_clock_that_is_let_go_goes_on_from_where_it_stood(clock: ManualClock) -> None:
     clock.hold()
     await clock.advance(HOUR_S)
     stood_s = clock.monotonic_s()
@@ -100,7 +100,7 @@ async def test_a_clock_that_is_let_go_goes_on_from_where_it_stood(clock: Steered
     assert 0 < clock.monotonic_s() - stood_s < HOUR_S
 
 
-async def test_a_timer_taken_back_does_not_run(clock: SteeredClock) -> None:
+async def test_a_timer_taken_back_does_not_run(clock: ManualClock) -> None:
     timer = clock.call_later(1.0, pytest.fail)
 
     timer.cancel()
@@ -108,7 +108,7 @@ async def test_a_timer_taken_back_does_not_run(clock: SteeredClock) -> None:
     await clock.advance(2.0)
 
 
-async def test_the_wall_clock_can_jump_alone(clock: SteeredClock) -> None:
+async def test_the_wall_clock_can_jump_alone(clock: ManualClock) -> None:
     clock.hold()
     monotonic_s = clock.monotonic_s()
 

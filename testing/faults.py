@@ -11,7 +11,7 @@ from leveret.core.errors import ConfigError
 if TYPE_CHECKING:
     from leveret.actors.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.session import Inlet
+    from leveret.broker.session import ReadControl
     from leveret.core.clock import TimerHandle
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class Undoable(Protocol):
         """Take it away; harmless when who was hindered has ended."""
 
 
-class Hindrance:
+class Fault:
     """What was put in the way of some actors, until it is taken back: by ``resume``, or as a block.
 
     Args:
@@ -78,14 +78,14 @@ class StillActor:
 class StillSocket:
     """A connection whose socket is not read."""
 
-    def __init__(self, runtime: Runtime, reader: Ref, inlet: Inlet) -> None:
-        self._reader, self._inlet = reader, inlet
-        inlet.block()
+    def __init__(self, runtime: Runtime, reader: Ref, read_control: ReadControl) -> None:
+        self._reader, self._read_control = reader, read_control
+        read_control.block()
 
     def undo(self) -> None:
         """Read again."""
         if self._reader.is_alive:
-            self._inlet.unblock()
+            self._read_control.unblock()
 
 
 class SlowActor:
@@ -118,9 +118,11 @@ class SlowActor:
 class SlowSocket:
     """A connection whose socket is read once every ``delay_s``."""
 
-    def __init__(self, runtime: Runtime, reader: Ref, inlet: Inlet, delay_s: float) -> None:
+    def __init__(
+        self, runtime: Runtime, reader: Ref, read_control: ReadControl, delay_s: float
+    ) -> None:
         self._clock = runtime.clock
-        self._reader, self._inlet = reader, inlet
+        self._reader, self._read_control = reader, read_control
         self._delay_s = _checked(delay_s)
         self._is_shut = False
         self._timer: TimerHandle | None = None
@@ -129,13 +131,13 @@ class SlowSocket:
     def _shut(self) -> None:
         if self._reader.is_alive:
             self._is_shut = True
-            self._inlet.block()
+            self._read_control.block()
             self._timer = self._clock.call_later(self._delay_s, self._open)
 
     def _open(self) -> None:
         if self._reader.is_alive:
             self._is_shut = False
-            self._inlet.unblock()
+            self._read_control.unblock()
             self._timer = self._clock.call_later(READ_S, self._shut)
 
     def undo(self) -> None:
@@ -144,7 +146,7 @@ class SlowSocket:
             self._timer.cancel()
         if self._is_shut and self._reader.is_alive:
             self._is_shut = False
-            self._inlet.unblock()
+            self._read_control.unblock()
 
 
 def _checked(delay_s: float) -> float:
