@@ -1,19 +1,19 @@
-"""Giving way: a thread that wants the interpreter gets it, though the loop never rests.
+"""GIL yielding: worker threads get the interpreter although the event loop is always busy.
 
-CPython hands its lock over in two ways. Who waits may ask for it after the *switch interval* (5 ms); but the
-interval begins anew whenever the lock was let go meanwhile, and a loop lets go of it with every system call, for
-microseconds: too short for a thread on another processor to wake up and take it. So beside a loop whose turns are
-shorter than the interval, and that never rests, a thread waits for its luck: 0.3 to 0.7 s for each of its own
-system calls were measured, and a flush that makes a new segment has a dozen.
+CPython hands its lock over in two ways. A waiting thread may request it after the *switch interval* (5 ms), but the
+interval starts again each time the lock is released meanwhile, and an event loop releases it with every system
+call, for microseconds: too short for a thread on another processor to wake up and take it. Beside a loop that is
+always busy, with turns shorter than the interval, a thread waited 0.3 to 0.7 s (measured) after each of its own
+system calls; a flush that creates a new segment makes a dozen.
 
-``leveret serve`` sets an interval shorter than most turns. A service that embeds the broker keeps its own, so there
-the loop gives way: when a thread's work is overdue and the loop has not rested, it sleeps now and then for the
-time that a thread takes to wake up. While nothing is overdue this costs an entry of a set for each piece of work.
+``leveret serve`` sets an interval shorter than most turns. A service that embeds the broker keeps its own interval,
+so there the loop yields: while a job of a thread is overdue and the loop has not been idle, the loop sleeps now and
+then for the time that a thread needs to wake up. While no job is overdue this costs a set entry for each job.
 
-Who gives a thread something on the loop calls ``given``, and ``PendingWork.done`` follows when it is done. A broker
-has one of these, however many stores.
+Submitting a job to a thread goes with a call of ``submitted`` on the loop; ``PendingWork.done`` follows when the job
+is done. A broker has one ``GilYielding``, however many stores.
 
-Turned down: changing the interval while there is work, which is the service's; resting by ``sleep(0)``, which is as
+Turned down: changing the interval while jobs are pending (it belongs to the service); ``sleep(0)``, which is as
 short as any other system call.
 """
 
@@ -24,109 +24,109 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-PATIENCE_S: Final = 0.01  # from when on work is overdue
-LOOK_S: Final = 0.001  # between two rests
-REST_S: Final = 0.0002
-BUSY_SHARE: Final = 0.25  # a loop that was on a processor for less of the time has rested
-INTERVAL_S: Final = 0.001  # a shorter one lets threads in by itself
+OVERDUE_S: Final = 0.01  # a job older than this is overdue
+CHECK_S: Final = 0.001  # between two sleeps
+SLEEP_S: Final = 0.0002
+BUSY_SHARE: Final = 0.25  # a loop that was on a processor for a smaller share of the time was idle
+SWITCH_INTERVAL_S: Final = 0.001  # with a shorter switch interval yielding is not needed
 
 
 class Timer(Protocol):
-    """A call that has been put off."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Forget it."""
+        """Cancel the call."""
 
 
 class TimerLoop(Protocol):
-    """What is needed of an event loop."""
+    """The method of an event loop that is used here."""
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Call after a time."""
+        """Call ``callback`` after a delay."""
 
 
 class PendingWork:
-    """A piece of work that a thread has."""
+    """A job that was submitted to a thread."""
 
-    __slots__ = ("_way", "since_s")
+    __slots__ = ("_gil_yielding", "since_s")
 
-    def __init__(self, way: GilYielding | None, since_s: float) -> None:
-        self._way = way
+    def __init__(self, gil_yielding: GilYielding | None, since_s: float) -> None:
+        self._gil_yielding = gil_yielding
         self.since_s = since_s
 
     def done(self) -> None:
-        """Note that it is done; on any thread. A second time does nothing."""
-        if self._way is not None:
-            self._way.forget(self)
+        """Mark the job as done; on any thread. A second call does nothing."""
+        if self._gil_yielding is not None:
+            self._gil_yielding.forget(self)
 
 
-_NOT_NOTED: Final = PendingWork(None, 0.0)
+_UNTRACKED: Final = PendingWork(None, 0.0)
 
 
 class GilYielding:
-    """Lets threads in where their loop keeps them out.
+    """Makes an event loop sleep briefly while jobs of its threads are overdue.
 
     Args:
-        loop: whose threads they are; without one nothing is noted.
-        rest: sleeps for some seconds.
-        now_s: any clock.
-        busy_s: how long the calling thread was on a processor.
+        loop: submits the jobs; without a loop no job is tracked.
+        sleep: blocks for some seconds.
+        now_s: a monotonic clock.
+        busy_s: CPU time of the calling thread.
     """
 
     def __init__(
         self,
         loop: TimerLoop | None,
-        rest: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = time.sleep,
         now_s: Callable[[], float] = time.monotonic,
         busy_s: Callable[[], float] = time.thread_time,
     ) -> None:
         self._loop = loop
-        self._rest = rest
+        self._sleep = sleep
         self._now_s = now_s
         self._busy_s = busy_s
-        self._given: set[PendingWork] = set()
+        self._pending: set[PendingWork] = set()
         self._timer: Timer | None = None
-        self._looked_s = self._was_busy_s = 0.0
+        self._checked_s = self._checked_busy_s = 0.0
 
-    def given(self) -> PendingWork:
-        """Note that a thread is given something; on the loop."""
-        if self._loop is None or sys.getswitchinterval() < INTERVAL_S:
-            return _NOT_NOTED
+    def submitted(self) -> PendingWork:
+        """Track a job that is submitted to a thread; on the loop."""
+        if self._loop is None or sys.getswitchinterval() < SWITCH_INTERVAL_S:
+            return _UNTRACKED
         work = PendingWork(self, self._now_s())
-        self._given.add(work)
+        self._pending.add(work)
         if self._timer is None:
-            self._look_in(PATIENCE_S)
+            self._check_in(OVERDUE_S)
         return work
 
     def forget(self, work: PendingWork) -> None:
-        """Note that it is done; on any thread."""
-        self._given.discard(work)
+        """Stop tracking a job; on any thread."""
+        self._pending.discard(work)
 
     def close(self) -> None:
-        """Rest no more; on the loop."""
+        """Stop yielding; on the loop."""
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look_in(self, delay_s: float) -> None:
-        assert self._loop is not None, "it is closed"
-        self._looked_s, self._was_busy_s = self._now_s(), self._busy_s()
-        self._timer = self._loop.call_later(delay_s, self._look)
+    def _check_in(self, delay_s: float) -> None:
+        assert self._loop is not None, "GIL yielding is closed"
+        self._checked_s, self._checked_busy_s = self._now_s(), self._busy_s()
+        self._timer = self._loop.call_later(delay_s, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
-        given = list(self._given)  # at once: threads take theirs out meanwhile
-        if not given:
+        pending = list(self._pending)  # a copy in one step: threads remove their jobs meanwhile
+        if not pending:
             return
-        left_s = min(work.since_s for work in given) + PATIENCE_S - self._now_s()
+        left_s = min(work.since_s for work in pending) + OVERDUE_S - self._now_s()
         if left_s <= 0 and self._is_busy():
-            self._rest(REST_S)
-        self._look_in(max(left_s, LOOK_S))
+            self._sleep(SLEEP_S)
+        self._check_in(max(left_s, CHECK_S))
 
     def _is_busy(self) -> bool:
-        passed_s = self._now_s() - self._looked_s
-        return self._busy_s() - self._was_busy_s > BUSY_SHARE * passed_s
+        passed_s = self._now_s() - self._checked_s
+        return self._busy_s() - self._checked_busy_s > BUSY_SHARE * passed_s
 
 
 NEVER: Final = GilYielding(None)

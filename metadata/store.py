@@ -58,7 +58,7 @@ class MetadataStore:
         directory: made when it is missing (mode 0700), with an empty store in it.
         deliver: called by the writer thread with what to run in the owner's thread.
         map_bytes: size of the map to start with.
-        way: for the writer thread.
+        gil_yielding: of the event loop that calls ``write``.
 
     Raises:
         StoreError: not a metadata store, one of a later version, damaged, or open already.
@@ -69,10 +69,10 @@ class MetadataStore:
         directory: Path,
         deliver: Deliver,
         map_bytes: int = MAP_BYTES,
-        way: GilYielding = NEVER,
+        gil_yielding: GilYielding = NEVER,
     ) -> None:
         self._directory = directory
-        self._way = way
+        self._gil_yielding = gil_yielding
         self._deliver = deliver
         self._environment = Environment(directory, map_bytes)
         self._condition = threading.Condition()
@@ -156,7 +156,7 @@ class MetadataStore:
                 raise StoreError(f"metadata writer has died: {self._failure}")
             if self._is_closing:
                 raise StoreError(f"metadata store in {self._directory} is closed")
-            self._waiting.append((changes, then, self._way.given()))
+            self._waiting.append((changes, then, self._gil_yielding.submitted()))
             self._condition.notify()
 
     # The writer thread.
@@ -194,8 +194,8 @@ class MetadataStore:
             told = deque((then, outcome or error) for then, outcome in told)
 
         self._deliver(lambda: self._tell(told))
-        for *_, given in group:
-            given.done()
+        for *_, pending in group:
+            pending.done()
 
     def _tell(self, told: deque[tuple[Then, StoreError | None]]) -> None:
         try:

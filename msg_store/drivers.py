@@ -22,12 +22,12 @@ from leveret.msg_store.wal.backpressure import BackpressureLimits
 from leveret.msg_store.wal.driver import MakeWriters
 
 
-def _in_thread(work: Callable[[], None], way: GilYielding = NEVER) -> None:
-    given = way.given()
+def _in_thread(work: Callable[[], None], gil_yielding: GilYielding = NEVER) -> None:
+    pending = gil_yielding.submitted()
 
     def run() -> None:
         work()
-        given.done()
+        pending.done()
 
     threading.Thread(target=run, name="leveret-end", daemon=True).start()
 
@@ -76,15 +76,15 @@ THREADS: Final = Drivers()
 DEFAULT_LIMITS: Final = StoreLimits()
 
 
-def threads(way: GilYielding) -> Drivers:
+def threads(gil_yielding: GilYielding) -> Drivers:
     """Return threads that come to run beside a loop that never rests.
 
     Args:
-        way: of that loop.
+        gil_yielding: of that loop.
     """
     return Drivers(
-        partial(WriterThreads, way=way),
-        partial(ThreadWorker, way=way),
-        partial(IndexWorker, way=way),
-        partial(_in_thread, way=way),
+        partial(WriterThreads, gil_yielding=gil_yielding),
+        partial(ThreadWorker, gil_yielding=gil_yielding),
+        partial(IndexWorker, gil_yielding=gil_yielding),
+        partial(_in_thread, gil_yielding=gil_yielding),
     )

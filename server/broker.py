@@ -89,7 +89,7 @@ class Broker:
         self._directory: DataDirectory | None = None
         self._sockets: list[socket.socket] = []
         self._store: Metadata | None = None
-        self._giving_way = NEVER
+        self._gil_yielding = NEVER
         self._control: ControlServer | None = None
         self._root: Ref | None = None
         self._ended: asyncio.Future[object] | None = None
@@ -128,13 +128,17 @@ class Broker:
             self._clean_up(self._directory)
         self._sockets = bind(self.config.listen)
         self.addresses = [address_of(each) for each in self._sockets]
-        self._giving_way = GilYielding(loop)
+        self._gil_yielding = GilYielding(loop)
         self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
         data_dir = self._directory.path if self._directory is not None else None
-        settings, way = self._settings(), self._giving_way
         self.node = Node(
-            self.runtime, settings, self._store, data_dir, self._files, gil_yielding=way
+            self.runtime,
+            self._settings(),
+            self._store,
+            data_dir,
+            self._files,
+            gil_yielding=self._gil_yielding,
         )
         self.node.sockets = self._sockets
         await self._load(definitions)
@@ -153,7 +157,7 @@ class Broker:
             return MemoryStore(loop.call_soon)
         self.node_id = self._directory.node_id
         folder = self._directory.path / "metadata"
-        return MetadataStore(folder, loop.call_soon_threadsafe, way=self._giving_way)
+        return MetadataStore(folder, loop.call_soon_threadsafe, gil_yielding=self._gil_yielding)
 
     def _read_definitions(self) -> dict[str, Any] | None:
         file = self.config.load_definitions
@@ -242,7 +246,7 @@ class Broker:
                 each.close()
             if self._store is not None:
                 self._store.close()
-            self._giving_way.close()
+            self._gil_yielding.close()
             if self._directory is not None:
                 self._directory.close()
             self._control = self._root = self._store = self._directory = None

@@ -111,7 +111,7 @@ class Maintenance(GenServer):
 
     def _do(self, work: Callable[[], Callable[[], None]]) -> None:
         """Do something in a thread, and what it returns on the loop."""
-        given = self._node.gil_yielding.given()
+        pending = self._node.gil_yielding.submitted()
 
         def run() -> None:
             try:
@@ -120,7 +120,7 @@ class Maintenance(GenServer):
                 log.warning("data directory not looked after error=%s", error)
                 then = _nothing
             finally:
-                given.done()
+                pending.done()
             with suppress(RuntimeError):  # the loop is closed: the broker has ended
                 self._loop.call_soon_threadsafe(self._done, then)
 

@@ -101,7 +101,7 @@ class Node:
         files: the way to them.
         ballast: room on the disk that is given up when it is full.
         machine: how much memory there is.
-        gil_yielding: who gives a thread something tells it.
+        gil_yielding: told of every job that is submitted to a thread.
         alarms: whether memory or disk are short.
         memory: how many seconds of traffic queues keep in RAM.
         memory_total_bytes: the RAM there is for the broker, or what it was told.

@@ -61,7 +61,7 @@ async def in_thread(node: Node, work: Callable[[], object]) -> None:
     """Do what blocks in a thread that ends with it; who is cancelled is so when it is done."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Exception | None] = loop.create_future()
-    given = node.gil_yielding.given()
+    pending = node.gil_yielding.submitted()
 
     def run() -> None:
         error: Exception | None = None
@@ -70,7 +70,7 @@ async def in_thread(node: Node, work: Callable[[], object]) -> None:
         except Exception as caught:  # noqa: BLE001  the top of a thread; who waits deals with it
             error = caught
         loop.call_soon_threadsafe(done.set_result, error)
-        given.done()
+        pending.done()
 
     threading.Thread(target=run, name="leveret-snapshot").start()
     cancelled: asyncio.CancelledError | None = None

@@ -103,10 +103,10 @@ class StoreServer(GenServer):
 
     def _open(self) -> None:
         epoch, trusted = self._node.epoch_for(self._vhost.name), self._vhost.trusted_mark
-        arguments = epoch, trusted, self._node.gil_yielding.given()
+        arguments = epoch, trusted, self._node.gil_yielding.submitted()
         threading.Thread(target=self._opened_by, args=arguments, name="leveret-open").start()
 
-    def _opened_by(self, epoch: int, trusted: DurablePosition | None, given: PendingWork) -> None:
+    def _opened_by(self, epoch: int, trusted: DurablePosition | None, pending: PendingWork) -> None:
         """Open the store; in a thread."""
         from leveret.msg_store.recovery.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
 
@@ -118,7 +118,7 @@ class StoreServer(GenServer):
         except Exception as error:  # noqa: BLE001  the top of a thread; the actor deals with it
             opened = error
         self._loop.call_soon_threadsafe(self._came, opened)
-        given.done()
+        pending.done()
 
     def _came(self, opened: Opened | Exception) -> None:
         """Hand the store over, unless nobody waits for it any more."""
@@ -203,7 +203,7 @@ async def remove_store(node: Node, vhost_name: str) -> None:
     done: asyncio.Future[None] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
-    given = node.gil_yielding.given()
+    pending = node.gil_yielding.submitted()
 
     def remove() -> None:
         try:
@@ -211,7 +211,7 @@ async def remove_store(node: Node, vhost_name: str) -> None:
         except OSError as error:
             log.error("messages not removed folder=%s error=%s", folder, error)
         loop.call_soon_threadsafe(done.set_result, None)
-        given.done()
+        pending.done()
 
     threading.Thread(target=remove, name="leveret-remove").start()
     await asyncio.shield(done)

@@ -27,15 +27,15 @@ Work: TypeAlias = Callable[[], None]
 class IndexWorker:
     """A thread that does one thing after the other."""
 
-    def __init__(self, name: str, way: GilYielding = NEVER) -> None:
-        self._way = way
+    def __init__(self, name: str, gil_yielding: GilYielding = NEVER) -> None:
+        self._gil_yielding = gil_yielding
         self._inbox: SimpleQueue[tuple[Work, PendingWork] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def do(self, work: Work) -> None:
         """Do something on the thread; it must not raise."""
-        self._inbox.put((work, self._way.given()))
+        self._inbox.put((work, self._gil_yielding.submitted()))
 
     def close(self) -> None:
         """Finish what was given, and end the thread."""
@@ -44,10 +44,10 @@ class IndexWorker:
 
     def _run(self) -> None:
         while (item := self._inbox.get()) is not None:
-            work, given = item
+            work, pending = item
             work()
-            given.done()
-            del item, work, given  # or the last one would be kept while there is none
+            pending.done()
+            del item, work, pending  # else the last job stays referenced while the thread is idle
 
 
 MakeIndexWorker: TypeAlias = Callable[[str], IndexWorker]

@@ -40,9 +40,9 @@ class ThreadWorker:
     """A worker that is a thread."""
 
     def __init__(
-        self, loop: Loop, name: str, at_end: Callable[[], None], way: GilYielding = NEVER
+        self, loop: Loop, name: str, at_end: Callable[[], None], gil_yielding: GilYielding = NEVER
     ) -> None:
-        self._way = way
+        self._gil_yielding = gil_yielding
         self._loop = loop
         self._at_end = at_end
         self._inbox: SimpleQueue[tuple[Callable[[], Steps[Any]], Then[Any], PendingWork] | None]
@@ -52,7 +52,7 @@ class ThreadWorker:
 
     def do(self, job: Callable[[], Steps[T]], then: Then[T]) -> None:
         """Do a job."""
-        self._inbox.put((job, then, self._way.given()))
+        self._inbox.put((job, then, self._gil_yielding.submitted()))
 
     def close(self) -> None:
         """Finish what was given, and end; a second time does nothing."""
@@ -61,9 +61,9 @@ class ThreadWorker:
 
     def _run(self) -> None:
         while (work := self._inbox.get()) is not None:
-            job, then, given = work
+            job, then, pending = work
             self._loop.call_soon_threadsafe(then, *outcome(job()))
-            given.done()
+            pending.done()
             del work, job, then  # or the last job would be kept while there is none
         self._at_end()
 

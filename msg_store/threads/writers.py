@@ -67,15 +67,17 @@ class WriterThreads:
     Args:
         loop: where all methods but ``close`` are called.
         syncs: is told of each sync.
-        way: for work that needs the interpreter.
+        gil_yielding: for work that needs the interpreter.
     """
 
-    def __init__(self, loop: PollingLoop, syncs: SyncTimes, way: GilYielding = NEVER) -> None:
+    def __init__(
+        self, loop: PollingLoop, syncs: SyncTimes, gil_yielding: GilYielding = NEVER
+    ) -> None:
         self._loop = loop
         self._ear, self._mouth = _ear_and_mouth()
         self._notifier = Notifier(self._mouth)
-        self._rdq = _WriterThread("leveret-rdq", self._notifier, syncs, way)
-        self._journal = _WriterThread("leveret-journal", self._notifier, syncs, way)
+        self._rdq = _WriterThread("leveret-rdq", self._notifier, syncs, gil_yielding)
+        self._journal = _WriterThread("leveret-journal", self._notifier, syncs, gil_yielding)
         self._busy: list[_WriterThread] = []
         self._errors: list[Exception] = []
         self._then: Then = _nothing
@@ -126,14 +128,16 @@ class WriterThreads:
 class _WriterThread:
     """One of them."""
 
-    def __init__(self, name: str, notifier: Notifier, syncs: SyncTimes, way: GilYielding) -> None:
+    def __init__(
+        self, name: str, notifier: Notifier, syncs: SyncTimes, gil_yielding: GilYielding
+    ) -> None:
         self._syncs = syncs
         self._caller = Caller(notifier)
         self._work: Work = ()
         self._sizes: list[int] | None = None  # how many steps each job has
         self._again: Callable[[], Iterator[str]] | None = None
-        self._way = way
-        self._given: PendingWork | None = None  # what needs the interpreter
+        self._gil_yielding = gil_yielding
+        self._pending: PendingWork | None = None  # what needs the interpreter
         self._thread = threading.Thread(target=self._caller.run, name=name, daemon=True)
         self._thread.start()
 
@@ -149,7 +153,7 @@ class _WriterThread:
             steps += some
             sizes.append(len(some))
         if KERNEL_NAME == "py":
-            self._given = self._way.given()
+            self._pending = self._gil_yielding.submitted()
         self._caller.give(steps)
 
     def begin_again(self) -> None:
@@ -158,14 +162,14 @@ class _WriterThread:
 
     def _run(self, points: Callable[[], Iterator[str]]) -> None:
         self._sizes = self._again = None
-        self._given = self._way.given()
+        self._pending = self._gil_yielding.submitted()
         self._caller.give_work(partial(self._outcome, points))
 
     def is_done(self, errors: list[Exception]) -> bool:
         """Take what came of it, errors included; tell whether nothing must be done again."""
-        if self._given is not None:
-            self._given.done()
-            self._given = None
+        if self._pending is not None:
+            self._pending.done()
+            self._pending = None
         outcome = self._caller.taken()
         assert outcome is not None, "it is not done, but the notifier has rung"
         count, error_no, sync_ns, error = outcome

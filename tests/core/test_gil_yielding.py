@@ -1,4 +1,4 @@
-"""Threads get the interpreter beside a loop that never rests: the rule on a clock by hand, and real threads."""
+"""GIL yielding: threads get the interpreter beside a busy event loop; on a clock set by hand, and with real threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from leveret.core.files import Files
-from leveret.core.gil_yielding import BUSY_SHARE, LOOK_S, NEVER, PATIENCE_S, REST_S, GilYielding
+from leveret.core.gil_yielding import BUSY_SHARE, CHECK_S, NEVER, OVERDUE_S, SLEEP_S, GilYielding
 from leveret.metadata.store import MetadataStore
 from leveret.msg_store.checkpoint.driver import IndexWorker
 from leveret.msg_store.format.append_log import AppendLog, Job, Part, Place
@@ -33,7 +33,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = self.busy_s = 0.0
         self.share = 1.0
-        self.rests: list[float] = []
+        self.sleeps: list[float] = []
         self._timers: list[tuple[float, int, Callable[..., Any]]] = []
         self._count = 0
 
@@ -50,8 +50,8 @@ class Clock:
         self.busy_s += self.share * (at_s - self.now_s)
         self.now_s = at_s
 
-    def rest(self, delay_s: float) -> None:
-        self.rests.append(self.now_s)
+    def sleep(self, delay_s: float) -> None:
+        self.sleeps.append(self.now_s)
         self.now_s += delay_s
 
     def run(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ class Clock:
         self._to(max(end_s, self.now_s))
 
     @property
-    def is_waited_for(self) -> bool:
+    def has_timer(self) -> bool:
         return bool(self._timers)
 
 
@@ -73,94 +73,98 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def way(clock: Clock) -> GilYielding:
-    return GilYielding(clock, clock.rest, lambda: clock.now_s, lambda: clock.busy_s)
+def gil_yielding(clock: Clock) -> GilYielding:
+    return GilYielding(clock, clock.sleep, lambda: clock.now_s, lambda: clock.busy_s)
 
 
-def test_the_loop_rests_while_work_is_overdue_and_no_longer(clock: Clock, way: GilYielding) -> None:
-    work = way.given()
-    clock.run(PATIENCE_S * 0.9)
-    assert clock.rests == []
-    clock.run(PATIENCE_S * 1.1)
-    count = PATIENCE_S / (LOOK_S + REST_S)
-    assert count * 0.8 <= len(clock.rests) <= count * 1.2
-    work.done()
-    rests = len(clock.rests)
-    clock.run(1.0)
-    assert len(clock.rests) == rests
-    assert not clock.is_waited_for
-
-
-def test_work_that_is_done_in_time_costs_no_rest(clock: Clock, way: GilYielding) -> None:
-    for _ in range(1_000):
-        work = way.given()
-        clock.run(PATIENCE_S * 0.9)
-        work.done()
-    assert clock.rests == []
-
-
-def test_work_that_is_done_in_time_does_not_hide_what_is_not(
-    clock: Clock, way: GilYielding
+def test_the_loop_sleeps_while_work_is_overdue_and_no_longer(
+    clock: Clock, gil_yielding: GilYielding
 ) -> None:
-    way.given()
-    for _ in range(20):
-        work = way.given()
-        clock.run(PATIENCE_S / 5)
+    work = gil_yielding.submitted()
+    clock.run(OVERDUE_S * 0.9)
+    assert clock.sleeps == []
+    clock.run(OVERDUE_S * 1.1)
+    count = OVERDUE_S / (CHECK_S + SLEEP_S)
+    assert count * 0.8 <= len(clock.sleeps) <= count * 1.2
+    work.done()
+    sleeps = len(clock.sleeps)
+    clock.run(1.0)
+    assert len(clock.sleeps) == sleeps
+    assert not clock.has_timer
+
+
+def test_work_that_is_done_in_time_costs_no_sleep(clock: Clock, gil_yielding: GilYielding) -> None:
+    for _ in range(1_000):
+        work = gil_yielding.submitted()
+        clock.run(OVERDUE_S * 0.9)
         work.done()
-    assert clock.rests
+    assert clock.sleeps == []
 
 
-@pytest.mark.parametrize(("share", "rests"), [(BUSY_SHARE * 0.9, False), (BUSY_SHARE * 1.1, True)])
-def test_a_loop_that_has_rested_does_not_rest_once_more(
-    clock: Clock, way: GilYielding, share: float, rests: bool
+def test_work_that_is_done_in_time_does_not_hide_overdue_work(
+    clock: Clock, gil_yielding: GilYielding
+) -> None:
+    gil_yielding.submitted()
+    for _ in range(20):
+        work = gil_yielding.submitted()
+        clock.run(OVERDUE_S / 5)
+        work.done()
+    assert clock.sleeps
+
+
+@pytest.mark.parametrize(("share", "sleeps"), [(BUSY_SHARE * 0.9, False), (BUSY_SHARE * 1.1, True)])
+def test_a_loop_that_was_idle_does_not_sleep(
+    clock: Clock, gil_yielding: GilYielding, share: float, sleeps: bool
 ) -> None:
     clock.share = share
-    way.given()
+    gil_yielding.submitted()
     clock.run(1.0)
-    assert bool(clock.rests) is rests
+    assert bool(clock.sleeps) is sleeps
 
 
-def test_work_can_be_given_again_after_a_pause(clock: Clock, way: GilYielding) -> None:
-    way.given().done()
+def test_work_can_be_submitted_again_after_a_pause(clock: Clock, gil_yielding: GilYielding) -> None:
+    gil_yielding.submitted().done()
     clock.run(1.0)
-    assert not clock.is_waited_for
-    way.given()
+    assert not clock.has_timer
+    gil_yielding.submitted()
     clock.run(1.0)
-    assert clock.rests
+    assert clock.sleeps
 
 
-def test_to_be_done_twice_does_nothing(clock: Clock, way: GilYielding) -> None:
-    work = way.given()
+def test_done_twice_does_nothing(clock: Clock, gil_yielding: GilYielding) -> None:
+    work = gil_yielding.submitted()
     work.done()
     work.done()
     clock.run(1.0)
-    assert clock.rests == []
+    assert clock.sleeps == []
 
 
-def test_nothing_comes_after_the_end(clock: Clock, way: GilYielding) -> None:
-    work = way.given()
-    way.close()
-    assert not clock.is_waited_for
-    way.given().done()
+def test_a_closed_loop_neither_sleeps_nor_sets_timers(
+    clock: Clock, gil_yielding: GilYielding
+) -> None:
+    work = gil_yielding.submitted()
+    gil_yielding.close()
+    assert not clock.has_timer
+    gil_yielding.submitted().done()
     work.done()
-    way.close()
+    gil_yielding.close()
     clock.run(1.0)
-    assert clock.rests == []
+    assert clock.sleeps == []
 
 
 def test_without_a_loop_nothing_is_noted() -> None:
-    NEVER.given().done()
+    NEVER.submitted().done()
 
 
 def test_with_a_short_interval_nothing_is_noted(
-    clock: Clock, way: GilYielding, monkeypatch: pytest.MonkeyPatch
+    clock: Clock, gil_yielding: GilYielding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "getswitchinterval", lambda: 0.0005)
-    way.given()
-    assert not clock.is_waited_for
+    gil_yielding.submitted()
+    assert not clock.has_timer
 
 
-# Real threads. Each step is a system call that lets go of the interpreter's lock, and wants it back.
+# Real threads. Each step is a system call that releases the GIL and takes it again.
 
 STEPS = 100
 
@@ -175,26 +179,32 @@ def steps() -> Steps[None]:
     calls()
 
 
-def on_a_lane(way: GilYielding, done: Callable[[], None], _: Path) -> Callable[[], None]:
+def on_an_index_worker(
+    gil_yielding: GilYielding, done: Callable[[], None], _: Path
+) -> Callable[[], None]:
     def work() -> None:
         calls()
         done()
 
-    lane = IndexWorker("test-lane", way)
-    lane.do(work)
-    return lane.close
+    worker = IndexWorker("test-index-worker", gil_yielding)
+    worker.do(work)
+    return worker.close
 
 
-def on_a_worker(way: GilYielding, done: Callable[[], None], _: Path) -> Callable[[], None]:
-    worker = ThreadWorker(asyncio.get_running_loop(), "test-worker", lambda: None, way)
+def on_a_thread_worker(
+    gil_yielding: GilYielding, done: Callable[[], None], _: Path
+) -> Callable[[], None]:
+    worker = ThreadWorker(asyncio.get_running_loop(), "test-worker", lambda: None, gil_yielding)
     worker.do(steps, lambda *_: done())
     return worker.close
 
 
-def of_writers(way: GilYielding, done: Callable[[], None], path: Path) -> Callable[[], None]:
-    """Each job makes a file, which is nothing that a kernel does."""
+def on_writer_threads(
+    gil_yielding: GilYielding, done: Callable[[], None], path: Path
+) -> Callable[[], None]:
+    """Each job creates a file, which the compiled kernel leaves to Python."""
     log = AppendLog(Files(), path, "%d", Ballast(Files(), path, 1000))
-    writers = WriterThreads(asyncio.get_running_loop(), SyncTimes(time.monotonic), way)
+    writers = WriterThreads(asyncio.get_running_loop(), SyncTimes(time.monotonic), gil_yielding)
     ends = [Place(0, 0), *(Place(no, 1) for no in range(1, 21))]
     jobs = [Job(*each, [Part(each[1].file_no, b"h", ())]) for each in itertools.pairwise(ends)]
 
@@ -214,9 +224,11 @@ def of_writers(way: GilYielding, done: Callable[[], None], path: Path) -> Callab
     return close
 
 
-def in_metadata(way: GilYielding, done: Callable[[], None], path: Path) -> Callable[[], None]:
+def on_the_metadata_thread(
+    gil_yielding: GilYielding, done: Callable[[], None], path: Path
+) -> Callable[[], None]:
     deliver = asyncio.get_running_loop().call_soon_threadsafe
-    store = MetadataStore(path / "metadata", deliver, way=way)
+    store = MetadataStore(path / "metadata", deliver, gil_yielding=gil_yielding)
     left = [20]
 
     def then(_: object) -> None:
@@ -230,12 +242,14 @@ def in_metadata(way: GilYielding, done: Callable[[], None], path: Path) -> Calla
     return store.close
 
 
-@pytest.mark.parametrize("begin", [on_a_lane, on_a_worker, of_writers, in_metadata])
-async def test_a_thread_gets_on_beside_a_loop_that_never_rests(
+@pytest.mark.parametrize(
+    "begin", [on_an_index_worker, on_a_thread_worker, on_writer_threads, on_the_metadata_thread]
+)
+async def test_a_thread_gets_on_beside_a_loop_that_is_always_busy(
     tmp_path: Path,
     begin: Callable[[GilYielding, Callable[[], None], Path], Callable[[], None]],
 ) -> None:
-    """Without giving way each step takes half a second or so, where there are two processors."""
+    """Without GIL yielding each step takes half a second or so, where there are two processors."""
     is_done = threading.Event()
 
     async def spin() -> None:
@@ -244,8 +258,8 @@ async def test_a_thread_gets_on_beside_a_loop_that_never_rests(
             await asyncio.sleep(0)
 
     spinning = asyncio.create_task(spin())
-    way = GilYielding(asyncio.get_running_loop())
-    close = begin(way, is_done.set, tmp_path)
+    gil_yielding = GilYielding(asyncio.get_running_loop())
+    close = begin(gil_yielding, is_done.set, tmp_path)
     try:
         await eventually(is_done.is_set)
     finally:
@@ -253,4 +267,4 @@ async def test_a_thread_gets_on_beside_a_loop_that_never_rests(
         with contextlib.suppress(asyncio.CancelledError):
             await spinning
         close()
-        way.close()
+        gil_yielding.close()
