@@ -13,17 +13,16 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from leveret.core.message import Message
 from leveret.msg_store.format.errors import RowsLost
 from leveret.msg_store.format.rows import IndexRow
-from leveret.msg_store.reading.rows import GotRows
-
-if TYPE_CHECKING:
-    from leveret.msg_store.reading.read_cache import ReadCache
-    from leveret.msg_store.store import MsgStore
-    from leveret.msg_store.transient.client import Transients
+from leveret.msg_store.reading.contents import ContentReader
+from leveret.msg_store.reading.read_cache import ReadCache
+from leveret.msg_store.reading.rows import GotRows, RowReader
+from leveret.msg_store.transient.client import Transients
+from leveret.msg_store.wal.group_commit import GroupCommit
 
 # A queue that begins again in the same store goes on so much higher: above the seqs of messages of
 # which the store never heard, transients and those that were on their way.
@@ -47,6 +46,35 @@ class QueueOwner(Protocol):
 
     def transients_lost(self, seqs: list[int]) -> None:
         """Contents that were paged out cannot be read any more."""
+
+
+class ClientsStore(Protocol):
+    """The parts of ``MsgStore`` that its clients use."""
+
+    core: GroupCommit
+    awaited_below: int
+    contents: ContentReader
+    rows: RowReader
+    arrived: ReadCache
+
+    @property
+    def transients(self) -> Transients:
+        """Where paged-out transients go."""
+
+    def queue_down(self, queue_no: int) -> None:
+        """Give up what was written for a queue that will not accept it any more."""
+
+    def delete_queue(self, queue_no: int) -> None:
+        """Remove all rows of a queue, in slices, and forget it."""
+
+    def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
+        """Give up references that a queue was promised and does not want."""
+
+    def drop_transients(self, queue_no: int) -> None:
+        """Forget what a queue has paged out."""
+
+    def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
+        """Write down which messages ``(seq, msg_no)`` a queue goes on without."""
 
 
 class CleanTerms(NamedTuple):
@@ -78,7 +106,7 @@ class QueueClient:
 
     def __init__(
         self,
-        store: MsgStore,
+        store: ClientsStore,
         queue_no: int,
         next_seq: int,
         messages: int = 0,

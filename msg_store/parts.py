@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
+from leveret.msg_store.drivers import Drivers, StoreLimits
 from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.format.rows import IndexRow
 from leveret.msg_store.gc.collector import Collector, Neighbours
 from leveret.msg_store.gc.driver import CollectorDriver
 from leveret.msg_store.reading.contents import ContentReader
@@ -22,19 +25,14 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.rows import RowReader
 from leveret.msg_store.reading.segments import SegmentReader
+from leveret.msg_store.recovery.opening import Opened
 from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
 from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.worker import Loop
+from leveret.msg_store.transient.client import OnCredit, OnLost
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient.store import TransientStore
-from leveret.msg_store.wal.driver import Deliver, FlushDriver, Loop
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from leveret.msg_store.drivers import Drivers, StoreLimits
-    from leveret.msg_store.format.rows import IndexRow
-    from leveret.msg_store.recovery.opening import Opened
-    from leveret.msg_store.transient.client import OnCredit, OnLost
+from leveret.msg_store.wal.driver import Deliver, FlushDriver
 
 
 class Listeners(NamedTuple):

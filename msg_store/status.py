@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from leveret.msg_store.gc.collector import Collected
-    from leveret.msg_store.reading.contents import ContentReader
-    from leveret.msg_store.threads.sync_times import SyncTimes
-    from leveret.msg_store.transient.store import Figures, TransientStore
-    from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.gc.collector import Collected
+from leveret.msg_store.reading.contents import ContentReader
+from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.transient.store import Figures, TransientStore
+from leveret.msg_store.wal.group_commit import GroupCommit
 
 
 @dataclass(frozen=True, slots=True)

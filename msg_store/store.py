@@ -20,27 +20,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from leveret.core.errors import StoreError
+from leveret.core.message import Message
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
+from leveret.msg_store.format.errors import StoreFailed
+from leveret.msg_store.format.journal_frames import DurablePosition
+from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import IndexDamaged
 from leveret.msg_store.parts import Listeners, StoreParts
+from leveret.msg_store.recovery.opening import Opened
 from leveret.msg_store.status import StoreStatus
+from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.backpressure import Backpressure
-from leveret.msg_store.wal.driver import Loop
+from leveret.msg_store.wal.pending import SeqRun
 from leveret.msg_store.wal.reports import Report
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from leveret.core.message import Message
-    from leveret.msg_store.format.errors import StoreFailed
-    from leveret.msg_store.format.journal_frames import DurablePosition
-    from leveret.msg_store.format.record import QueueNos
-    from leveret.msg_store.recovery.opening import Opened
-    from leveret.msg_store.wal.pending import SeqRun
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,13 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from leveret.core.errors import StoreError
-from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork, Timer
 from leveret.msg_store.checkpoint.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Index
-from leveret.msg_store.wal.driver import Deliver, Loop, Reached, Timer
+from leveret.msg_store.threads.worker import Loop, Reached
+from leveret.msg_store.wal.driver import Deliver
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.reports import FULL_RETRY_S, Report
 

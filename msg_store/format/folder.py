@@ -19,12 +19,12 @@ from leveret.core.errors import StoreError
 from leveret.core.files import File, Files
 from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
-from leveret.msg_store.wal import journal
-from leveret.msg_store.wal import segment_writer as rdq_writer
 
 VERSION: Final = 1
 FORMAT: Final = "FORMAT"
 LOCK: Final = "lock"
+SEGMENT_NAME: Final = "%08x.rdq"
+JOURNAL_NAME: Final = "%016x.jnl"
 _KEYS: Final = ("leveret-message-store", "uuid", "created-ms")
 
 
@@ -54,11 +54,11 @@ class StorePaths:
 
     def rdq_path(self, file_no: int) -> Path:
         """Return where a segment lies."""
-        return self.rdq / (rdq_writer.NAME % file_no)
+        return self.rdq / (SEGMENT_NAME % file_no)
 
     def journal_path(self, file_no: int) -> Path:
         """Return where a journal file lies."""
-        return self.journal / (journal.NAME % file_no)
+        return self.journal / (JOURNAL_NAME % file_no)
 
 
 class StoreAtRest(StorePaths):
@@ -138,11 +138,11 @@ class StoreFolder(StorePaths):
 
     def rdq_log(self, reserve: Reserve) -> AppendLog:
         """Return what writes the segments."""
-        return AppendLog(self.files, self.rdq, rdq_writer.NAME, reserve)
+        return AppendLog(self.files, self.rdq, SEGMENT_NAME, reserve)
 
     def journal_log(self, reserve: Reserve, ahead_bytes_max: int) -> AppendLog:
         """Return what writes the journal, with so much room taken ahead."""
-        return AppendLog(self.files, self.journal, journal.NAME, reserve, ahead_bytes_max)
+        return AppendLog(self.files, self.journal, JOURNAL_NAME, reserve, ahead_bytes_max)
 
     def set_aside(self, path: Path, data: bytes, offset: int) -> str:
         """Keep doubtful bytes of a file in quarantine; the same ones only once.

@@ -1,5 +1,5 @@
-"""Garbage collection: segments with few live messages are copied together and removed.
+"""Garbage collection: live messages of segments with much garbage are copied, the segments removed.
 
 choose, scan and copy are the steps, ``collector`` their order, ``driver`` the thread.
-Imports format, threads, memtable, wal, index, checkpoint.
+May import all of msg_store but transient, offline and the modules at its root.
 """

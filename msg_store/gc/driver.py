@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from leveret.core.gil_yielding import Timer
 from leveret.msg_store.checkpoint.driver import IndexWorker, MakeIndexWorker
 from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.gc.tasks import TURN, Job, Moving, Steps, Task, Wait
-from leveret.msg_store.wal.driver import Loop, Reached, Timer
+from leveret.msg_store.threads.worker import Loop, Reached
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 

@@ -1,5 +1,5 @@
 """Stores that nobody has open: inspect, audit, repair, salvage, snapshot.
 
 Used by ``leveret store`` and ``leveret snapshot``; no loop and no threads.
-Imports every sub-package but transient.
+May import every part but transient and the modules at the root.
 """

@@ -18,7 +18,7 @@ from typing import Final
 from leveret.core.files import File, Files
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC
-from leveret.msg_store.format.folder import write_format
+from leveret.msg_store.format.folder import SEGMENT_NAME, write_format
 from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.record import resealed
 from leveret.msg_store.format.rows import (
@@ -37,7 +37,7 @@ from leveret.msg_store.offline.examination import Examined
 from leveret.msg_store.offline.inspection import INDEX
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN
-from leveret.msg_store.wal import segment_writer as rdq_writer
+from leveret.msg_store.wal.segment_writer import FILE_BYTES
 
 PIECE: Final = 50_000  # rows or places per transaction
 _BUFFER_BYTES: Final = 1 << 20
@@ -140,7 +140,7 @@ class _Salvage:
         except (Corrupt, OSError) as error:  # it could be read a minute ago: a disk that is failing
             self._failed[places.msg_nos[at]] = str(error)
             return
-        if self._file is None or self._offset >= rdq_writer.FILE_BYTES:
+        if self._file is None or self._offset >= FILE_BYTES:
             self._begin()
         self._new_file_nos[at], self._new_offsets[at] = self._file_no, self._offset
         self._buffer.append(resealed(data, self._identity.extend, self._identity.seed))
@@ -154,7 +154,7 @@ class _Salvage:
         self._seal()
         self._file_no += 1
         rdq = self._target / "rdq"
-        self._file = self._files.create(rdq / (rdq_writer.NAME % self._file_no))
+        self._file = self._files.create(rdq / (SEGMENT_NAME % self._file_no))
         self._file.append([self._identity.header(RDQ_MAGIC, self._file_no, self._now_ms)])
         self._offset = HEADER_BYTES
 

@@ -1,5 +1,5 @@
 """Reading back: rows from index and memtables, bodies from segments, the read cache.
 
 Everything that blocks runs on the reader thread.
-Imports format, threads, memtable, wal.
+May import format, threads, memtable, wal, index.
 """

@@ -34,7 +34,7 @@ from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import Background
 from leveret.msg_store.reading.segments import Outcome, SegmentReader
-from leveret.msg_store.wal.driver import Loop
+from leveret.msg_store.threads.worker import Loop
 
 BATCH_BYTES: Final = 2 * 1024 * 1024
 BATCH_COUNT: Final = 1024

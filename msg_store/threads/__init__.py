@@ -1,5 +1,5 @@
-"""Threads: a worker that does one job after the other, and the two writers of a store.
+"""Threads: a worker that does one job after the other, and the two writers of a flush.
 
 Results come back to the loop that owns the store; nothing here knows what a job does.
-Imports format.
+May import format.
 """

@@ -11,12 +11,28 @@ from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
-from leveret.msg_store.wal.driver import Loop
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork, TimerLoop
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[str, None, T]
 Then: TypeAlias = Callable[[T | None, Exception | None], None]
+Reached: TypeAlias = Callable[[str], None]
+
+
+class Loop(TimerLoop, Protocol):
+    """The event loop that owns a store: ``asyncio``'s, or one that a test drives step by step."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
+        """Call in the next turn."""
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object:
+        """Call in the next turn; from any thread."""
+
+    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> object:
+        """Call whenever the descriptor can be read."""
+
+    def remove_reader(self, descriptor: int) -> object:
+        """Call no more."""
 
 
 class Worker(Protocol):

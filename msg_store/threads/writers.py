@@ -19,27 +19,18 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import KERNEL_NAME, Caller, Notifier
 from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.worker import Loop
 
 Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
 Then: TypeAlias = Callable[[Sequence[Exception]], None]
 
 _COUNT_BYTES: Final = 8  # of what a notifier writes
-
-
-class PollingLoop(Protocol):
-    """What is needed of an event loop."""
-
-    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> object:
-        """Call whenever there is something to read."""
-
-    def remove_reader(self, descriptor: int) -> object:
-        """Call no more."""
 
 
 class Writers(Protocol):
@@ -70,9 +61,7 @@ class WriterThreads:
         gil_yielding: for work that needs the interpreter.
     """
 
-    def __init__(
-        self, loop: PollingLoop, syncs: SyncTimes, gil_yielding: GilYielding = NEVER
-    ) -> None:
+    def __init__(self, loop: Loop, syncs: SyncTimes, gil_yielding: GilYielding = NEVER) -> None:
         self._loop = loop
         self._ear, self._mouth = _ear_and_mouth()
         self._notifier = Notifier(self._mouth)

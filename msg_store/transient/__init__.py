@@ -1,5 +1,5 @@
 """The transient store: messages that need not survive and must leave RAM.
 
 Its own segments and LMDB file, never synced and wiped at every start.
-Imports format, threads, wal.
+May import format, threads.
 """

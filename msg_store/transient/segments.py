@@ -18,9 +18,9 @@ from leveret.core.files import DISK_FULL, File, Files
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.folder import SEGMENT_NAME
 from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.transient.index import Place
-from leveret.msg_store.wal.segment_writer import NAME
 
 FILE_BYTES: Final = 16 * 1024 * 1024  # RabbitMQ's
 ROOM_BYTES: Final = 16 * 1024 * 1024
@@ -73,7 +73,7 @@ class TransientSegments:
 
     def path(self, file_no: int) -> Path:
         """Return where a segment lies."""
-        return self._folder / (NAME % file_no)
+        return self._folder / (SEGMENT_NAME % file_no)
 
     def wipe(self) -> None:
         """Remove all segments, known or not; make the folder."""

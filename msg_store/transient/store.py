@@ -44,10 +44,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from leveret.core.files import Files
+from leveret.core.gil_yielding import Timer
 from leveret.core.message import Message
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.threads.worker import MakeWorker, Steps, ThreadWorker
+from leveret.msg_store.threads.worker import Loop, MakeWorker, Steps, ThreadWorker
 from leveret.msg_store.transient.client import (
     Entry,
     GotContents,
@@ -70,7 +71,6 @@ from leveret.msg_store.transient.paging_core import (
 from leveret.msg_store.transient.reader import Contents, TransientReader
 from leveret.msg_store.transient.segments import FILE_BYTES, ROOM_BYTES, TransientSegments
 from leveret.msg_store.transient.writer import TransientWriter, Write
-from leveret.msg_store.wal.driver import Loop, Timer
 
 FOLDER = "transient"
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.wal.group_commit import GroupCommit
 
 GoOn: TypeAlias = Callable[[], None]
 

@@ -1,50 +1,26 @@
 """The thin driver of group commit: calls on the loop that owns the work, and writers beside it.
 
-All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (``writer_threads``), which say
+All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (``threads.writers``), which say
 when both have ended.
 
 ``turn`` is put on the loop when work arrives, not run at once: what else happens in that turn goes
 into the same flush, and an ack may still save its message from the disk.
-
-The loop is a Protocol that ``asyncio`` loops fulfil; tests bring their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 
+from leveret.core.gil_yielding import Timer
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.sync_times import SyncTimes
-from leveret.msg_store.threads.writers import PollingLoop, Writers, WriterThreads
+from leveret.msg_store.threads.worker import Loop
+from leveret.msg_store.threads.writers import Writers, WriterThreads
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.reports import FULL_RETRY_S, LINGER_S, Due, Report
 
 Deliver = Callable[[Report], None]
-Reached = Callable[[str], None]
-
-
-class Timer(Protocol):
-    """A call that has been put off."""
-
-    def cancel(self) -> None:
-        """Forget it."""
-
-
-class Loop(PollingLoop, Protocol):
-    """What is needed of an event loop."""
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
-        """Call in the next turn."""
-
-    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object:
-        """Call in the next turn; from any thread."""
-
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Call after a time."""
-
-
 MakeWriters = Callable[[Loop, SyncTimes], Writers]
 
 

@@ -15,7 +15,6 @@ from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
 
 FILE_BYTES: Final = 64 * 1024 * 1024
-NAME: Final = "%016x.jnl"
 AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of room in the file in use
 
 

@@ -26,7 +26,6 @@ from leveret.msg_store.format.record import Unwritten, encode_run
 from leveret.msg_store.format.rows import Location
 
 FILE_BYTES: Final = 64 * 1024 * 1024
-NAME: Final = "%08x.rdq"
 CARRIED_BYTES_MAX: Final = 16 * 1024  # more is cheaper synced than written twice
 
 _BUFFERS_PER_RECORD: Final = 3
