@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is there before the first test, which is much, out of what a collection walks over.
+    """Freeze the many objects that exist before the first test, so that the garbage collector skips them.
 
     Tests of what stays alive collect and count often, and ask for differences only.
     """
@@ -70,8 +70,8 @@ def pytest_collection_finish() -> None:
 def _no_dump_of_long_tests(request: pytest.FixtureRequest) -> None:
     """Take back the dump that ``faulthandler_timeout`` has asked for, which can end the process.
 
-    It walks over the frames of threads that run meanwhile. A test that hangs is worth that, one that is
-    known to be slow is not.
+    It walks over the frames of threads that run meanwhile. The dump is worth that risk for a test that hangs, not for a
+    slow one.
     """
     if "slow" in request.keywords:
         faulthandler.cancel_dump_traceback_later()

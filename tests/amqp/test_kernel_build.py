@@ -1,4 +1,4 @@
-"""What ``setup.py`` makes of LEVERET_COMPILE, with and without a C compiler, in a copy of what it needs."""
+"""``setup.py`` and LEVERET_COMPILE, with and without a C compiler, in a copy of the kernels' sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of the compiled kernel alone: whose source it was made from, and what it holds."""
+"""Properties of the compiled kernel alone: the hash of its source, and the memory it holds."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The two kernels say the same: same runs for the same reads, same events however a stream is cut.
 
-``fuzz_corpus`` holds one stream per file: a comment that says what it is, then hexadecimal octets.
+``fuzz_corpus`` holds one stream per file: a comment that describes it, then hexadecimal octets.
 Streams named ``error_*`` end in a refusal. To add what a fuzzer found, add a file.
 """
 
@@ -46,7 +46,7 @@ def reads(wire: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
 
 
 def outcomes(kernel: Any, parts: Iterable[bytes], limits: tuple[int, int]) -> list[Outcome]:
-    """Return what each read made, what was pending behind it and how much was kept."""
+    """Return per read: the runs, the pending error, and the number of buffered octets."""
     scanner = kernel.Scanner(*limits)
     made = []
     for part in parts:

@@ -1,4 +1,4 @@
-"""Basic properties: all fourteen, both ways; the quick look; what is wrong is refused."""
+"""Basic properties: all fourteen, both ways; the quick look; malformed properties are refused."""
 
 from __future__ import annotations
 

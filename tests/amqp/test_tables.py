@@ -1,4 +1,4 @@
-"""Field tables: every letter, both ways; pamqp agrees; what is wrong is refused."""
+"""Field tables: every letter, both ways; pamqp agrees; malformed tables are refused."""
 
 from __future__ import annotations
 

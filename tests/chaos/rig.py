@@ -75,7 +75,7 @@ class Chaos:
         return connection
 
     def close(self) -> None:
-        """Drop what is left of the clients."""
+        """Close the remaining clients."""
         for connection in self._connections:
             connection.drop()
 

@@ -30,7 +30,7 @@ CONSUMED = QUEUES[1:]
 SPACED_S = 301.0  # beyond any intensity's window
 PROGRESS = (
     PREFETCH + 1
-)  # of each worker, after each death: so what it had from the dead is done with
+)  # of each worker, after each death: all its messages from the dead actor are settled
 WITHIN_S = 60.0
 SEEDS = (1, 2, 3)
 CRASHED = "NOT_FOUND - queue '{}' in vhost 'loaded' has crashed and failed to restart"
@@ -129,7 +129,7 @@ def site(node: BrokerThread, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def end_of(site: Site, path: str) -> None:
-    """Kill whoever is at a path, or will be in a moment, and see it dead."""
+    """Kill the actor at a path, waiting for it to appear, and assert that it is dead."""
     victims: list[Ref] = []
 
     def is_there() -> bool:
@@ -143,7 +143,7 @@ def end_of(site: Site, path: str) -> None:
 
 
 def place_of(node: Node) -> str:
-    """Name a place in the tree, whoever is there at the moment: connections come and go."""
+    """A path in the tree; the actor there may change, since connections come and go."""
     return place_of_path(node.path)
 
 
@@ -162,7 +162,7 @@ def is_to_die(node: Node) -> bool:
 
 
 def die(site: Site, place: str) -> None:
-    """End whoever is at a place, and see who is hit by it."""
+    """End the actor at a place, and return the actors that end with it."""
     chaos, losses = site.chaos, [len(worker.losses) for worker in site.workers]
     site.node.run(site.node.clock.skip, SPACED_S)
     wait_until(lambda: place in map(place_of, chaos.mortal_nodes()), place)

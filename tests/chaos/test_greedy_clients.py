@@ -19,7 +19,7 @@ from rigs.nodes import BrokerUnderTest
 from rigs.waiting import eventually
 
 MIB = 1 << 20
-SLACK_BYTES = 48 * MIB  # socket buffers, what is in the transport, and the allocator
+SLACK_BYTES = 48 * MIB  # socket buffers, the transport's buffer, and the allocator
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What clients see when an actor dies: design supervision.md 5 and the settled points 1 to 5."""
+"""The effects of an actor's death on clients, as docs/architecture.md lists them."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_pika_hears_nothing_of_a_restart_but_nacks(chaos: Chaos) -> None:
 
     await consuming
     await in_thread(connection.close)
-    assert len(seen) + refused <= 200 + 5 * 10, "what was unacked came again once at most"
+    assert len(seen) + refused <= 200 + 5 * 10, "an unacked message was redelivered more than once"
     assert refused < 20
 
 

@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 def run(command: Sequence[str], folder: Path, *, text: str | None = None) -> str:
-    """Run to the end and return what it printed; a failure shows all of it."""
+    """Run to the end and return the output; a failure shows all of it."""
     done = subprocess.run(
         command,
         cwd=folder,

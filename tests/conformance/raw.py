@@ -1,6 +1,6 @@
 """A client of raw frames that hides nothing: every answer is an ``Event``, in the order it came.
 
-``Connection`` is one socket; ``Channel`` sends on one number and reads what comes for it. Nothing here
+``Connection`` is one socket; ``Channel`` sends and reads on one channel number. Nothing here
 waits for silence: ``settle`` makes a round trip through a queue and the channel, after which all that
 the broker had to say about earlier methods has arrived.
 """
@@ -67,7 +67,7 @@ def error_of(event: Event) -> tuple[str, int, str, str]:
 
 
 def is_there(witness: Connection, queue: str) -> bool:
-    """Ask for a queue, also one that is another connection's own; uses up a channel."""
+    """Ask for a queue, also an exclusive queue of another connection; uses up a channel."""
     reply = witness.channel().call("queue.declare", queue=queue, passive=True)
     return reply.fields.get("reply_code") != 404
 

@@ -1,4 +1,4 @@
-"""Policies, set by ``rabbitmqctl`` there and ``leveret ctl`` here: what applies, and what it does."""
+"""Policies, set by ``rabbitmqctl`` there and ``leveret ctl`` here: which policy applies, and its effect."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_an_alternate_exchange_by_policy_comes_and_goes(
 
 # Modes.
 
-LARGE = 5_000  # bytes; RabbitMQ keeps what is smaller in its index, and that in RAM
+LARGE = 5_000  # bytes; RabbitMQ keeps smaller messages in the queue index, which is in RAM
 KINDS = pytest.mark.parametrize(
     ("is_durable", "arguments"),
     [(True, {}), (True, {"x-max-priority": 3})],

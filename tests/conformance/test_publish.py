@@ -1,4 +1,4 @@
-"""basic.publish: what is refused, what is returned, and that content passes untouched."""
+"""basic.publish: refused and returned messages; content passes untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that keep a broker busy until it ends, and note what it has promised (``oracle``)."""
+"""Clients that keep a broker busy until it ends, and record its promises (``oracle``)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Confirms:
         self._channel.publish(key, body_of(name), exchange, delivery_mode=mode, priority=priority)
 
     def settled(self, event: Event) -> list[str]:
-        """Take a confirm; return the names of what is safe with it."""
+        """Handle a confirm; return the names of the confirmed messages."""
         assert event.name in {"basic.ack", "basic.nack"}, event
         tags = [event.delivery_tag]
         if event.multiple:
@@ -187,7 +187,7 @@ class Echo(Client):
         super().__init__(address, known)
         self._names = names
         self._acked: list[str] = []  # since the last message was published
-        self._before: deque[tuple[str, list[str]]] = deque()  # message, what was acked before it
+        self._before: deque[tuple[str, list[str]]] = deque()  # message, names acked before it
         self._held: dict[str, int] = {}  # own messages that came before their confirms
 
     def prepare(self, channel: Channel) -> None:

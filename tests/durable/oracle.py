@@ -38,14 +38,14 @@ def place_of(name: str) -> tuple[str, int, int]:
 
 @dataclass(slots=True)
 class Known:
-    """What is known of one queue. Names are added before the broker can know of them.
+    """The known history of one queue. Names are added before they are published.
 
     Attributes:
         has_priorities: it hands out the highest priority first.
         published: what may be in it.
-        confirmed: what it has promised to keep.
+        confirmed: messages that the broker must keep.
         acked: what clients have acknowledged; the broker may not have heard of it.
-        gone: what was acknowledged, durably; it may not come back (G3).
+        gone: durably acknowledged messages; they must not come back.
     """
 
     has_priorities: bool = False
@@ -55,7 +55,7 @@ class Known:
     gone: set[str] = field(default_factory=set)
 
     def check(self, found: list[tuple[str, bool]], has_crashed: bool) -> None:
-        """Hold against it what is in the queue at the start of the broker, in order.
+        """Compare with the contents of the queue at the start of the broker, in order.
 
         Args:
             found: name, and whether the broker says that it may have been delivered before.
@@ -72,7 +72,7 @@ class Known:
         assert_ordered(names, self.has_priorities)
         if has_crashed:
             assert all(again for _, again in found), "the broker cannot know that this is new"
-        # From here on: what is there now is durable, and what is not has never been.
+        # From here on: messages in the queue are durable, all others were never published.
         self.published, self.confirmed = there, set(there)
         self.acked.clear()
         self.gone.clear()

@@ -1,4 +1,4 @@
-"""Actors of a running node die under load: nothing confirmed is lost, the clients stay (F-30, F-31)."""
+"""Actors of a running node die under load: nothing confirmed is lost, the clients stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker makes of a data directory that was damaged while it was not running (F-25, F-26, F-11)."""
+"""Starts of a broker on a data directory that was damaged while it was stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that stall or are full, below a running broker: publishers wait, nothing is lost (F-36)."""
+"""Disks that stall or are full, below a running broker: publishers wait, nothing is lost."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_disk_that_stalls_stops_publishers_and_nobody_else(rig: Rig) -> 
     consumed = await asyncio.to_thread(other.get, "q", no_ack=False)
     assert consumed.body == b"%08d" % 0
     await asyncio.to_thread(other.send, "basic.ack", delivery_tag=consumed.delivery_tag)
-    assert store.core.pending_ops < 50_000, "what was read when it got stuck, and no more"
+    assert store.core.pending_ops < 50_000, "more was read after the disk got stuck"
     assert node.alarms.raised == ()
 
     rig.disk.go_on()

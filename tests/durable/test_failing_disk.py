@@ -1,4 +1,4 @@
-"""Syncs and writes of a running broker fail: the store begins anew, the clients stay (F-21)."""
+"""Syncs and writes of a running broker fail: the store begins anew, the clients stay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A broker ends at random moments under load, again and again: nothing confirmed is lost (F-01).
+"""A broker ends at random moments under load, again and again: nothing confirmed is lost.
 
 Its process is killed, or the power is cut: then un-synced bytes and names are lost, cut off, zeroed or
-scattered (F-03 to F-07), while writes come short and calls are interrupted (F-22).
+scattered, while writes come short and calls are interrupted (F-22).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rounds:
             self.worker.kill()
 
     def one(self) -> None:
-        """A life: check what is there, use the broker, crash."""
+        """One life: check the recovered state, use the broker, crash."""
         if self.rng.random() < 0.1:
             self.crash_at_start()
         address = self.start().address()
@@ -101,7 +101,7 @@ class Rounds:
         assert connection.close().name == "connection.close-ok"
 
     def _look_at(self, channel: Channel, queue: str, has_crashed: bool, leave: bool) -> None:
-        """Check what is in a queue; keep some, forget the others in one way or another."""
+        """Check a queue's contents; keep some messages, remove the others in varying ways."""
         known, rng, count = self.known[queue], self.rng, channel.ready(queue)
         if count:
             channel.ok("basic.consume", queue=queue, consumer_tag="check")

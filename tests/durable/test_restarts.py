@@ -1,4 +1,4 @@
-"""What is there after a restart of the node: real processes, real clients, SIGTERM and kill -9."""
+"""State after a restart of the node: real processes, real clients, SIGTERM and kill -9."""
 
 from __future__ import annotations
 

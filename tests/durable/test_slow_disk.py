@@ -1,4 +1,4 @@
-"""A disk whose syncs take as long as the test likes: only who waits for it waits (F-36)."""
+"""A disk whose syncs take as long as the test likes: only clients that wait for a confirm or an ack wait."""
 
 from __future__ import annotations
 

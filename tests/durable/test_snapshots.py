@@ -1,4 +1,4 @@
-"""Snapshots of real processes: under load, and killed at each point of making one (F-38)."""
+"""Snapshots of real processes: under load, and killed at each point of making one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def leveret(folder: Path, *arguments: str) -> int:
 
 
 def under_load(folder: Path, count: int, seed: int) -> None:
-    """Take snapshots of a node under load; start each, and hold it to what was confirmed before."""
+    """Take snapshots of a node under load; start each, and compare with the confirmed messages."""
     rng, history = random.Random(seed), History()
     befores: list[set[int]] = []
     home = folder / "node"
@@ -73,7 +73,7 @@ def under_load(folder: Path, count: int, seed: int) -> None:
         restored.mkdir()
         assert leveret(home, "restore", f"s{number}", "--to", str(restored / "data")) == 0
         with node(restored) as broker, channel_of(broker) as channel:
-            # What was acked behind the snapshot may be in it or not, so all acks count.
+            # Messages acked after the snapshot may be in it or not, so all acks count.
             seen = History(history.next_number, before, history.acked)
             seen.check(contents(channel, "kept"), contents(channel, "consumed"))
 
@@ -96,7 +96,7 @@ def publish(channel: Channel, numbers: range) -> None:
 
 
 def left(folder: Path) -> list[str]:
-    """Return what lies in a folder of snapshots."""
+    """Return the entries of a folder of snapshots."""
     names = os.listdir(folder) if folder.exists() else []
     return [name for name in names if name != "lock"]
 

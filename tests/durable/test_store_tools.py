@@ -1,4 +1,4 @@
-"""``leveret store`` on what a broker left that was stopped or killed, and brokers on what it left."""
+"""``leveret store`` on the data of stopped and killed brokers, and brokers on its results."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class BrokerWorker:
         self._wait()
 
     def cut_power(self) -> None:
-        """End it, and lose what was not synced."""
+        """Kill it, and drop unsynced data."""
         self._tell(b"cut\n")
         assert self._wait() == 9, self.log.read_text()
 
@@ -88,5 +88,5 @@ class BrokerWorker:
         return code
 
     def end(self) -> None:
-        """Leave no process behind, whatever has become of the test."""
+        """Leave no process behind, also when the test failed."""
         self.kill()

@@ -40,7 +40,7 @@ class BrokerUnderTest:
         return f"amqp://guest:guest@{self.host}:{self.port}/"
 
     def expected(self, *, rabbitmq: Any, leveret: Any) -> Any:
-        """Return what is right for this broker, where Leveret differs from RabbitMQ on purpose."""
+        """Return this broker's expected value, where Leveret differs from RabbitMQ on purpose."""
         return rabbitmq if self.kind == "rabbitmq" else leveret
 
 

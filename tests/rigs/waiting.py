@@ -15,7 +15,7 @@ NEVER = "it never happened"
 
 
 def wait_until(holds: Callable[[], object], why: object = NEVER, within_s: float = SOON_S) -> None:
-    """Return as soon as something holds; ``why``, or what it returns, is the error if not."""
+    """Return as soon as a condition holds; after the limit fail with ``why`` or its result."""
     for pause_s in _pauses(holds, why, within_s):
         time.sleep(pause_s)
 

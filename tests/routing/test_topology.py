@@ -1,4 +1,4 @@
-"""Exchanges, bindings and what goes away with what."""
+"""Exchanges, bindings, and the bindings that a deletion removes."""
 
 from __future__ import annotations
 

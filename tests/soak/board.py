@@ -27,7 +27,7 @@ _HEAD_BYTES = _NUMBER_BYTES * (_FIRST + _EACH * (PUBLISHERS + CONSUMERS))
 
 
 class Board:
-    """One board; whoever opens it first makes it.
+    """One board; the first process that opens it creates it.
 
     Args:
         path: the file that is mapped.

@@ -3,7 +3,7 @@
 Each is a process of its own, works with plain sockets, and goes from one life of the broker to the next.
 They know of every message whether it was confirmed, whether it was ever delivered, and whether its ack has to
 be on the disk: ``board.py``. Checked are the bodies, the order of first deliveries in each queue, that
-what was delivered before comes with the redelivered flag, that no ack is taken back that has to be on the
+messages delivered before come with the redelivered flag, that no ack is taken back that has to be on the
 disk (``flood_consumer.py`` says which), and that nothing confirmed is lost.
 """
 

@@ -1,9 +1,9 @@
-"""A consumer of a flood: one of a group, for all queues, which holds each delivery against what is known.
+"""A consumer of a flood: one of a group, for all queues, which checks each delivery against the board.
 
 AMQP does not answer acks. So the consumer asks for something on the same channel from time to time
 (channel.flow): when that is answered, the broker has read the acks before, and its queues have them in their
-mail. Then it asks the queues, one after the other (a passive declare): what is answered was handled behind
-those acks, so the store has them. They are written with the flush after the one that is under way then, or within
+mail. Then it asks the queues, one after the other (a passive declare): the answer was sent after
+those acks were handled, so the store has them. They are written with the flush after the current one, or within
 0.2 s if nothing else is written. So an ack counts as on the disk when messages have been confirmed to all queues that were
 published after its queue's answer, and ``ON_DISK_S`` later, provided that the broker was alive then. (The time is for
 messages that are confirmed without having been written, because they were acked at once.)
@@ -154,7 +154,7 @@ class Consumer(Client):
 
     def _has_read(self) -> None:
         """The broker has read the acks before a question, and was alive when this was asked."""
-        self.own[IS_READY] = 1  # what it had asked for before is done
+        self.own[IS_READY] = 1  # earlier requests are answered
         asked_s, acked = self._asked.popleft()
         for waiting, some in zip(self._read_acks, acked, strict=True):
             waiting.extend(some)

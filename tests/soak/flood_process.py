@@ -3,7 +3,7 @@
     python -P flood_process.py BOARD CAPACITY PROCESS RATE
 
 It takes lines ``HOST PORT``, one for each life of the broker, and works with that until its connection ends.
-What it learns it writes to the board; what may never happen ends it with an error.
+It writes its counts to the board; a violation ends it with an error.
 """
 
 from __future__ import annotations

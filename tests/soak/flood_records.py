@@ -13,7 +13,7 @@ from soak.board import QUEUES
 
 BODY_BYTES = 256
 CHANNEL = 1
-ASKING_CHANNEL = 2  # of a consumer: what waits for an answer there holds nothing up
+ASKING_CHANNEL = 2  # of a consumer: requests there delay no delivery
 ACK, NACK, DELIVER, FLOW_OK = (60, 80), (60, 120), (60, 60), (20, 21)
 OPEN_OK, DECLARE_OK = (20, 11), (50, 11)
 
@@ -66,7 +66,7 @@ def delivery(queue_no: int) -> bytes:
     return wire.frame(wire.METHOD, CHANNEL, method) + _content(queue_no, 0)
 
 
-# A delivery: the constant start, the delivery tag and the redelivered flag, what lies between these and the
+# A delivery: the constant start, the delivery tag and the redelivered flag, the octets between these and the
 # number, the number, the end of the body. Start and middle are those of one queue.
 START_BYTES = FRAME.size + IDS.size + 1 + len(consumer_tag(0))
 _MIDDLE_BYTES = len(delivery(0)) - START_BYTES - TAG.size - _DIGITS - len(BODY_END)

@@ -26,7 +26,7 @@ def resident_bytes() -> int:
 
 
 def live_objects() -> Counter[str]:
-    """Count what is alive of Leveret's own classes."""
+    """Count the live objects of Leveret's own classes."""
     gc.collect()
     kinds = (type(each) for each in gc.get_objects())
     return Counter(
@@ -106,7 +106,7 @@ async def test_what_came_and_went_leaves_nothing(
 ) -> None:
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
     async with Broker(config) as broker:
-        await cycle(broker, 20, 2)  # what is made once and for all is there now
+        await cycle(broker, 20, 2)  # objects that are made once exist now
         objects, actors, files = live_objects(), broker.runtime.actor_count, open_files()
 
         memory = [await cycle(broker, queues, connections) for _ in range(CYCLES)]

@@ -32,7 +32,7 @@ DECLARE_OK = b"\1\0\2\0\0\0\x10" + bytes([0, 50, 0, 11, 3]) + b"q00" + bytes(8) 
 
 
 class FakeSocket:
-    """The broker's end: what it is going to say, and what it was told."""
+    """The broker's end: its scripted frames, and the frames it received."""
 
     def __init__(self) -> None:
         self.incoming = b""
@@ -49,7 +49,7 @@ class FakeSocket:
         return len(data)
 
     def send_bytes(self, data: bytes) -> None:
-        """What is said before the life is under way."""
+        """The frames of the handshake and the set-up."""
 
 
 class FakeChannel:

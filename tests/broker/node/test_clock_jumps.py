@@ -1,4 +1,4 @@
-"""The wall clock jumps by a day, forth or back: expiry stays sane, nothing spins or crashes (F-37)."""
+"""The wall clock jumps by a day, forth or back: expiry stays sane, nothing spins or crashes."""
 
 from __future__ import annotations
 

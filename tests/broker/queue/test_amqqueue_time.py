@@ -1,4 +1,4 @@
-"""AmqQueue and time: message TTL, expiration, x-expires (amqp.md 8.4, 8.5), on a virtual clock."""
+"""AmqQueue and time: message TTL, expiration, x-expires, on a virtual clock."""
 
 from __future__ import annotations
 

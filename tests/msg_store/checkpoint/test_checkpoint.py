@@ -364,7 +364,7 @@ def test_f21_any_other_error_of_the_index_ends_the_store(rig: StoreRig, error: E
     assert len(rig.found()) == 10
 
 
-# A lost index (F-25).
+# A lost index.
 
 
 def long_lived(rig: StoreRig) -> None:

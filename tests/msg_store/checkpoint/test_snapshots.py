@@ -1,4 +1,4 @@
-"""Snapshots of stores that work, under full load: real loop, threads, disk and LMDB (F-38)."""
+"""Snapshots of stores that work, under full load: real loop, threads, disk and LMDB."""
 
 from __future__ import annotations
 

@@ -279,7 +279,7 @@ def test_f36_a_sync_of_half_a_second_loses_and_repeats_nothing(rig: StoreRig) ->
     assert rig.safe == set(rig.held)
 
 
-# Disks that are full (F-18).
+# Disks that are full.
 
 
 def full_rig(rng: random.Random, ballast_bytes: int = 0, room: int = 20_000) -> StoreRig:
@@ -374,7 +374,7 @@ def test_f18_a_crash_while_the_disk_is_full_loses_nothing_confirmed(rng: random.
     rig.crash(lambda disk: disk.power_cut())
 
 
-# Disks that fail (F-21).
+# Disks that fail.
 
 
 @pytest.mark.parametrize("pattern", ["*.rdq", "*.jnl"])
@@ -417,7 +417,7 @@ def test_f21_a_failed_sync_is_not_repeated(rig: StoreRig) -> None:
     assert rig.disk.seen["fdatasync"] == before + 2  # one of each file
 
 
-# Short writes and interrupted calls (F-22).
+# Short writes and interrupted calls.
 
 
 def test_f22_short_writes_and_interruptions_change_nothing(rng: random.Random) -> None:
