@@ -27,13 +27,17 @@ def found(chaos: Chaos, victim: str) -> list[Ref]:
 
 @pytest.mark.parametrize("how", ["kill", "crash"])
 @pytest.mark.parametrize("victim", PATHS)
-async def test_f30_f31_nothing_confirmed_is_lost(chaos: Chaos, victim: str, how: str) -> None:
+async def test_killed_actors_lose_nothing_that_was_confirmed(
+    chaos: Chaos, victim: str, how: str
+) -> None:
     await survives(chaos, victim, how, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", PATHS)
-async def test_f30_f31_actors_die_fifty_times(chaos: Chaos, victim: str) -> None:
+async def test_fifty_killed_actors_lose_nothing_that_was_confirmed(
+    chaos: Chaos, victim: str
+) -> None:
     await survives(chaos, victim, "kill", 50)
 
 

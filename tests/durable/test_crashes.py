@@ -92,7 +92,7 @@ def assert_references_add_up(opened: Opened) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
-def test_f32_a_queue_is_deleted_and_declared_again_and_the_broker_dies_meanwhile(
+def test_a_queue_is_deleted_and_declared_again_and_the_broker_dies_meanwhile(
     start_worker: Start, tmp_path: Path, rng: random.Random, count: int
 ) -> None:
     worker = start_worker()
@@ -117,7 +117,7 @@ def test_f32_a_queue_is_deleted_and_declared_again_and_the_broker_dies_meanwhile
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
-def test_f33_a_purge_beside_unacked_and_unconfirmed_messages(
+def test_a_purge_beside_unacked_and_unconfirmed_messages(
     start_worker: Start, tmp_path: Path, is_durable: bool
 ) -> None:
     worker = start_worker()
@@ -152,7 +152,7 @@ def test_f33_a_purge_beside_unacked_and_unconfirmed_messages(
         assert list(assert_references_add_up(opened).values()) == [len(found)]
 
 
-def test_f34_a_broker_dies_amid_a_fan_out_to_a_hundred_queues(
+def test_a_broker_dies_amid_a_fan_out_to_a_hundred_queues(
     start_worker: Start, tmp_path: Path, rng: random.Random
 ) -> None:
     queues = [f"q{number}" for number in range(100)]
@@ -184,9 +184,7 @@ def test_f34_a_broker_dies_amid_a_fan_out_to_a_hundred_queues(
         assert len(assert_references_add_up(opened)) == len(queues)
 
 
-def test_f29_of_two_processes_on_one_directory_one_starts(
-    tmp_path: Path, start_worker: Start
-) -> None:
+def test_of_two_processes_on_one_directory_one_starts(tmp_path: Path, start_worker: Start) -> None:
     for _ in range(3):
         workers = [start_worker(), start_worker()]
         codes = []

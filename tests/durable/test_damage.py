@@ -92,7 +92,7 @@ def overwrite(index: Path, rng: random.Random) -> None:
         (overwrite, True),
     ],
 )
-def test_f25_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
+def test_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
     start_worker: Start, tmp_path: Path, rng: random.Random, damage: Callable, is_clean: bool
 ) -> None:
     worker = start_worker()
@@ -117,7 +117,7 @@ def test_f25_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
     worker.stop()
 
 
-def test_f25_a_killed_broker_starts_over_an_index_with_a_page_of_zeros(
+def test_a_killed_broker_starts_over_an_index_with_a_page_of_zeros(
     start_worker: Start, tmp_path: Path
 ) -> None:
     """LMDB ends the process that meets such a page; a supervisor would start it for ever."""
@@ -142,7 +142,7 @@ def test_f25_a_killed_broker_starts_over_an_index_with_a_page_of_zeros(
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_f26_what_is_lost_with_a_segment_is_lost_alone(
+def test_what_is_lost_with_a_segment_is_lost_alone(
     start_worker: Start, tmp_path: Path, rng: random.Random, kind: str
 ) -> None:
     worker = start_worker()

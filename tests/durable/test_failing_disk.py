@@ -111,14 +111,14 @@ async def failing(
 
 @pytest.mark.parametrize("ending", [".rdq", ".jnl"])
 @pytest.mark.parametrize("call", ["fdatasync", "write"])
-async def test_f21_after_an_error_nothing_confirmed_is_lost(
+async def test_after_an_error_of_the_disk_nothing_confirmed_is_lost(
     chaos: Chaos, disk: FailingDisk, call: str, ending: str
 ) -> None:
     await failing(chaos, disk, (call, ending), [1] * 5)
 
 
 @pytest.mark.parametrize("ending", [".rdq", ".jnl"])
-async def test_f21_after_an_error_of_the_recovery_too_nothing_confirmed_is_lost(
+async def test_after_an_error_of_the_recovery_too_nothing_confirmed_is_lost(
     chaos: Chaos, disk: FailingDisk, ending: str
 ) -> None:
     await failing(chaos, disk, ("fdatasync", ending), [2] * 3)

@@ -1,7 +1,7 @@
 """A broker ends at random moments under load, again and again: nothing confirmed is lost.
 
 Its process is killed, or the power is cut: then un-synced bytes and names are lost, cut off, zeroed or
-scattered, while writes come short and calls are interrupted (F-22).
+scattered, while writes come short and calls are interrupted.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def run(folder: Path, rng: random.Random, disk: str, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("disk", ["real", "faulty"])
-def test_f01_whatever_ends_a_broker_nothing_confirmed_is_lost(
+def test_whatever_ends_a_broker_nothing_confirmed_is_lost(
     tmp_path: Path, rng: random.Random, disk: str
 ) -> None:
     run(tmp_path, rng, disk, 4)
@@ -195,5 +195,7 @@ def test_f01_whatever_ends_a_broker_nothing_confirmed_is_lost(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("disk", ["real", "faulty"])
-def test_f01_whatever_ends_a_broker_for_long(tmp_path: Path, rng: random.Random, disk: str) -> None:
+def test_whatever_ends_a_broker_nothing_confirmed_is_lost_for_long(
+    tmp_path: Path, rng: random.Random, disk: str
+) -> None:
     run(tmp_path, rng, disk, 1_000)

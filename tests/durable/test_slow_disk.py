@@ -81,7 +81,7 @@ def confirmed(channel: Channel) -> None:
     channel.read_confirms(set(range(1, COUNT + 1)))
 
 
-async def test_f36_while_the_disk_stands_still_only_its_publishers_wait(
+async def test_while_the_disk_stands_still_only_its_publishers_wait(
     chaos: Chaos, disk: SlowDisk
 ) -> None:
     channels = await publishers(chaos)
@@ -102,7 +102,7 @@ async def test_f36_while_the_disk_stands_still_only_its_publishers_wait(
         assert await in_thread(channels[0].ready, f"q{number}") == PUBLISHERS * COUNT
 
 
-async def test_f36_the_slower_the_disk_the_more_goes_into_one_sync(
+async def test_the_slower_the_disk_the_more_goes_into_one_sync(
     chaos: Chaos, disk: SlowDisk
 ) -> None:
     channels = await publishers(chaos)
@@ -124,7 +124,7 @@ async def test_f36_the_slower_the_disk_the_more_goes_into_one_sync(
     assert syncs < PUBLISHERS * COUNT / 10
 
 
-async def test_f36_a_store_that_dies_amid_a_slow_sync_is_there_again(
+async def test_a_store_that_dies_amid_a_slow_sync_is_there_again(
     chaos: Chaos, disk: SlowDisk
 ) -> None:
     channel, *_ = await publishers(chaos)
@@ -147,7 +147,7 @@ async def test_f36_a_store_that_dies_amid_a_slow_sync_is_there_again(
     assert await in_thread(channel.ready, "q0") <= COUNT
 
 
-async def test_f36_a_store_that_dies_amid_a_sync_that_hangs_holds_up_nobody_else(
+async def test_a_store_that_dies_amid_a_sync_that_hangs_holds_up_nobody_else(
     chaos: Chaos, disk: SlowDisk
 ) -> None:
     """Its files are not opened anew before the threads that have them have ended."""

@@ -78,12 +78,12 @@ def under_load(folder: Path, count: int, seed: int) -> None:
             seen.check(contents(channel, "kept"), contents(channel, "consumed"))
 
 
-def test_f38_snapshots_of_a_node_under_load_hold_what_was_confirmed(tmp_path: Path) -> None:
+def test_snapshots_of_a_node_under_load_hold_what_was_confirmed(tmp_path: Path) -> None:
     under_load(tmp_path, 2, 1)
 
 
 @pytest.mark.slow
-def test_f38_many_snapshots_of_a_node_under_load(tmp_path: Path) -> None:
+def test_many_snapshots_of_a_node_under_load(tmp_path: Path) -> None:
     under_load(tmp_path, 12, 2)
 
 

@@ -84,7 +84,7 @@ def test_what_a_broker_left_is_sound_and_small_and_goes_on(tmp_path: Path, end: 
     assert {again for _, again in got} == {end is kill_leveret}, "clean queues stay clean"
 
 
-def test_f11_one_damaged_message_is_named_and_mended_and_the_others_are_delivered(
+def test_one_damaged_message_is_named_and_repaired_and_the_others_are_delivered(
     tmp_path: Path,
 ) -> None:
     data = filled(tmp_path, stop_leveret)
@@ -108,9 +108,7 @@ def test_f11_one_damaged_message_is_named_and_mended_and_the_others_are_delivere
 
 
 @pytest.mark.parametrize("what", ["deleted", "zeroed", "cut off"])
-def test_f25_without_its_index_a_store_is_repaired_or_salvaged_whole(
-    tmp_path: Path, what: str
-) -> None:
+def test_without_its_index_a_store_is_repaired_or_salvaged_whole(tmp_path: Path, what: str) -> None:
     data = filled(tmp_path, kill_leveret)
     index = store_folder(data, "/") / "store.lmdb" / "data.mdb"
     match what:

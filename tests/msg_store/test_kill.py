@@ -101,7 +101,7 @@ def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
     return oracle
 
 
-def test_f01_killed_processes_lose_nothing_that_was_confirmed(
+def test_killed_processes_lose_nothing_that_was_confirmed(
     tmp_path: Path, rng: random.Random
 ) -> None:
     oracle = kill_and_recover(tmp_path, rng, 6)
@@ -110,7 +110,7 @@ def test_f01_killed_processes_lose_nothing_that_was_confirmed(
 
 
 @pytest.mark.slow
-def test_f01_killed_processes_lose_nothing_for_long(tmp_path: Path, rng: random.Random) -> None:
+def test_killed_processes_lose_nothing_for_long(tmp_path: Path, rng: random.Random) -> None:
     oracle = kill_and_recover(tmp_path, rng, 150)
 
     assert oracle.confirms > 10_000

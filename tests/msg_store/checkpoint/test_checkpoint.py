@@ -183,9 +183,7 @@ def test_journals_go_when_the_next_generation_is_in_the_index(rig: StoreRig) -> 
 
 @pytest.mark.parametrize("point", ["before commit", "committed", "unlinked"])
 @pytest.mark.parametrize("cut", [lambda disk: disk.kill(), lambda disk: disk.power_cut()])
-def test_f12_f13_a_crash_at_each_point_of_a_checkpoint(
-    rig: StoreRig, point: str, cut: Callable
-) -> None:
+def test_a_crash_at_each_point_of_a_checkpoint(rig: StoreRig, point: str, cut: Callable) -> None:
     for _ in range(3):
         rig.publish((1, 2), 5)
         rig.publish((2,), 5)
@@ -208,7 +206,7 @@ def test_f12_f13_a_crash_at_each_point_of_a_checkpoint(
     rig.crash(cut)
 
 
-def test_f12_an_index_that_is_one_transaction_behind_is_made_up_for(rig: StoreRig) -> None:
+def test_an_index_that_is_one_transaction_behind_is_made_up_for(rig: StoreRig) -> None:
     """The newest page of LMDB's two is torn: the transaction before it counts again."""
     for _ in range(3):
         rig.publish((1, 2), 5)
@@ -230,7 +228,7 @@ def test_f12_an_index_that_is_one_transaction_behind_is_made_up_for(rig: StoreRi
 
 @pytest.mark.parametrize("point", ["open", "writev", "fdatasync", "fsync", "fsync_dir", "unlink"])
 @pytest.mark.parametrize("after", range(4))
-def test_f27_a_crash_at_each_step_of_a_start_with_an_index(
+def test_a_crash_at_each_step_of_a_start_with_an_index(
     rng: random.Random, point: str, after: int
 ) -> None:
     rig = StoreRig(rng, rdq_file_bytes=300, limits=CheckpointLimits(rows=5))
@@ -261,7 +259,7 @@ def test_f27_a_crash_at_each_step_of_a_start_with_an_index(
     rig.compare()
 
 
-def test_f27_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(
+def test_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(
     rig: StoreRig,
 ) -> None:
     rig.publish((1,), 3)
@@ -285,7 +283,7 @@ def test_f27_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(
 # Errors of the index.
 
 
-def test_f19_with_a_full_disk_the_generation_waits_and_the_journals_stay(rig: StoreRig) -> None:
+def test_with_a_full_disk_the_memtable_waits_and_the_journals_stay(rig: StoreRig) -> None:
     rig.publish((1,), 5)
     rig.run()
     rig.checkpoint()
@@ -306,7 +304,7 @@ def test_f19_with_a_full_disk_the_generation_waits_and_the_journals_stay(rig: St
     assert len(rig.held) == 15
 
 
-def test_f19_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None:
+def test_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None:
     rig = StoreRig(rng, ballast_bytes=1000)
     rig.publish((1,), 5)
     rig.run()
@@ -318,7 +316,7 @@ def test_f19_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None
     assert not [path for path in rig.disk.paths() if path.name == "ballast"]
 
 
-def test_f19_a_start_with_a_full_disk_keeps_its_generation(rig: StoreRig) -> None:
+def test_a_start_with_a_full_disk_keeps_its_memtable(rig: StoreRig) -> None:
     rig.publish((1, 2), 5)
     rig.run()
     rig.home.index.fail(IndexFull("no room"), 1)
@@ -332,7 +330,7 @@ def test_f19_a_start_with_a_full_disk_keeps_its_generation(rig: StoreRig) -> Non
     assert len(rig.held) == 7
 
 
-def test_f19_no_room_to_rebuild_an_index_is_an_error_of_the_disk(rig: StoreRig) -> None:
+def test_no_room_to_rebuild_an_index_is_an_error_of_the_disk(rig: StoreRig) -> None:
     long_lived(rig)
     rig.disk.kill()
     rig.home.lose()
@@ -346,7 +344,9 @@ def test_f19_no_room_to_rebuild_an_index_is_an_error_of_the_disk(rig: StoreRig) 
 
 
 @pytest.mark.parametrize("error", [OSError(5, "gone"), IndexDamaged("garbage")])
-def test_f21_any_other_error_of_the_index_ends_the_store(rig: StoreRig, error: Exception) -> None:
+def test_an_error_of_the_index_other_than_a_full_disk_ends_the_store(
+    rig: StoreRig, error: Exception
+) -> None:
     rig.publish((1, 2), 5)
     rig.run()
     rig.checkpointer.request()
@@ -378,7 +378,7 @@ def long_lived(rig: StoreRig) -> None:
     assert rig.folder.journal_nos()[0] > 1
 
 
-def test_f25_a_lost_index_is_rebuilt_and_nothing_confirmed_is_missing(rig: StoreRig) -> None:
+def test_a_lost_index_is_rebuilt_and_nothing_confirmed_is_missing(rig: StoreRig) -> None:
     long_lived(rig)
     needed = sorted((key[0], rig.rows[key]) for key in rig.held)
     recovered = rig.crash_without_index()
@@ -393,7 +393,7 @@ def test_f25_a_lost_index_is_rebuilt_and_nothing_confirmed_is_missing(rig: Store
     rig.crash(lambda disk: disk.power_cut())
 
 
-def test_f25_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: StoreRig) -> None:
+def test_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: StoreRig) -> None:
     """Seqs of before, still in a journal, and those that a rebuild gives must not be mixed up."""
     long_lived(rig)
     rig.publish((2,), 1)
@@ -409,7 +409,7 @@ def test_f25_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: 
     assert {msg_no for (queue_no, _), msg_no in rig.found().items() if queue_no == 1} == left
 
 
-def test_f25_an_index_damaged_though_all_journals_are_there(rig: StoreRig) -> None:
+def test_an_index_damaged_though_all_journals_are_there(rig: StoreRig) -> None:
     rig.publish((1, 2), 5)
     rig.run()
     rig.home.condemn()
@@ -515,7 +515,7 @@ def test_a_stop_with_work_left_is_not_a_clean_one(rig: StoreRig, is_range: bool)
     assert len(rig.held) == 5
 
 
-def test_f28_files_that_were_put_there_are_set_aside_or_passed_over(rig: StoreRig) -> None:
+def test_foreign_files_are_set_aside_or_passed_over(rig: StoreRig) -> None:
     long_lived(rig)
     old = rig.folder.journal_nos()[0]
     image = rig.disk.image(rig.folder.journal_path(old))
@@ -535,7 +535,7 @@ def test_f28_files_that_were_put_there_are_set_aside_or_passed_over(rig: StoreRi
     assert rig.folder.journal_nos()[-1] == newest + 6
 
 
-def test_f35_the_epoch_of_an_index_counts_though_all_files_are_gone(rig: StoreRig) -> None:
+def test_the_epoch_of_an_index_counts_though_all_files_are_gone(rig: StoreRig) -> None:
     rig.publish((1,), 5)
     rig.run()
     rig.stop()
@@ -552,7 +552,7 @@ def test_f35_the_epoch_of_an_index_counts_though_all_files_are_gone(rig: StoreRi
         rig.open()
 
 
-def test_f26_rows_of_the_index_in_a_missing_segment_are_named_and_go(rng: random.Random) -> None:
+def test_rows_of_the_index_in_a_missing_segment_are_named_and_go(rng: random.Random) -> None:
     rig = StoreRig(rng, rdq_file_bytes=300)
     rig.publish((1, 2), 6, size=100)
     rig.run()
@@ -575,7 +575,7 @@ def test_f26_rows_of_the_index_in_a_missing_segment_are_named_and_go(rng: random
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])
-def test_f33_a_range_takes_what_is_in_it_wherever_that_is(rig: StoreRig, checkpoints: bool) -> None:
+def test_a_range_takes_what_is_in_it_wherever_that_is(rig: StoreRig, checkpoints: bool) -> None:
     rig.publish((1, 2), SLICE_OPS + 300)
     rig.run()
     if checkpoints:
@@ -596,7 +596,7 @@ def test_f33_a_range_takes_what_is_in_it_wherever_that_is(rig: StoreRig, checkpo
     assert len([key for key in rig.held if key[0] == 2]) == SLICE_OPS + 300
 
 
-def test_f32_a_deleted_queue_is_forgotten_when_it_is_empty(rig: StoreRig) -> None:
+def test_a_deleted_queue_is_forgotten_when_it_is_empty(rig: StoreRig) -> None:
     rig.publish((1, 2), 2 * SLICE_OPS)
     rig.write((1, 2), 3)
     rig.run()
@@ -614,7 +614,7 @@ def test_f32_a_deleted_queue_is_forgotten_when_it_is_empty(rig: StoreRig) -> Non
     assert list(rig.recovered.queues) == [2]
 
 
-def test_f32_a_crash_while_a_queue_is_deleted_leaves_the_rest_of_it(rig: StoreRig) -> None:
+def test_a_crash_while_a_queue_is_deleted_leaves_the_rest_of_it(rig: StoreRig) -> None:
     rig.publish((1,), 2 * SLICE_OPS)
     rig.run()
     rig.checkpoint()
@@ -633,7 +633,7 @@ def test_f32_a_crash_while_a_queue_is_deleted_leaves_the_rest_of_it(rig: StoreRi
 # Copies of the collector.
 
 
-def test_f16_copies_of_what_is_gone_or_held_are_not_used(rig: StoreRig) -> None:
+def test_copies_of_what_is_gone_or_held_are_not_used(rig: StoreRig) -> None:
     msg_nos = rig.publish((1,), 6)
     held = rig.write((1, 2), 1)
     rig.accept(1, held)
@@ -650,7 +650,7 @@ def test_f16_copies_of_what_is_gone_or_held_are_not_used(rig: StoreRig) -> None:
     assert len(rig.held) == 7
 
 
-def test_f14_a_copy_counts_from_when_its_move_is_durable(rig: StoreRig) -> None:
+def test_a_copy_counts_from_when_its_move_is_durable(rig: StoreRig) -> None:
     msg_nos = rig.publish((1, 2), 6)
     rig.run()
     rig.checkpoint()

@@ -194,7 +194,7 @@ def garbage(path: Path) -> None:
     ],
     ids=["deleted", "zeroed", "truncated", "garbage"],
 )
-async def test_f25_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
+async def test_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
     store: Running, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     for count in (60, 70, 80, 20):

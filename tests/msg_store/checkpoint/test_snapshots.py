@@ -79,13 +79,11 @@ async def snapshots_under_load(path: Path, seed: int, count: int) -> None:
         await eventually(lambda: loaded.store.status().removed, within_s=LONG_S)
 
 
-async def test_f38_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
+async def test_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
     await snapshots_under_load(tmp_path, 1, 12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
-async def test_f38_many_snapshots_under_load_are_what_was_durable(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_many_snapshots_under_load_are_what_was_durable(tmp_path: Path, seed: int) -> None:
     await snapshots_under_load(tmp_path, seed, 100)

@@ -233,7 +233,7 @@ def test_a_copy_waits_for_room(rng: random.Random) -> None:
 
 @pytest.mark.parametrize("point", ["open", "writev", "copy_range", "fsync", "rename", "fsync_dir"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_f19_what_a_failed_copy_leaves_is_discarded(rig: StoreRig, point: str, code: int) -> None:
+def test_what_a_failed_copy_leaves_is_discarded(rig: StoreRig, point: str, code: int) -> None:
     msg_nos = filled(rig)
     source, names = scanned(rig, 1, msg_nos), rig.files.names(rig.folder.rdq)
     pattern = "rdq" if point == "fsync_dir" else "*.rdt"
@@ -248,7 +248,7 @@ def test_f19_what_a_failed_copy_leaves_is_discarded(rig: StoreRig, point: str, c
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_f11_a_damaged_message_is_set_aside_and_copied_as_it_is(
+def test_a_damaged_message_is_set_aside_and_copied_as_it_is(
     rig: StoreRig, monkeypatch: pytest.MonkeyPatch, large: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     if large:

@@ -1,4 +1,4 @@
-"""F-14: the machine is stopped at every step of the collector; nothing is lost and nothing left over."""
+"""The machine is stopped at every step of the collector; nothing is lost and nothing left over."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def crash_at(seed: int, cut: Cut, steps: int, is_busy: bool) -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-def test_f14_a_crash_at_every_fifth_step(seed: int, cut: Cut) -> None:
+def test_a_crash_at_every_fifth_step(seed: int, cut: Cut) -> None:
     total = go(collecting(seed), 10_000)
     assert total > 50
     for steps in range(seed % 5, total, 5):
@@ -84,13 +84,13 @@ def test_f14_a_crash_at_every_fifth_step(seed: int, cut: Cut) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-def test_f14_a_crash_at_every_step(seed: int, cut: Cut) -> None:
+def test_a_crash_at_every_step(seed: int, cut: Cut) -> None:
     for is_busy in (False, True):
         for steps in range(go(collecting(seed, is_busy), 10_000)):
             crash_at(seed, cut, steps, is_busy)
 
 
-def test_f14_a_crash_at_every_step_after_another_crash(seed: int) -> None:
+def test_a_crash_at_every_step_after_another_crash(seed: int) -> None:
     rig = collecting(seed)
     for steps in range(60):
         go(rig, steps)
@@ -101,7 +101,7 @@ def test_f14_a_crash_at_every_step_after_another_crash(seed: int) -> None:
 
 
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
-def test_f14_a_segment_with_a_lower_number_than_a_copy_is_synced_at_the_next_start(
+def test_a_segment_with_a_lower_number_than_a_copy_is_synced_at_the_next_start(
     seed: int, cut: Cut
 ) -> None:
     """The segment in use at a crash need not be the one with the highest number."""
@@ -118,7 +118,7 @@ def test_f14_a_segment_with_a_lower_number_than_a_copy_is_synced_at_the_next_sta
     rig.crash(cut)
 
 
-def test_f14_many_small_segments(seed: int) -> None:
+def test_a_crash_at_every_step_with_many_small_segments(seed: int) -> None:
     rig = CollectorRig(random.Random(seed), choice=ChoiceLimits(100_000, 4, 3, 6))
     for steps in range(40):
         rig.fill(1)

@@ -46,7 +46,7 @@ async def store(opened: Open) -> Running:
     return opened(checkpoint=OFTEN, file_bytes=1 << 15)
 
 
-async def test_f15_ten_thousand_reads_while_segments_are_merged(
+async def test_ten_thousand_reads_while_segments_are_merged(
     store: Running, rng: random.Random
 ) -> None:
     reads = 0

@@ -18,7 +18,7 @@ def rig(rng: random.Random) -> CollectorRig:
     return CollectorRig(rng)
 
 
-def test_f16_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(
+def test_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(
     rig: CollectorRig,
 ) -> None:
     kept = wasteful(rig)
@@ -36,7 +36,7 @@ def test_f16_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(
     assert {rig.rows[key] for key in rig.held} == set(kept) - set(copied[:2])
 
 
-def test_f16_an_ack_and_a_move_in_one_flush(rig: CollectorRig) -> None:
+def test_an_ack_and_a_move_in_one_flush(rig: CollectorRig) -> None:
     kept = wasteful(rig)
     until(rig, "name synced")
     while not any(isinstance(wait, Moving) for wait in rig.steps.waits.values()):
@@ -51,7 +51,7 @@ def test_f16_an_ack_and_a_move_in_one_flush(rig: CollectorRig) -> None:
     rig.crash(lambda disk: disk.kill())
 
 
-def test_f16_a_copy_of_which_nothing_is_needed_any_more_goes(rig: CollectorRig) -> None:
+def test_a_copy_of_which_nothing_is_needed_any_more_goes(rig: CollectorRig) -> None:
     wasteful(rig)
     until(rig, "name synced")
     copy_no = max(rig.folder.rdq_nos())
@@ -64,7 +64,7 @@ def test_f16_a_copy_of_which_nothing_is_needed_any_more_goes(rig: CollectorRig) 
     rig.check()
 
 
-def test_f16_the_last_ack_of_a_source_during_its_scan(rig: CollectorRig) -> None:
+def test_the_last_ack_of_a_source_during_its_scan(rig: CollectorRig) -> None:
     wasteful(rig)
     until(rig, "turn")
 
@@ -75,7 +75,7 @@ def test_f16_the_last_ack_of_a_source_during_its_scan(rig: CollectorRig) -> None
     assert rig.collector.collected.copied_bytes == 0
 
 
-def test_f17_of_two_copies_the_good_one_is_found(rig: CollectorRig) -> None:
+def test_of_two_copies_the_good_one_is_found(rig: CollectorRig) -> None:
     kept = wasteful(rig)
     until(rig, "name synced")
     copied, copy_no = copied_by(rig), max(rig.folder.rdq_nos())
@@ -88,7 +88,7 @@ def test_f17_of_two_copies_the_good_one_is_found(rig: CollectorRig) -> None:
     assert {rig.rows[key] for key in rig.held} == set(kept)
 
 
-def test_f17_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(
+def test_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(
     rig: CollectorRig,
 ) -> None:
     kept = wasteful(rig)
@@ -105,7 +105,7 @@ def test_f17_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(
     assert {rig.rows[key] for key in rig.held} == set(kept)
 
 
-def test_f11_a_damaged_message_is_moved_and_set_aside(rig: CollectorRig) -> None:
+def test_a_damaged_message_is_moved_and_set_aside(rig: CollectorRig) -> None:
     kept = wasteful(rig)
     file_no = choose(rig.core.tables.files, (), rig.choice)[0]
     damaged = in_files(rig, kept, file_no)[0]
@@ -121,7 +121,7 @@ def test_f11_a_damaged_message_is_moved_and_set_aside(rig: CollectorRig) -> None
 
 
 @pytest.mark.parametrize("is_file_header", [False, True])
-def test_f11_segments_that_do_not_become_empty_are_left_alone_for_a_while(
+def test_segments_that_do_not_become_empty_are_left_alone_for_a_while(
     rig: CollectorRig, is_file_header: bool
 ) -> None:
     kept = wasteful(rig)
@@ -146,7 +146,7 @@ def test_f11_segments_that_do_not_become_empty_are_left_alone_for_a_while(
 
 @pytest.mark.parametrize("code", sorted(DISK_FULL))
 @pytest.mark.parametrize("point", ["open", "writev", "copy_range", "fsync", "fdatasync"])
-def test_f19_a_full_disk_puts_merging_off(
+def test_a_full_disk_puts_merging_off(
     rig: CollectorRig, code: int, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector_copy, "SYNC_BYTES", 100)

@@ -213,7 +213,7 @@ def test_one_found_damaged_in_use_is_set_aside_at_the_next_start(
 # LMDB alone.
 
 
-def test_f20_a_full_map_grows_and_nothing_is_missing(lmdb_index: LmdbIndex) -> None:
+def test_a_full_map_grows_and_nothing_is_missing(lmdb_index: LmdbIndex) -> None:
     for first in range(0, 60_000, 20_000):
         lmdb_index.write(rows_batch(1, range(first, first + 20_000)))
 
@@ -243,7 +243,7 @@ def damaged(change: Callable[[bytearray], None], path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["zeroed", "truncated", "short", "foreign", "newer"])
-def test_f25_a_damaged_file_is_refused(tmp_path: Path, what: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path: Path, what: str) -> None:
     index = LmdbIndex(tmp_path / "store.lmdb", UUID, 1 << 20)
     index.write(rows_batch(1, range(5000)))
     used = index.size_bytes
@@ -266,7 +266,7 @@ def test_f25_a_damaged_file_is_refused(tmp_path: Path, what: str) -> None:
         LmdbIndex(tmp_path / "store.lmdb", uuid, 1 << 20)
 
 
-def test_f25_garbage_in_a_page_is_damage_and_no_other_error(tmp_path: Path, seed: int) -> None:
+def test_garbage_in_a_page_is_damage_and_no_other_error(tmp_path: Path, seed: int) -> None:
     """In processes of their own: a library that meets garbage may end the process."""
     path = tmp_path / "store.lmdb"
     index = LmdbIndex(path, UUID, 1 << 20)
@@ -322,7 +322,7 @@ def test_reads_see_a_whole_transaction_while_another_is_written(lmdb_index: Lmdb
         (lmdb.PageNotFoundError("mdb_get: MDB_PAGE_NOTFOUND"), 1 << 40, IndexDamaged),
     ],
 )
-def test_f19_what_errors_of_lmdb_mean(error: lmdb.Error, free_bytes: int, meant: type) -> None:
+def test_what_errors_of_lmdb_mean(error: lmdb.Error, free_bytes: int, meant: type) -> None:
     assert type(meant_by(error, free_bytes)) is meant
 
 
@@ -336,7 +336,7 @@ time.sleep(600)
 """
 
 
-def test_f23_a_reader_that_was_killed_keeps_no_pages(lmdb_index: LmdbIndex, tmp_path: Path) -> None:
+def test_a_reader_that_was_killed_keeps_no_pages(lmdb_index: LmdbIndex, tmp_path: Path) -> None:
     def churn() -> int:
         for _ in range(20):
             lmdb_index.write(rows_batch(1, range(2000)))
@@ -355,7 +355,7 @@ def test_f23_a_reader_that_was_killed_keeps_no_pages(lmdb_index: LmdbIndex, tmp_
     assert churn() <= max(once, held)
 
 
-def test_f24_a_reader_that_holds_pages_is_named_once_and_harms_nobody(
+def test_a_reader_that_holds_pages_is_named_once_and_harms_nobody(
     lmdb_index: LmdbIndex, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def churn() -> None:

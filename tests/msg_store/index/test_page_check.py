@@ -87,7 +87,7 @@ def test_what_is_missing_or_was_never_written_is_no_damage(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["zeros", "noise", "other"])
-def test_f25_whatever_page_is_damaged_lmdb_never_meets_it(
+def test_whatever_page_is_damaged_lmdb_never_meets_it(
     tmp_path: Path, rng: random.Random, kind: str
 ) -> None:
     """Every page in turn: either it is seen, or LMDB can go over all there is."""
@@ -119,7 +119,7 @@ def test_f25_whatever_page_is_damaged_lmdb_never_meets_it(
     assert done.stdout.strip() == ""
 
 
-def test_f25_flipped_bits_of_live_pages_end_no_process(tmp_path: Path, rng: random.Random) -> None:
+def test_flipped_bits_of_live_pages_end_no_process(tmp_path: Path, rng: random.Random) -> None:
     index = written(tmp_path / "good", rng, 3, 600)
     pages = index.size_bytes // PAGE_BYTES
     index.close()
@@ -145,7 +145,7 @@ def home(tmp_path: Path) -> LmdbLocation:
     return LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22, leaves_bytes_max=0)
 
 
-def test_f25_all_pages_are_looked_at_after_a_process_that_did_not_close_its_index(
+def test_all_pages_are_looked_at_after_a_process_that_did_not_close_its_index(
     tmp_path: Path, rng: random.Random
 ) -> None:
     index = home(tmp_path).open()
@@ -159,7 +159,7 @@ def test_f25_all_pages_are_looked_at_after_a_process_that_did_not_close_its_inde
         home(tmp_path / "killed").open()
 
 
-def test_f25_after_an_orderly_end_the_leaves_of_a_large_index_are_not_read(
+def test_after_an_orderly_end_the_leaves_of_a_large_index_are_not_read(
     tmp_path: Path, rng: random.Random
 ) -> None:
     index = home(tmp_path).open()

@@ -80,7 +80,7 @@ def test_a_newer_format_is_refused(rig: OfflineRig) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 4, 9, 24, 30, 38, 80], ids=lambda at: f"byte{at}")
-def test_f11_a_flipped_byte_costs_one_message_and_its_rows_are_named(
+def test_a_flipped_byte_costs_one_message_and_its_rows_are_named(
     rig: OfflineRig, rng: random.Random, at: int
 ) -> None:
     rig.busy(rng)
@@ -96,7 +96,7 @@ def test_f11_a_flipped_byte_costs_one_message_and_its_rows_are_named(
         assert found.audit.unreadable.keys() == {fanned_out}
 
 
-def test_f26_a_missing_segment_costs_its_messages_only(rig: OfflineRig, rng: random.Random) -> None:
+def test_a_missing_segment_costs_its_messages_only(rig: OfflineRig, rng: random.Random) -> None:
     rig.busy(rng)
     rig.stop()
     gone = [no for no, place in rig.places().items() if place[0] == 2]
@@ -111,7 +111,7 @@ def test_f26_a_missing_segment_costs_its_messages_only(rig: OfflineRig, rng: ran
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_f25_an_index_that_is_lost_is_made_up_for(
+def test_an_index_that_is_lost_is_made_up_for(
     rig: OfflineRig, rng: random.Random, what: str
 ) -> None:
     rig.busy(rng, 20)

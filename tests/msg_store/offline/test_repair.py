@@ -125,7 +125,7 @@ def test_a_missing_segment_is_noted(rig: OfflineRig, rng: random.Random) -> None
 
 
 @pytest.mark.parametrize("name", ["rdq/000000f0.rdq", "journal/00000000000000f0.jnl"])
-def test_f28_files_of_another_store_go_to_the_quarantine(
+def test_files_of_another_store_go_to_the_quarantine(
     rig: OfflineRig, rng: random.Random, tmp_path: Path, name: str
 ) -> None:
     rig.busy(rng)
@@ -143,7 +143,7 @@ def test_f28_files_of_another_store_go_to_the_quarantine(
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_f25_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str) -> None:
+def test_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str) -> None:
     rig.busy(rng, 20)
     rig.stop()
     damage_index(rig, what)

@@ -83,7 +83,7 @@ def test_what_cannot_be_read_is_left_behind_and_told(
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_f25_a_store_without_its_index_is_salvaged(
+def test_a_store_without_its_index_is_salvaged(
     rig: OfflineRig, rng: random.Random, tmp_path: Path, what: str
 ) -> None:
     rig.busy(rng, 20)

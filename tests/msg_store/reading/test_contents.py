@@ -242,7 +242,7 @@ PARTS = {"crc": 0, "length": 4, "number": 8, "meta": 40, "body": -1}
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_f11_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: Reading) -> None:
+def test_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: Reading) -> None:
     msg_nos = reading.write(5)
     file_no, offset, length, _, _ = reading.place(msg_nos[2])
     at = offset + PARTS[part] % length
@@ -264,7 +264,7 @@ def test_f11_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: 
     assert reading.reader.losses == 1
 
 
-def test_f26_without_its_segment_a_message_is_lost_and_others_are_not(rng: random.Random) -> None:
+def test_without_its_segment_a_message_is_lost_and_others_are_not(rng: random.Random) -> None:
     reading = Reading(rng, rdq_file_bytes=100)
     msg_nos = reading.write(9)
     gone = reading.place(msg_nos[4])[0]

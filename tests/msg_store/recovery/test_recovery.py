@@ -68,7 +68,7 @@ def test_recovering_twice_is_recovering_once(rig: StoreRig) -> None:
     assert (rig.found(), rig.locations) == (rows, locations)
 
 
-def test_f35_numbers_are_above_all_that_were_ever_used(rig: StoreRig) -> None:
+def test_numbers_are_above_all_that_were_ever_used(rig: StoreRig) -> None:
     rig.publish((1,), 5)
     rig.ack(*rig.held)  # never written
     rig.crash(LOST)
@@ -87,7 +87,7 @@ POINTS = ["before write", "written", "synced", "created", "header synced", "name
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("fate", Fate)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_f02_a_crash_at_each_point_of_a_flush(
+def test_a_crash_at_each_point_of_a_flush(
     rng: random.Random, name: str, point: str, fate: Fate, is_first: bool
 ) -> None:
     """With the other job not begun, and with it done."""
@@ -140,7 +140,7 @@ def test_a_crash_at_each_step_of_recovery_itself(
     rig.compare()
 
 
-def test_f03_f04_f05_f06_un_synced_ends_meet_every_fate_in_both_files(rng: random.Random) -> None:
+def test_un_synced_ends_meet_every_fate_in_both_files(rng: random.Random) -> None:
     for rdq in Fate:
         for journal in Fate:
             rig = StoreRig(rng)
@@ -161,7 +161,7 @@ def test_f03_f04_f05_f06_un_synced_ends_meet_every_fate_in_both_files(rng: rando
             assert rig.recovered.findings == Findings(), "judged twice"
 
 
-def test_f05_rows_without_bodies_were_not_confirmed_and_are_counted(rig: StoreRig) -> None:
+def test_rows_without_bodies_were_not_confirmed_and_are_counted(rig: StoreRig) -> None:
     busy(rig)
     rig.publish((1,), 7, size=100)
     rig.start()
@@ -177,7 +177,7 @@ def test_f05_rows_without_bodies_were_not_confirmed_and_are_counted(rig: StoreRi
     assert len(reports(rig)[0]["dropped"]) == 7
 
 
-def test_f06_bodies_without_rows_are_garbage_and_their_segment_goes(rig: StoreRig) -> None:
+def test_bodies_without_rows_are_garbage_and_their_segment_goes(rig: StoreRig) -> None:
     rig.publish((1,), 7, size=100)
     rig.start()
     for name in ("rdq",) * 6 + ("journal",) * 2:
@@ -192,7 +192,7 @@ def test_f06_bodies_without_rows_are_garbage_and_their_segment_goes(rig: StoreRi
 
 
 @pytest.mark.parametrize("names", [0.0, 0.5, 1.0])
-def test_f07_names_that_were_not_synced_hold_nothing_confirmed(
+def test_names_that_were_not_synced_hold_nothing_confirmed(
     rng: random.Random, names: float
 ) -> None:
     for _ in range(20):
@@ -212,7 +212,7 @@ def cut_to(size: int):
     return lambda image: image.__delitem__(slice(size, None))
 
 
-def test_f08_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_before(
+def test_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_before(
     seed: int,
 ) -> None:
     def made() -> tuple[StoreRig, list[tuple[int, dict]]]:
@@ -236,7 +236,7 @@ def test_f08_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_bef
         assert not rig.recovered.findings.gaps
 
 
-def test_f09_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(seed: int) -> None:
+def test_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(seed: int) -> None:
     rig = StoreRig(random.Random(seed))
     rig.publish((1,), 5, size=30)
     rig.run()
@@ -272,9 +272,7 @@ def frames_of(rig: StoreRig, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("where", ["header", "payload"])
-def test_f10_a_flipped_bit_in_a_frame_costs_that_frame_and_is_reported(
-    seed: int, where: str
-) -> None:
+def test_a_flipped_bit_in_a_frame_costs_that_frame_and_is_reported(seed: int, where: str) -> None:
     ends = frames_of(StoreRig(random.Random(seed)), 4)
     start = ends[1]
     bits = range(start * 8, (start + FRAME_HEADER_BYTES) * 8)
@@ -295,7 +293,7 @@ def test_f10_a_flipped_bit_in_a_frame_costs_that_frame_and_is_reported(
         assert [path.name for path in rig.disk.paths() if path.suffix == ".bin"]
 
 
-def test_f10_a_damaged_journal_header_costs_no_frame(rig: StoreRig) -> None:
+def test_a_damaged_journal_header_costs_no_frame(rig: StoreRig) -> None:
     busy(rig)
     rig.disk.damage(last(rig, "journal"), flip(77))
 
@@ -327,7 +325,7 @@ def test_a_missing_journal_in_the_middle_is_a_gap_and_nothing_is_removed(
 
 
 @pytest.mark.parametrize("part", ["crc", "length", "meta", "body"])
-def test_f11_a_flipped_byte_in_a_record_costs_that_message(rig: StoreRig, part: str) -> None:
+def test_a_flipped_byte_in_a_record_costs_that_message(rig: StoreRig, part: str) -> None:
     rig.publish((1, 2), 5, size=50)
     rig.run()
     rig.publish((1,), 1)
@@ -411,7 +409,7 @@ def test_files_of_another_store_are_set_aside(rig: StoreRig) -> None:
     assert last(rig, "rdq").name == "00000100.rdq"
 
 
-def test_f21_what_was_written_before_a_failed_sync_is_not_believed(rig: StoreRig) -> None:
+def test_what_was_written_before_a_failed_sync_is_not_believed(rig: StoreRig) -> None:
     busy(rig)
     safe = set(rig.held)
     mark = rig.core.mark

@@ -249,7 +249,7 @@ def test_expiries_are_kept(rig: StoreRig) -> None:
 
 @pytest.mark.parametrize("wait", ["rdq", "journal"])
 def test_a_slow_disk_makes_flushes_larger_not_more(rig: StoreRig, wait: str) -> None:
-    """F-36: one flush on its way, everything else waits and goes together."""
+    """One flush on its way, everything else waits and goes together."""
     other = "journal" if wait == "rdq" else "rdq"
     rig.publish((1,), 1)
     rig.start()
@@ -269,7 +269,7 @@ def test_a_slow_disk_makes_flushes_larger_not_more(rig: StoreRig, wait: str) -> 
     rig.crash(lambda disk: disk.power_cut())
 
 
-def test_f36_a_sync_of_half_a_second_loses_and_repeats_nothing(rig: StoreRig) -> None:
+def test_a_sync_of_half_a_second_loses_and_repeats_nothing(rig: StoreRig) -> None:
     rig.disk.delay("fdatasync", 0.5)
     for _ in range(10):
         rig.publish((1,), 20)
@@ -290,7 +290,7 @@ def full_rig(rng: random.Random, ballast_bytes: int = 0, room: int = 20_000) -> 
     return rig
 
 
-def test_f18_the_ballast_makes_room_for_the_batch(rng: random.Random) -> None:
+def test_the_ballast_makes_room_for_the_batch(rng: random.Random) -> None:
     rig = full_rig(rng, ballast_bytes=50_000)
     rig.publish((1,), 100, size=500)
 
@@ -303,7 +303,7 @@ def test_f18_the_ballast_makes_room_for_the_batch(rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("room", range(0, 6000, 371))
-def test_f18_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
+def test_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
     rng: random.Random, room: int
 ) -> None:
     rig = full_rig(rng, room=room)
@@ -330,7 +330,7 @@ def test_f18_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
 @pytest.mark.parametrize("pattern", ["*.rdq", "*.jnl"])
 @pytest.mark.parametrize("point", ["writev", "fdatasync"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_f18_full_at_any_point_is_tried_twice_then_nacked(
+def test_a_flush_to_a_full_disk_is_tried_twice_then_nacked(
     rng: random.Random, code: int, pattern: str, point: str, times: int
 ) -> None:
     rig = StoreRig(rng)
@@ -350,7 +350,7 @@ def test_f18_full_at_any_point_is_tried_twice_then_nacked(
 @pytest.mark.parametrize("point", ["open", "writev", "fsync", "fdatasync", "fsync_dir"])
 @pytest.mark.parametrize("after", range(4))
 @pytest.mark.parametrize("times", [1, 2])
-def test_f18_full_while_a_new_segment_is_made(
+def test_a_disk_that_is_full_while_a_new_segment_is_made(
     rng: random.Random, point: str, after: int, times: int
 ) -> None:
     rig = StoreRig(rng, rdq_file_bytes=500, journal_file_bytes=300)
@@ -365,7 +365,7 @@ def test_f18_full_while_a_new_segment_is_made(
     rig.crash(lambda disk: disk.power_cut())
 
 
-def test_f18_a_crash_while_the_disk_is_full_loses_nothing_confirmed(rng: random.Random) -> None:
+def test_a_crash_while_the_disk_is_full_loses_nothing_confirmed(rng: random.Random) -> None:
     rig = full_rig(rng, room=1000)
     rig.publish((1,), 100, size=500)
     rig.run_flush()
@@ -379,7 +379,7 @@ def test_f18_a_crash_while_the_disk_is_full_loses_nothing_confirmed(rng: random.
 
 @pytest.mark.parametrize("pattern", ["*.rdq", "*.jnl"])
 @pytest.mark.parametrize("point", ["writev", "fdatasync"])
-def test_f21_after_any_other_error_the_store_takes_nothing_and_recovers(
+def test_after_an_error_other_than_a_full_disk_the_store_takes_nothing_and_recovers(
     rig: StoreRig, pattern: str, point: str
 ) -> None:
     rig.publish((1, 2), 5)
@@ -405,7 +405,7 @@ def test_f21_after_any_other_error_the_store_takes_nothing_and_recovers(
     assert set(rig.held) == safe
 
 
-def test_f21_a_failed_sync_is_not_repeated(rig: StoreRig) -> None:
+def test_a_failed_sync_is_not_repeated(rig: StoreRig) -> None:
     rig.publish((1,), 5)
     rig.run()
     rig.publish((1,), 5)
@@ -420,7 +420,7 @@ def test_f21_a_failed_sync_is_not_repeated(rig: StoreRig) -> None:
 # Short writes and interrupted calls.
 
 
-def test_f22_short_writes_and_interruptions_change_nothing(rng: random.Random) -> None:
+def test_short_writes_and_interruptions_change_nothing(rng: random.Random) -> None:
     rig = StoreRig(rng, rdq_file_bytes=3000, journal_file_bytes=1000)
     rig.disk.short_writes = rig.disk.interrupts = 0.6
     for _ in range(20):
@@ -436,7 +436,7 @@ def test_f22_short_writes_and_interruptions_change_nothing(rng: random.Random) -
 
 
 @pytest.mark.parametrize(("failing", "other"), [("*.jnl", ".rdq"), ("*.rdq", ".jnl")])
-def test_f18_a_file_that_was_made_for_a_nacked_batch_goes_when_it_is_tried_again(
+def test_a_file_that_was_made_for_a_nacked_batch_goes_when_it_is_tried_again(
     rng: random.Random, failing: str, other: str
 ) -> None:
     rig = StoreRig(rng, rdq_file_bytes=100, journal_file_bytes=100)
@@ -453,7 +453,7 @@ def test_f18_a_file_that_was_made_for_a_nacked_batch_goes_when_it_is_tried_again
     rig.crash(lambda disk: disk.power_cut())
 
 
-def test_f18_a_row_acked_while_its_flush_fails_is_never_written(rng: random.Random) -> None:
+def test_a_row_acked_while_its_flush_fails_is_never_written(rng: random.Random) -> None:
     rig = StoreRig(rng)
     rig.publish((1,), 3)
     rig.start()
@@ -470,7 +470,7 @@ def test_f18_a_row_acked_while_its_flush_fails_is_never_written(rng: random.Rand
     assert rig.reports[-2].safe == [(1, acked[1] - 1, 1), (1, acked[1] + 1, 1)]
 
 
-def test_f18_what_came_after_a_nacked_batch_is_written_behind_it(rng: random.Random) -> None:
+def test_what_came_after_a_nacked_batch_is_written_behind_it(rng: random.Random) -> None:
     rig = StoreRig(rng)
     rig.publish((1,), 3)
     first = rig.held[0][1]

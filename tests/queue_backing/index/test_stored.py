@@ -251,7 +251,7 @@ def test_a_purge_over_a_purge_holds_for_readers_as_well(bench: StoreBench) -> No
 # Queues that end while the store goes on.
 
 
-def test_f30_a_queue_that_dies_leaves_its_batch_to_the_next(bench: StoreBench) -> None:
+def test_a_queue_that_dies_leaves_its_batch_to_the_next(bench: StoreBench) -> None:
     queue = StoredQueue(bench)
     publish(queue, 4)
     bench.loop.turn()

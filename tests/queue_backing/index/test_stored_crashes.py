@@ -38,7 +38,7 @@ def bench(rng: random.Random) -> Iterator[StoreBench]:
 
 @pytest.mark.parametrize("cut", [FaultyCalls.kill, power_cut])
 @pytest.mark.parametrize("steps", range(0, 26, 2))
-def test_f02_a_crash_anywhere_in_a_commit_loses_no_confirmed_message(
+def test_a_crash_anywhere_in_a_commit_loses_no_confirmed_message(
     steps: int, cut: object, rng: random.Random
 ) -> None:
     bench = StoreBench(rng, rdq_file_bytes=300, journal_file_bytes=300, checkpoint_rows=3)
@@ -67,7 +67,7 @@ def test_f02_a_crash_anywhere_in_a_commit_loses_no_confirmed_message(
     bench.close()
 
 
-def test_f34_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Random) -> None:
+def test_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Random) -> None:
     for steps in range(0, 60, 7):
         bench = StoreBench(rng, rdq_file_bytes=500, journal_file_bytes=700, checkpoint_rows=20)
         queues = [StoredQueue(bench, number) for number in range(1, 21)]
@@ -102,7 +102,7 @@ def test_f34_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Ra
         bench.close()
 
 
-def test_f35_neither_seqs_nor_numbers_are_used_twice(bench: StoreBench) -> None:
+def test_neither_seqs_nor_numbers_are_used_twice(bench: StoreBench) -> None:
     queue = StoredQueue(bench)
     seqs: set[int] = set()
     numbers: set[int] = set()
@@ -145,7 +145,7 @@ def test_holes_that_crashes_left_in_the_seqs_are_jumped_over(bench: StoreBench) 
 
 @pytest.mark.parametrize("cut", [FaultyCalls.kill, power_cut])
 @pytest.mark.parametrize("steps", range(0, 30, 3))
-def test_f33_a_purge_beside_unacked_and_unconfirmed_survives_a_crash(
+def test_a_purge_beside_unacked_and_unconfirmed_survives_a_crash(
     steps: int, cut: object, rng: random.Random
 ) -> None:
     bench = StoreBench(rng, rdq_file_bytes=400, checkpoint_rows=6)

@@ -49,7 +49,7 @@ def reports(bench: StoreBench) -> list[dict]:
 
 
 @pytest.mark.parametrize("mode", ["default", "lazy"])
-def test_f11_a_damaged_message_is_passed_over_and_reported(
+def test_a_damaged_message_is_passed_over_and_reported(
     mode: str, bench: StoreBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode=mode)
@@ -106,7 +106,7 @@ def test_what_was_purged_while_it_was_read_is_not_lost(
     bench.close()
 
 
-def test_f26_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
+def test_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
     rng: random.Random,
 ) -> None:
     bench = StoreBench(rng, rdq_file_bytes=400, checkpoint_rows=4)
@@ -144,7 +144,7 @@ def test_f26_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_f26_a_segment_that_is_missing_at_the_start_leaves_counts_that_hold(
+def test_a_segment_that_is_missing_at_the_start_leaves_counts_that_hold(
     is_clean: bool, rng: random.Random
 ) -> None:
     bench = StoreBench(rng, rdq_file_bytes=300, checkpoint_rows=3)
@@ -175,7 +175,7 @@ def test_f26_a_segment_that_is_missing_at_the_start_leaves_counts_that_hold(
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_f25_without_its_index_a_store_has_all_messages_and_counts_that_hold(
+def test_without_its_index_a_store_has_all_messages_and_counts_that_hold(
     is_clean: bool, bench: StoreBench
 ) -> None:
     queues = [StoredQueue(bench, number, SMALL) for number in (1, 2)]

@@ -91,7 +91,7 @@ async def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracl
     return oracle
 
 
-async def test_f01_queues_of_killed_processes_lose_nothing_that_was_confirmed(
+async def test_queues_of_killed_processes_lose_nothing_that_was_confirmed(
     tmp_path: Path, rng: random.Random
 ) -> None:
     oracle = await kill_and_recover(tmp_path, rng, 3)
@@ -100,7 +100,7 @@ async def test_f01_queues_of_killed_processes_lose_nothing_that_was_confirmed(
 
 
 @pytest.mark.slow
-async def test_f01_queues_of_killed_processes_lose_nothing_for_long(
+async def test_queues_of_killed_processes_lose_nothing_for_long(
     tmp_path: Path, rng: random.Random
 ) -> None:
     oracle = await kill_and_recover(tmp_path, rng, 60)

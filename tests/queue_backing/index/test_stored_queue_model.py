@@ -146,7 +146,7 @@ class StoredQueueMachine(VariableQueueMachine):
         self.next_seq, self.watermark = next_seq, watermark
 
     @rule(written=st.integers(0, 2))
-    def f30_kill_the_queue(self, written: int) -> None:
+    def kill_the_queue(self, written: int) -> None:
         """The queue is gone with whatever it was doing; no seq is used twice."""
         used = self.next_seq
         self._drain()
@@ -171,7 +171,7 @@ class StoredQueueMachine(VariableQueueMachine):
         self._recover(lambda: self.bench.crash(cut))
 
     @rule(pattern=st.sampled_from(["*.rdq", "*.jnl"]))
-    def f21_a_sync_fails(self, pattern: str) -> None:
+    def a_sync_fails(self, pattern: str) -> None:
         """The store fails, if it was about to sync anything, and is opened anew."""
         self.bench.disk.fail("fdatasync", OSError(errno.EIO, "gone"), pattern)
         self.bench.store.core.hurry()
@@ -198,7 +198,7 @@ class StoredQueueMachine(VariableQueueMachine):
         assert held - self.owed - self.unsafe <= found, "a confirmed message is lost"
         assert found <= self.stored - self.gone, "an ack was undone"
         self._begin(found)
-        assert self.rig.queue.next_seq >= used, "f35: a seq is used twice"
+        assert self.rig.queue.next_seq >= used, "a seq is used twice"
         self.stored, self.gone, self.unsafe = set(found), set(), set()
         self.known = {seq: each for seq, each in self.known.items() if seq in found}
         self.next_seq = self.watermark = self.rig.queue.next_seq

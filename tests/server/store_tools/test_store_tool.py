@@ -209,7 +209,7 @@ def test_repair_says_what_it_would_do_and_does_it_when_told_to(run: Run, rig: Of
 
 
 @pytest.mark.parametrize("what", DAMAGES)
-def test_f25_a_lost_index_is_rebuilt(run: Run, rig: OfflineRig, what: str) -> None:
+def test_a_lost_index_is_rebuilt(run: Run, rig: OfflineRig, what: str) -> None:
     damage_index(rig, what)
 
     assert run("verify", rig.path)[0] == 1
@@ -220,7 +220,7 @@ def test_f25_a_lost_index_is_rebuilt(run: Run, rig: OfflineRig, what: str) -> No
     assert one(out)["messages"] >= len(rig.rows)
 
 
-def test_f26_a_missing_segment_is_told_by_queue(run: Run, rig: OfflineRig) -> None:
+def test_a_missing_segment_is_told_by_queue(run: Run, rig: OfflineRig) -> None:
     lost = [no for no, place in rig.places().items() if place[0] == 1]
     rig.segment(1).unlink()
 
