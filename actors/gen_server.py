@@ -12,11 +12,11 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.calls import From, Reply, ReplyMonitor, Request
-from leveret.actors.ref import TIMER, Ref
 from leveret.actors.runtime import links
-from leveret.actors.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
-from leveret.actors.timers import Timer
+from leveret.actors.runtime.calls import From, Reply, ReplyMonitor, Request
+from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
+from leveret.actors.runtime.timers import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import TIMER, Ref
-from leveret.actors.signals import LATER, NORMAL, SHUTDOWN, Exit
+from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.signals import LATER, NORMAL, SHUTDOWN, Exit
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 
 class DeliveryGate:

@@ -33,7 +33,7 @@ from msgspec import Struct
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.amqp.tables import Table
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
     from leveret.broker.queue.registry import QueueEntry

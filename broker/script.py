@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 
 
 class Ask:

@@ -17,7 +17,7 @@ from leveret.broker.connection.read_sizes import (
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.routes import Routes
     from leveret.broker.connection.writer import Writer

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.service import Service, ServiceSpec
 from leveret.server import Address, Config, child_spec

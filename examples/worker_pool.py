@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.signals import CallExit
+from leveret.actors.runtime.signals import CallExit
 from leveret.supervisors import RunningTree, Tree, start
 from leveret.supervisors.requests import WhichChildren
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.signals import is_orderly
+from leveret.actors.runtime.signals import is_orderly
 from leveret.queue_backing.api import (
     FOREVER_S,
     BackingQueue,
@@ -33,7 +33,7 @@ from leveret.queue_backing.api import (
 from leveret.queue_backing.index.stored import IndexOwner
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.core.clock import Clock
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 

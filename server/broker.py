@@ -19,11 +19,11 @@ import socket
 import uuid
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from leveret.actors.calls import Answer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.calls import Answer
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.signals import SHUTDOWN, Started, StartResult
 from leveret.actors.service import Service, ServiceSpec
-from leveret.actors.signals import SHUTDOWN, Started, StartResult
 from leveret.broker.node.node import Node
 from leveret.broker.node.store_server import let_go
 from leveret.broker.node.tree import BrokerSup

@@ -21,7 +21,7 @@ from leveret.actors.actor import OtpActor, Ref
 from leveret.actors.runtime import links
 from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.scheduler import reason_of
-from leveret.actors.signals import (
+from leveret.actors.runtime.signals import (
     KILL,
     SHUTDOWN,
     TIMEOUT,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.cell import Mail
-    from leveret.actors.signals import StartResult
+    from leveret.actors.runtime.signals import StartResult
     from leveret.supervisors.dynamic import DynamicKernel
     from leveret.supervisors.groups import GroupKernel
     from leveret.supervisors.spec import ChildSpec

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import KILL, StartFailed, is_orderly
+from leveret.actors.runtime.signals import KILL, StartFailed, is_orderly
 from leveret.core.errors import ActorError
 from leveret.supervisors.building import Tree
 from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN, Report
@@ -28,8 +28,8 @@ from leveret.supervisors.tree import SEPARATOR, Node, render, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leveret.actors.ref import Ref
-    from leveret.actors.signals import StartResult
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.signals import StartResult
     from leveret.core.clock import Clock
 
 log = logging.getLogger(__name__)

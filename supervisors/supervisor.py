@@ -23,8 +23,8 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import IGNORE, LATER, Ref
-from leveret.actors.calls import Request
-from leveret.actors.signals import NOREPLY, Down, Exit
+from leveret.actors.runtime.calls import Request
+from leveret.actors.runtime.signals import NOREPLY, Down, Exit
 from leveret.supervisors.driver import PENDING, Driver
 from leveret.supervisors.dynamic import make_kernel
 from leveret.supervisors.effects import Again, Operation
@@ -42,7 +42,7 @@ from leveret.supervisors.spec import SpecError, SupervisorSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.calls import From
+    from leveret.actors.runtime.calls import From
 
 log = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.signals import KILL, SHUTDOWN, Down, Exit
+from leveret.actors.runtime.signals import KILL, SHUTDOWN, Down, Exit
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterator
 
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.cell import Mail
-    from leveret.actors.timers import Timer
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.timers import Timer
     from leveret.supervisors.effects import Operation
 
 

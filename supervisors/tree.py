@@ -14,7 +14,7 @@ from leveret.supervisors.driver import Driver, label_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.supervisors.effects import Child
 

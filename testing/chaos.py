@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from leveret.actors.signals import KILL
+from leveret.actors.runtime.signals import KILL
 from leveret.broker.connection.reader import Reader
 from leveret.core.errors import LeveretError
 from leveret.supervisors.tree import Node, render, walk
@@ -41,7 +41,7 @@ from leveret.testing.tree_paths import Path, find_all, is_restarted, mortal
 if TYPE_CHECKING:
     import asyncio
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.server.broker import Broker
 
 T = TypeVar("T")

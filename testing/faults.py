@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 from leveret.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.session import ReadControl
     from leveret.core.clock import TimerHandle

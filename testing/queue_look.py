@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.signals import CallExit
+from leveret.actors.runtime.signals import CallExit
 from leveret.broker.mail import Info
 from leveret.core.errors import LeveretError
 from leveret.queue_backing.status import MESSAGE, SEQ

@@ -18,7 +18,7 @@ from leveret.supervisors.supervisor import Supervisor
 from leveret.supervisors.tree import SEPARATOR, Node, walk
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
 
 Path: TypeAlias = "str | Sequence[str] | Node"

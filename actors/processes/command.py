@@ -23,15 +23,15 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.processes import die_with_parent
 from leveret.actors.processes.lines import Lines
 from leveret.actors.processes.os_process import OsProcess
-from leveret.actors.signals import KILLED, LATER, NORMAL, Exit
+from leveret.actors.runtime.signals import KILLED, LATER, NORMAL, Exit
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
 
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.cell import Cell
+    from leveret.actors.runtime.ref import Ref
 
 log = logging.getLogger(__name__)
 

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.processes.link import ROOT, NodeLink, Proxy, RemoteInbox
 from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.processes.target import target_of
-from leveret.actors.signals import LATER, NOCONNECTION, Exit
+from leveret.actors.runtime.signals import LATER, NOCONNECTION, Exit
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     import asyncio
 
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.cell import Cell, Mail
+    from leveret.actors.runtime.ref import Ref
 
 log = logging.getLogger(__name__)
 

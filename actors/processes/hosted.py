@@ -19,14 +19,14 @@ from leveret.actors.processes.die_with_parent import die_with_parent
 from leveret.actors.processes.link import NodeLink
 from leveret.actors.processes.target import Target, load
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Crash, Exit, Started, StartFailed
+from leveret.actors.runtime.signals import Crash, Exit, Started, StartFailed
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
-    from leveret.actors.signals import StartResult
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.signals import StartResult
 
 _END_S: Final = 4.0  # less than the host's EXIT_GRACE_S
 

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.calls import Answer, From
 from leveret.actors.processes.sendable import WireError
 from leveret.actors.processes.wire import Codec, Frames
-from leveret.actors.ref import Ref
 from leveret.actors.runtime import links
+from leveret.actors.runtime.calls import Answer, From
 from leveret.actors.runtime.cell import DEAD_CELL, SUSPENDED
-from leveret.actors.signals import KILL, NOCONNECTION, Exit
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Mail

@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
-from leveret.actors.calls import From, Reply, Request
 from leveret.actors.processes.sendable import WireError, class_of, name_of
-from leveret.actors.ref import Ref
-from leveret.actors.signals import CallFailed, Crash
+from leveret.actors.runtime.calls import From, Reply, Request
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import CallFailed, Crash
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 

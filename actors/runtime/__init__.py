@@ -1,5 +1,4 @@
-"""The runtime: run queues on one event loop, mailboxes, links, monitors, signals, timers.
+"""The runtime: run queues on one event loop, mailboxes, links, monitors, signals, calls, timers.
 
-No Thespian here: hosts for its actors are handed in.
-Imports nothing of actors but itself.
+Imports nothing of ``leveret.actors`` but itself.
 """

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.inbox import Levels
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.scheduler import Scheduler
+    from leveret.actors.runtime.signals import StartResult
     from leveret.actors.runtime.small_set import Few
-    from leveret.actors.signals import StartResult
 
 IDLE: Final = 0
 QUEUED: Final = 1  # it is in the run queue

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime.cell import BUSY, DEAD_CELL, Cell
 from leveret.actors.runtime.events import Events
-from leveret.actors.signals import SHUTDOWN
+from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 
 class CoroutineTurns(Events):

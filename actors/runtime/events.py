@@ -10,7 +10,7 @@ from leveret.actors.runtime.scheduler import Scheduler
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 
 _QUIET: Final = 2  # handles that bring no mail

@@ -28,11 +28,11 @@ from leveret.actors.runtime.cell import (
 )
 from leveret.actors.runtime.coroutines import CoroutineTurns
 from leveret.actors.runtime.scheduler import reason_of
-from leveret.actors.signals import NOPROC, NOREPLY, CallExit
+from leveret.actors.runtime.signals import NOPROC, NOREPLY, CallExit
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 INLINE_MAILS: Final = 1_000
 

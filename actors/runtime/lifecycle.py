@@ -19,10 +19,8 @@ import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors import timers
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
-from leveret.actors.runtime import links
+from leveret.actors.runtime import links, timers
 from leveret.actors.runtime.cell import (
     ACTIVE,
     COROUTINES,
@@ -34,9 +32,9 @@ from leveret.actors.runtime.cell import (
     Cell,
 )
 from leveret.actors.runtime.inline import InlineCalls
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.scheduler import reason_of
-from leveret.actors.runtime.small_set import items_of, with_item, without_item
-from leveret.actors.signals import (
+from leveret.actors.runtime.signals import (
     IGNORE,
     LATER,
     NORMAL,
@@ -46,6 +44,7 @@ from leveret.actors.signals import (
     StartFailed,
     StartResult,
 )
+from leveret.actors.runtime.small_set import items_of, with_item, without_item
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

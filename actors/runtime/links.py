@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.cell import DEAD, Cell, Mail
+from leveret.actors.runtime.signals import NOPROC, Down
 from leveret.actors.runtime.small_set import items_of, with_item, without_item
-from leveret.actors.signals import NOPROC, Down
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 
 class MonitorRef:

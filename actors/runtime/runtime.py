@@ -18,19 +18,19 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.calls import Answer, From, Reply, Request
 from leveret.actors.runtime import links
+from leveret.actors.runtime.calls import Answer, From, Reply, Request
 from leveret.actors.runtime.cell import IDLE
 from leveret.actors.runtime.lifecycle import Lifecycle
 from leveret.actors.runtime.links import MonitorRef, Watch
-from leveret.actors.signals import KILL, NOPROC, SHUTDOWN, TIMEOUT, CallExit
+from leveret.actors.runtime.signals import KILL, NOPROC, SHUTDOWN, TIMEOUT, CallExit
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 _SHUTDOWN_S = 10.0
 

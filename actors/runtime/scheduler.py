@@ -41,7 +41,7 @@ from leveret.actors.runtime.cell import (
     Mail,
 )
 from leveret.actors.runtime.inbox import PLAIN_MAILS, Levels, absorbs
-from leveret.actors.signals import (
+from leveret.actors.runtime.signals import (
     KILL,
     KILLED,
     NORMAL,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.core.clock import Clock
 
 log = logging.getLogger(__name__)

@@ -39,10 +39,10 @@ from thespian.actors import (
 from thespian.system.utilis import actualActorClass, checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
 from leveret.actors.runtime.loop_bridge import LoopBridge
 from leveret.actors.runtime.loop_thread import LoopThread
-from leveret.actors.signals import (
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import (
     SHUTDOWN,
     Ignored,
     Started,

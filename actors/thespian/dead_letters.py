@@ -14,7 +14,7 @@ from thespian.actors import ActorAddress, ChildActorExited, DeadEnvelope
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.thespian.turn_order import TurnOrder
 
 

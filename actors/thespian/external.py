@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from thespian.system import isInternalActorSystemMessage
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.signals import SHUTDOWN, Exit
+from leveret.actors.runtime.signals import SHUTDOWN, Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from thespian.actors import ActorAddress
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.thespian.turn_order import TurnOrder
 
 

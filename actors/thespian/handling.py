@@ -25,14 +25,14 @@ from thespian.actors import (
 )
 from thespian.system.utilis import withPossibleInitArgs
 
-from leveret.actors.signals import KILL, StopActor
+from leveret.actors.runtime.signals import KILL, StopActor
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.thespian.actor_threads import ActorThread
     from leveret.actors.thespian.turn_order import TurnOrder
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult
 from leveret.actors.runtime.small_set import items_of
-from leveret.actors.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

@@ -31,14 +31,14 @@ from thespian.system.timing import ExpirationTimer, timePeriodSeconds
 from thespian.system.utilis import checkActorCapabilities
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.signals import NORMAL, SHUTDOWN, Exit
+from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit
 from leveret.actors.thespian.handling import Handling, Port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.thespian.actor_threads import ActorThread
     from leveret.actors.thespian.handling import Order, System
     from leveret.actors.thespian.turn_order import Turn, TurnOrder

@@ -35,9 +35,9 @@ from thespian.actors import (
 from thespian.system.utilis import withPossibleInitArgs
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.calls import Answer, From, Request
 from leveret.actors.processes.die_with_parent import die_with_parent
-from leveret.actors.signals import (
+from leveret.actors.runtime.calls import Answer, From, Request
+from leveret.actors.runtime.signals import (
     KILL,
     KILLED,
     NOPROC,

@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 
 from thespian.actors import ActorAddress, ChildActorExited
 
-from leveret.actors.calls import Reply, Request
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.calls import Reply, Request
 from leveret.actors.runtime.cell import SUSPENDED, Cell
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import KILL, StartResult
+from leveret.actors.runtime.signals import KILL, StartResult
 from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, LookAround
 from leveret.actors.thespian.remote_actors import Outside, ParentProxy, RemoteActor
 from leveret.core.errors import ActorError

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from thespian.actors import ActorAddress, ActorExitRequest
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
-from leveret.actors.signals import KILL, KILLED, LATER, SHUTDOWN, Exit
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import KILL, KILLED, LATER, SHUTDOWN, Exit
 from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, Signal
 
 if TYPE_CHECKING:

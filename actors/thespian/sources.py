@@ -22,7 +22,7 @@ from thespian.system.sourceLoader import SourceHashFinder, loadModuleFromHashSou
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 log = logging.getLogger(__name__)
 

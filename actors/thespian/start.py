@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from thespian.actors import ActorAddress, ActorExitRequest, ActorSystem
 
-from leveret.actors.signals import SHUTDOWN, StartError
+from leveret.actors.runtime.signals import SHUTDOWN, StartError
 from leveret.actors.thespian.mail import Began, Begin, Ended, Ignored, Signal
 from leveret.actors.thespian.port import SupervisedActor
 from leveret.core.errors import ActorError

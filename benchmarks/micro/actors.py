@@ -17,7 +17,7 @@ from functools import partial
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
 

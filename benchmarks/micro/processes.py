@@ -17,9 +17,9 @@ from typing import Any
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.processes.host import ProcessHost
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Started
+from leveret.actors.runtime.signals import Started
 
 ROUNDS = 10
 MAILS = 20_000

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
-from leveret.actors.signals import Down
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
 from leveret.amqp.fields import Method
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 
 _FEW: Final = 16  # runs, waiting and settled, that need no tidying up
 _SETTLED_KEPT: Final = 64

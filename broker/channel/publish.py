@@ -19,7 +19,7 @@ import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.actors.credit import CreditSender
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT, content

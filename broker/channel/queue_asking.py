@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.actors.signals import CallFailed
+from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import SoftError
 from leveret.broker.script import Ask, Steps, Until
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import repeat, takewhile
 from typing import Final
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import PreconditionFailed
 
 _SPARSE: Final = 1_000

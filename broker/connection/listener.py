@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
-from leveret.actors.signals import CallFailed, Down
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import CallFailed, Down
 from leveret.broker.connection.protocol import ConnectionProtocol
 from leveret.broker.node.node import Accepted
 from leveret.core.limits import BACKLOG, LINGER_S

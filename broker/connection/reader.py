@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import IGNORE
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
-from leveret.actors.signals import NORMAL, SHUTDOWN, CallFailed, Down, Exit
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, CallFailed, Down, Exit
 from leveret.amqp import spec
 from leveret.amqp.errors import (
     ChannelError,

@@ -19,7 +19,7 @@ from leveret.broker.node.node import DISK_WATCH, LookAgain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from leveret.actors.timers import Timer
+    from leveret.actors.runtime.timers import Timer
     from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.queue_backing.memory_monitor import INTERVAL_S
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
-    from leveret.actors.timers import Timer
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.timers import Timer
     from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import CallFailed
+from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import (
     InternalError,
     NotAllowed,

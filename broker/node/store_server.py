@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
-from leveret.actors.signals import Exit
+from leveret.actors.runtime.signals import Exit
 from leveret.broker.node import orphans
 from leveret.msg_store.format.errors import StoreLocked
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost

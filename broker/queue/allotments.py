@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.consumers import Consumer
     from leveret.core.message import Message
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from leveret.actors.calls import Request
 from leveret.actors.gen_server import NOREPLY, From
-from leveret.actors.signals import Down
+from leveret.actors.runtime.calls import Request
+from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, ResourceLocked, SoftError
 from leveret.broker import mail
 from leveret.broker.queue.consumers import Consumers, Peer
@@ -30,8 +30,8 @@ from leveret.broker.queue.expiry import UnusedTimer
 from leveret.queue_backing.api import Confirmed, Fetched, Resident
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
 

@@ -30,8 +30,8 @@ from leveret.broker.mail import Consume
 from leveret.broker.queue.allotments import Allotment, give
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.ref import Ref
     from leveret.broker.delivery_gate import ChannelLimiter
 
 UNLIMITED: Final = 1 << 30

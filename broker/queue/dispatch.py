@@ -33,7 +33,7 @@ from leveret.queue_backing.api import Confirmed, Refused, Resident
 from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import Dropped
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
-    from leveret.actors.timers import Timer
+    from leveret.actors.runtime.timers import Timer
     from leveret.queue_backing.api import Predicate
 
 

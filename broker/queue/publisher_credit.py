@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from leveret.actors.credit import CreditReceiver, Grant
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 Sender: TypeAlias = "tuple[Ref, int, int, int]"  # channel, count, size_bytes, first_seqno
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)

@@ -20,7 +20,7 @@ from leveret.broker.queue.effective import NOTHING, view_of
 from leveret.msg_store.format.route_numbers import route_no
 
 if TYPE_CHECKING:
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.effective import Applied, Arguments
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]

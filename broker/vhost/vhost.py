@@ -13,8 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.ref import Ref
-from leveret.actors.signals import CallFailed
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import (
     InternalError,
     NotFound,

@@ -17,7 +17,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.signals import CallExit, CallFailed
+from leveret.actors.runtime.signals import CallExit, CallFailed
 from leveret.amqp.errors import InternalError, NotFound
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.registry import QueueEntry

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.calls import Answer, From, Request
+from leveret.actors.runtime.calls import Answer, From, Request
 from leveret.broker.mail import Info
 from leveret.server.admin import rows as admin_rows
 from leveret.server.admin.api import Row

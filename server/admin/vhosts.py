@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.ref import Ref
-from leveret.actors.signals import CallExit
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import CallExit
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
 from leveret.broker.vhost import bootstrap, metadata_server

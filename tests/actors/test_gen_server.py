@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import CallExit, CallFailed, Crash, Down, Exit
+from leveret.actors.runtime.signals import CallExit, CallFailed, Crash, Down, Exit
 from leveret.testing.virtual_clock import VirtualClock
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import CallFailed
+from leveret.actors.runtime.signals import CallFailed
 from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.testing.virtual_clock import VirtualClock
 

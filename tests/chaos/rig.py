@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from conformance.raw import Channel, Connection
-from leveret.actors.ref import Ref
-from leveret.actors.signals import KILL
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import KILL
 from leveret.core.files import Files, SystemCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config

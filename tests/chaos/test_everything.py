@@ -14,7 +14,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from chaos.load import PREFETCH, Consumer, Publisher, Worker
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.supervisors.tree import SEPARATOR, Node

@@ -12,7 +12,7 @@ import pytest
 
 from chaos.rig import Chaos
 from conformance.raw import Channel, hard, soft
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren

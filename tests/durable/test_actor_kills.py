@@ -8,7 +8,7 @@ import pytest
 
 from chaos.rig import Chaos
 from durable.history import contents, loaded
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from rigs.waiting import eventually
 
 PATHS = {

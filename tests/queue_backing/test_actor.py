@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.queue_backing.actor import (
     BackingActor,

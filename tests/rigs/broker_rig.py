@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of

@@ -15,7 +15,7 @@ from typing import Any
 from leveret.actors.actor import IGNORE, OtpActor
 from leveret.actors.gen_server import NOREPLY, GenServer
 from leveret.actors.processes.sendable import message
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.service import Service, ServiceSpec, plain, ready
 
 log = logging.getLogger("people.hosted")

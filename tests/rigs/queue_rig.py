@@ -7,7 +7,7 @@ from typing import Any
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker import mail
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate

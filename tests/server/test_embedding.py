@@ -24,7 +24,7 @@ import pytest
 
 import leveret.server
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import VHOSTS
 from leveret.core.errors import StoreError

@@ -10,7 +10,7 @@ import pytest
 
 from leveret.actors.processes.sendable import WireError
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import StartFailed
+from leveret.actors.runtime.signals import StartFailed
 from leveret.supervisors import ChildSpec, SpecError, SupervisorSpec
 from leveret.supervisors.requests import (
     CountChildren,

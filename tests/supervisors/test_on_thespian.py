@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from thespian.actors import Actor, ActorSystem, ChildActorExited
 
-from leveret.actors.signals import Crash, StartError
+from leveret.actors.runtime.signals import Crash, StartError
 from leveret.actors.thespian.mail import Call
 from leveret.actors.thespian.start import start, stop
 from leveret.core.errors import ActorError

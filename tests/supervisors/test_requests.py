@@ -9,7 +9,7 @@ import pytest
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import CallExit
+from leveret.actors.runtime.signals import CallExit
 from leveret.core.errors import ActorError
 from leveret.supervisors.requests import (
     CountChildren,

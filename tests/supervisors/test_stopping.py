@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Crash
+from leveret.actors.runtime.signals import Crash
 from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor

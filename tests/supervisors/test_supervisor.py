@@ -9,7 +9,7 @@ import pytest
 
 from leveret.actors.actor import IGNORE, OtpActor
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Crash, Ignored, Started, StartFailed
+from leveret.actors.runtime.signals import Crash, Ignored, Started, StartFailed
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor

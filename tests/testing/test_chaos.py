@@ -10,7 +10,7 @@ import pika.exceptions
 import pytest
 
 from leveret.actors.processes.command import Command, CommandSpec
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.supervisors.requests import DeleteChild, StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.tree import Node

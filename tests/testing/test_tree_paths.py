@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.actors.ref import Ref
 from leveret.actors.runtime.cell import Cell
+from leveret.actors.runtime.ref import Ref
 from leveret.supervisors.tree import Node
 from leveret.testing.tree_paths import Path, PathError, find_all, labels_of
 

@@ -16,9 +16,9 @@ import pytest
 
 from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.processes.lines import LINE_BYTES_MAX, Lines
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Crash, Started, StartFailed
+from leveret.actors.runtime.signals import Crash, Started, StartFailed
 from leveret.core.errors import ActorError
 from rigs.nodes import clean_environment
 from rigs.waiting import eventually, wait_until

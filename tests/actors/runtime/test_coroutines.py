@@ -7,10 +7,10 @@ import pytest
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.signals import CallExit, Crash, Started, StartFailed
 from leveret.actors.service import Service, ServiceSpec
-from leveret.actors.signals import CallExit, Crash, Started, StartFailed
 from leveret.testing.virtual_clock import VirtualClock
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
 from leveret.actors.runtime.cell import DEAD_CELL
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Crash, Exit
+from leveret.actors.runtime.signals import Crash, Exit
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import Crash, Down, Exit
+from leveret.actors.runtime.signals import Crash, Down, Exit
 
 Reasons = Callable[[Ref], list[object]]
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
-from leveret.actors.ref import Ref
 from leveret.actors.runtime.inline import INLINE_MAILS
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import LATER, CallExit, Crash
+from leveret.actors.runtime.signals import LATER, CallExit, Crash
 from leveret.core.errors import ActorError
 
 Reasons = Callable[[Ref], list[object]]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.signals import CallExit
 from leveret.actors.service import Service, ServiceSpec
-from leveret.actors.signals import CallExit
 from leveret.testing.virtual_clock import VirtualClock
 
 ACTORS = 1_000

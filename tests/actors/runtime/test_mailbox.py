@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.scheduler import DRAIN_MAILS, TURN_MAILS
-from leveret.actors.signals import Crash
+from leveret.actors.runtime.signals import Crash
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
 

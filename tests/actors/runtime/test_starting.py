@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import IGNORE, LATER, OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import (
+from leveret.actors.runtime.signals import (
     Crash,
     Exit,
     Ignored,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import TIMER, OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
 

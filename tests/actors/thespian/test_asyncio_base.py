@@ -18,7 +18,7 @@ from thespian.actors import (
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import StartError
+from leveret.actors.runtime.signals import StartError
 from leveret.actors.thespian.base import AsyncioBase, register
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock

@@ -19,7 +19,7 @@ from thespian.actors import (
 )
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import KILL, StartError
+from leveret.actors.runtime.signals import KILL, StartError
 from leveret.actors.thespian.base import AsyncioBase
 from leveret.core.errors import ActorError
 from rigs.waiting import SOON_S, eventually, wait_until

@@ -11,7 +11,7 @@ from thespian.actors import Actor, ActorExitRequest, ActorSystem, PoisonMessage
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
-from leveret.actors.signals import Crash, StartError
+from leveret.actors.runtime.signals import Crash, StartError
 from leveret.actors.thespian import port as thespian_port
 from leveret.actors.thespian.mail import Began, Begin, Call, Ended, Signal
 from leveret.actors.thespian.port import SupervisedActor

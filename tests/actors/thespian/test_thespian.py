@@ -15,7 +15,7 @@ from thespian.actors import (
 )
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
 

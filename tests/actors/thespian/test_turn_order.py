@@ -24,7 +24,7 @@ from thespian.actors import (
 )
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import KILL
+from leveret.actors.runtime.signals import KILL
 from leveret.actors.thespian import turn_order
 from leveret.actors.thespian.actor_threads import ActorThread
 from leveret.actors.thespian.base import AsyncioBase

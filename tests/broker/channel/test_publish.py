@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.mail import CreditGrant
 from leveret.broker.vhost import metadata_server

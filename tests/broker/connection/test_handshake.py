@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.connection.handshake import server_properties

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.broker.node.node import LISTENER
 from leveret.server import Address, Broker, Config
 

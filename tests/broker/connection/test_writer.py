@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
 from leveret.broker.session import ReadControl, ReadingTurns

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s

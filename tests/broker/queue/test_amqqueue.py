@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.actors.calls import From, Reply, Request
+from leveret.actors.runtime.calls import From, Reply, Request
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail

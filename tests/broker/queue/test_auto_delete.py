@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.actors.signals import KILL
+from leveret.actors.runtime.signals import KILL
 from leveret.amqp import methods as m
 from leveret.broker.queue.registry import QueueEntry
 from rigs.broker_rig import Client, Rig

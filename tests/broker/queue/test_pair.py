@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from leveret.actors.ref import Ref
-from leveret.actors.signals import KILL
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail
 from leveret.broker.queue.registry import QueueEntry

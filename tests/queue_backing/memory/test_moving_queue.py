@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.message import BODY
 from leveret.queue_backing.actor import BackingActor, BackingOwner, SetRamDurationTarget

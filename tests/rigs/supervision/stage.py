@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from leveret.actors.actor import IGNORE, LATER, OtpActor
-from leveret.actors.calls import Answer, From, Request
-from leveret.actors.ref import Ref
+from leveret.actors.runtime.calls import Answer, From, Request
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.signals import StartFailed
+from leveret.actors.runtime.signals import StartFailed
 from leveret.supervisors.reports import PROGRESS, Report
 from leveret.supervisors.requests import (
     CountChildren,

@@ -20,7 +20,7 @@ from thespian.actors import (
 from thespian.test import get_free_admin_port
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.signals import IGNORE
+from leveret.actors.runtime.signals import IGNORE
 from leveret.actors.thespian.base import AsyncioBase
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 

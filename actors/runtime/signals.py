@@ -24,8 +24,8 @@ from leveret.core.errors import ActorError
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from leveret.actors.ref import Ref
     from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.ref import Ref
 
 NORMAL: Final = "normal"
 SHUTDOWN: Final = "shutdown"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime.links import MonitorRef
-from leveret.actors.signals import CallFailed
+from leveret.actors.runtime.signals import CallFailed
 
 if TYPE_CHECKING:
     import asyncio
 
-    from leveret.actors.ref import Ref
+    from leveret.actors.runtime.ref import Ref
 
 
 class From:
