@@ -96,7 +96,6 @@ class StoreResumes:
 
 _HOUSEKEEPING: Final = HouseKeeping()
 _STORE_RESUMES: Final = StoreResumes()
-_CONFIRMED: Final = Confirmed()
 _RESIDENT: Final = Resident()
 
 
@@ -206,10 +205,10 @@ class BackingActor(GenServer):
 
     # What the store tells: not in a turn of this actor.
 
-    def confirmed(self) -> None:
-        """Have confirms drained."""
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
+        """Tell the amqqueue that these ``(first_seq, count)`` are safe."""
         if self._amqqueue is not None:
-            self.runtime.send(self._amqqueue, _CONFIRMED)
+            self.runtime.send(self._amqqueue, Confirmed(runs))
 
     def resume(self) -> None:
         """Let the queue go on in a turn of this actor."""

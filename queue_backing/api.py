@@ -13,7 +13,7 @@ What is not in RAM is never waited for: an operation does what it can without it
 ``take_resident`` tells when it is worth another try.
 
 Confirms: ``publish`` and ``publish_delivered`` answer ``(first_seq, safe)``. A batch that is not safe
-yet becomes so later, message by message; ``drain_confirmed`` tells which, as ``(first_seq, count)``.
+yet becomes so later, message by message; ``Confirmed`` says which.
 """
 
 from __future__ import annotations
@@ -77,9 +77,22 @@ class Dropped:
 
 
 class Confirmed:
-    """Mail of a backing actor: ``drain_confirmed`` has something. Not told again before that is taken."""
+    """Mail of a backing actor: ``(first_seq, count)`` that are safe now.
 
-    __slots__ = ()
+    A flush of the store sends each queue one; those that wait in the amqqueue's mailbox become one.
+    """
+
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[tuple[int, int]]) -> None:
+        self.runs = runs
+
+    def absorb(self, later: object) -> bool:
+        """Append the runs of a later one."""
+        if type(later) is not Confirmed:
+            return False
+        self.runs += later.runs
+        return True
 
 
 class Resident:
@@ -153,12 +166,6 @@ class BackingQueue(Protocol):
 
     def is_duplicate(self, message: Message) -> bool:
         """Whether a mirror has seen it already, so that it must not be published again."""
-
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Return and forget the ``(first_seq, count)`` that became safe since the last time."""
-
-    def has_confirmed(self) -> bool:
-        """Whether ``drain_confirmed`` would return anything."""
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take up to ``limit`` messages from the head, up to ``bytes_max`` bytes but at least one.

@@ -132,14 +132,6 @@ class PriorityQueue:
         """Never: there is no mirror."""
         return False
 
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Return and forget what became safe in any level."""
-        return [each for level in self._levels for each in level.drain_confirmed()]
-
-    def has_confirmed(self) -> bool:
-        """Whether anything became safe in any level."""
-        return any(level.has_confirmed() for level in self._levels)
-
     # Out.
 
     def _head(self) -> VariableQueue | None:

@@ -44,8 +44,8 @@ class Owner:
         self.queue: VariableQueue
         self.confirmed_count = 0
 
-    def confirmed(self) -> None:
-        self.confirmed_count += sum(count for _, count in self.queue.drain_confirmed())
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
+        self.confirmed_count += sum(count for _, count in runs)
         self.changed.set()
 
     def resume(self) -> None:

@@ -306,7 +306,6 @@ class AmqQueue(Dispatch):
             return NOREPLY
         self._ready = 0
         count: int = self._run("purge")
-        self._drain_confirmed()
         return count
 
     def _delete_if(self, delete: mail.Delete) -> int | SoftError | Any:

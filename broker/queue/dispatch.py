@@ -246,17 +246,9 @@ class Dispatch(GenServer):
         for channel, own in ranges.items():
             self.runtime.send_now(channel, mail.Confirm(self.ref, own, ok))
 
-    def _drain_confirmed(self) -> None:
+    def _became_safe(self, confirmed: Confirmed) -> None:
         if self._senders is not None and self._senders.owed:
-            self._confirm(self._senders.settle(self._run("drain_confirmed")))
-
-    def _became_safe(self, _: Confirmed) -> None:
-        """Take the news even if nobody waits for it: the backing queue tells once, until it is taken."""
-        if self._is_deleted:
-            return
-        confirmed = self._run("drain_confirmed")
-        if self._senders is not None and self._senders.owed:
-            self._confirm(self._senders.settle(confirmed))
+            self._confirm(self._senders.settle(confirmed.runs))
 
     def _refused(self, refused: Refused) -> None:
         if self._senders is not None and self._senders.owed:
@@ -361,7 +353,6 @@ class Dispatch(GenServer):
             self.runtime.send_now(consumer.spec.channel, delivery)
         if done:
             self._run("ack", done)
-            self._drain_confirmed()
 
     def _resume(self, resume: mail.Resume) -> None:
         if self._consumers is not None and self._consumers.resume(resume.channel):
@@ -381,8 +372,6 @@ class Dispatch(GenServer):
             ack.channel, ack.consumer, seqs
         )
         self._run("ack", seqs)
-        if self._senders is not None and self._senders.owed:
-            self._drain_confirmed()
         if unblocked:
             self._go_on()
 
@@ -429,8 +418,6 @@ class Dispatch(GenServer):
         now_ms = self._now_ms()
         dropped: Dropped = self._run("dropwhile", expired_at(now_ms), TURN_MESSAGES)
         self._ready -= dropped.count
-        if dropped.count:
-            self._drain_confirmed()
         head = dropped.head
         if dropped.count == TURN_MESSAGES and head is not None:
             self._continue()

@@ -6,7 +6,7 @@ entries (``queue_backing/status.py``); an implementation reads what it needs of 
 
 When things happen:
 
-* A call only *issues*. What is synced is told by ``drain_confirmed``; the order of issue is the order
+* A call only *issues*. The owner's ``confirmed`` hears what is synced; the order of issue is the order
   on disk, so an ack never reaches the disk before the row that it acks.
 * Nothing waits for a disk. What is not in RAM is answered None, the reading starts, and when it is
   done, or when the store takes more again, the queue's ``resume`` is called.
@@ -59,7 +59,7 @@ class QueueIndex(Protocol):
     """The rows of one queue, and the contents behind them."""
 
     def publish(self, entries: list[Entry]) -> None:
-        """Add rows of persistent messages; ``drain_confirmed`` tells when they are safe."""
+        """Add rows of persistent messages; the owner's ``confirmed`` hears when they are safe."""
 
     def discard(self, first_msg_no: int, count: int) -> None:
         """Give up this queue's references to contents of persistent messages it never kept."""
@@ -117,12 +117,6 @@ class QueueIndex(Protocol):
 
         They stay in RAM until they are fetched, or for as long as there is room.
         """
-
-    def has_confirmed(self) -> bool:
-        """Whether ``drain_confirmed`` would return anything."""
-
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Return and forget the ``(first_seq, count)`` that became safe since the last time."""
 
     def bounds(self) -> Bounds:
         """Return what is there at the start."""

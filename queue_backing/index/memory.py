@@ -21,20 +21,17 @@ class MemoryIndex:
     """See ``QueueIndex`` for the methods.
 
     Args:
-        owner: hears that confirms can be drained.
+        owner: hears that messages are safe.
     """
 
-    __slots__ = ("_confirmed", "_owner")
+    __slots__ = ("_owner",)
 
     def __init__(self, owner: IndexOwner) -> None:
         self._owner = owner
-        self._confirmed: list[tuple[int, int]] = []
 
     def publish(self, entries: list[Entry]) -> None:
         """Call them safe."""
-        if not self._confirmed:
-            self._owner.confirmed()
-        self._confirmed.append((entries[0][SEQ], len(entries)))
+        self._owner.confirmed([(entries[0][SEQ], len(entries))])
 
     def discard(self, first_msg_no: int, count: int) -> None:
         """Nothing was kept."""
@@ -66,15 +63,6 @@ class MemoryIndex:
 
     def prefetch(self, entries: list[Entry]) -> None:
         """Never called: all contents are in RAM."""
-
-    def has_confirmed(self) -> bool:
-        """Whether ``drain_confirmed`` would return anything."""
-        return bool(self._confirmed)
-
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Return and forget what was published since the last time."""
-        confirmed, self._confirmed = self._confirmed, []
-        return confirmed
 
     def bounds(self) -> Bounds:
         """Return that there is nothing."""

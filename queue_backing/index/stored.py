@@ -5,7 +5,7 @@ message but the stretch of rows that is being loaded (``row_window``). Persisten
 store's (``msg_store.queue_client``), paged-out transients the transient store's (``transients``); a range
 of rows is both, merged.
 
-Who is told what: the *owner* hears when confirms can be drained and when the queue should ``resume``;
+Who is told what: the *owner* hears which messages are safe and when the queue should ``resume``;
 it passes that on as mail, so the queue is never entered while it is at work.
 
 A content that is damaged is answered ``LOST``; the queue acks its row, and the store's log and
@@ -47,8 +47,8 @@ _is_persistent: Final[Callable[[Entry], bool]] = itemgetter(PERSISTENT)
 class IndexOwner(Protocol):
     """Who has the queue; called from the loop, never within a call to the index."""
 
-    def confirmed(self) -> None:
-        """``drain_confirmed`` has something."""
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
+        """These ``(first_seq, count)`` are safe now; the list is the owner's."""
 
     def resume(self) -> None:
         """The queue's ``resume`` is due."""
@@ -71,7 +71,6 @@ class StoredIndex:
     __slots__ = (
         "_cache",
         "_client",
-        "_confirmed",
         "_first_seq",
         "_has_paged",
         "_lost",
@@ -89,7 +88,6 @@ class StoredIndex:
         self._queue_no = client.queue_no
         self._transients: Transients = client.transients
         self._cache: ReadCache = client.arrived
-        self._confirmed: list[tuple[int, int]] = []
         self._rows: RowWindow | None = None  # made on first use, as the next one
         self._transient_rows: RowWindow | None = None
         self._has_paged = False
@@ -274,21 +272,9 @@ class StoredIndex:
 
     # Confirms and other news; the client calls.
 
-    def has_confirmed(self) -> bool:
-        """Whether ``drain_confirmed`` would return anything."""
-        return bool(self._confirmed)
-
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Return and forget what became safe."""
-        confirmed, self._confirmed = self._confirmed, []
-        return confirmed
-
     def safe(self, runs: list[tuple[int, int]]) -> None:
-        """Take what is safe, as far as this index has issued it."""
-        is_news = not self._confirmed
-        self._confirmed += runs
-        if is_news:
-            self._owner.confirmed()
+        """Pass on."""
+        self._owner.confirmed(runs)
 
     def nacked(self, runs: list[tuple[int, int]]) -> None:
         """Pass on."""

@@ -169,14 +169,6 @@ class MovingQueue:
         """Never: there is no mirror."""
         return False
 
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Nothing becomes safe later."""
-        return []
-
-    def has_confirmed(self) -> bool:
-        """Never."""
-        return False
-
     # Out.
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:

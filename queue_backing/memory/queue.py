@@ -145,14 +145,6 @@ class MemoryQueue:
         """Never: there is no mirror."""
         return False
 
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Nothing becomes safe later."""
-        return []
-
-    def has_confirmed(self) -> bool:
-        """Never."""
-        return False
-
     def _await_acks(self, items: Iterable[tuple[int, Entry]], size_bytes: int) -> None:
         if self._unacked is None:
             self._unacked = {}

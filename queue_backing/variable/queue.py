@@ -238,14 +238,6 @@ class VariableQueue(Housekeeping):
         """Never: there is no mirror."""
         return False
 
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        """Return and forget what became safe."""
-        return self.index.drain_confirmed()
-
-    def has_confirmed(self) -> bool:
-        """Whether anything became safe."""
-        return self.index.has_confirmed()
-
     # Out.
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:

@@ -69,8 +69,8 @@ class Owned:
         self.queue.init(not is_new)
         self.safe: set[int] = set()
 
-    def confirmed(self) -> None:
-        for first, count in self.queue.drain_confirmed():
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
+        for first, count in runs:
             self.safe.update(range(first, first + count))
         self.changed.set()
 

@@ -193,13 +193,6 @@ class FakeIndex:
             self.asked.update(entry[MSG_NO] for entry in entries)
             self.asked -= self.resident
 
-    def has_confirmed(self) -> bool:
-        return bool(self.confirmed)
-
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        confirmed, self.confirmed = self.confirmed, []
-        return confirmed
-
     def bounds(self) -> Bounds:
         sizes = [row[SIZE] for row in self.rows.values()]
         return Bounds(min(self.rows, default=self.highest), self.highest, len(sizes), sum(sizes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from leveret.actors.actor import OtpActor
@@ -16,8 +15,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.policies import Policies, apply_to_queue
 from leveret.metadata.tables import PolicyRow
-from leveret.queue_backing.api import BackingQueue
-from leveret.queue_backing.memory.queue import MemoryQueue
+from leveret.queue_backing.actor import MakeQueue
 from leveret.testing.virtual_clock import VirtualClock
 
 
@@ -129,7 +127,7 @@ class Rig:
 
     def __init__(
         self,
-        make_backing: Callable[[], BackingQueue] = MemoryQueue,
+        make_backing: MakeQueue = in_memory,
         is_exclusive: bool = False,
         **entry: Any,
     ) -> None:
@@ -145,8 +143,7 @@ class Rig:
             on_deleted=self.deleted.append,
             **entry,
         )
-        make = in_memory if make_backing is MemoryQueue else lambda _: make_backing()
-        self.sup = self.runtime.spawn(QueueSup, self.entry, make, label="queue:q")
+        self.sup = self.runtime.spawn(QueueSup, self.entry, make_backing, label="queue:q")
         self.settle()
 
     @property

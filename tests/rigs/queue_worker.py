@@ -124,8 +124,8 @@ class Queue:
             os.write(1, "".join(self.lines).encode())
             self.lines.clear()
 
-    def confirmed(self) -> None:
-        for first, count in self.queue.drain_confirmed():
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
+        for first, count in runs:
             for seq in range(first, first + count):
                 self.say("c", self.owed.pop(seq))
         self.flush()

@@ -168,6 +168,7 @@ class StoredQueue(VariableRig):
 
     def begin(self, is_new: bool = False) -> None:
         """Make the queue, with what the store has of it."""
+        self.confirmed_runs: list[tuple[int, int]] = []
         client = self.bench.store.client(self.queue_no, is_new, self.routed_as)
         self.index = StoredIndex(client, self)  # type: ignore[assignment]
         self.queue = VariableQueue(self.index, self.bench.loop.clock, self.limits)
@@ -196,10 +197,16 @@ class StoredQueue(VariableRig):
             self.queue.timeout()
         raise AssertionError("the queue does not come to rest")
 
+    def take_confirmed(self) -> list[tuple[int, int]]:
+        """Return the ``(first_seq, count)`` that became safe since the last time."""
+        taken, self.confirmed_runs = self.confirmed_runs, []
+        return taken
+
     # ``IndexOwner``.
 
-    def confirmed(self) -> None:
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
         self.news += 1
+        self.confirmed_runs += runs
 
     def resume(self) -> None:
         self.queue.resume()

@@ -289,14 +289,11 @@ class VariableQueueMachine(RuleBasedStateMachine):
         assert not self.owed, "synced, but not confirmed"
 
     @rule()
-    def drain_confirmed(self) -> None:
+    def take_confirmed(self) -> None:
         self._drain()
 
     def _drain(self) -> None:
-        told = self.rig.queue.has_confirmed()
-        confirmed = self.rig.queue.drain_confirmed()
-        assert told == bool(confirmed)
-        for first, count in confirmed:
+        for first, count in self.rig.take_confirmed():
             assert self.owed.issuperset(range(first, first + count))
             self.owed.difference_update(range(first, first + count))
 

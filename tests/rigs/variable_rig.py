@@ -63,6 +63,11 @@ class VariableRig:
         """Publish so many of one byte, in one batch; return the first seq."""
         return self.publish([message(1)] * count, persistent)[0]
 
+    def take_confirmed(self) -> list[tuple[int, int]]:
+        """Return the ``(first_seq, count)`` that became safe since the last time."""
+        taken, self.index.confirmed = self.index.confirmed, []
+        return taken
+
     def set_target(self, count: float) -> None:
         """Let this many messages be in RAM."""
         rates = self.queue.rates

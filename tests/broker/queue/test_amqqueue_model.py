@@ -279,7 +279,7 @@ class PagingMachine(AmqQueueMachine):
 
     def new_rig(self) -> Rig:
         limits = Limits(segment=4, io_batch=1, step=3, slack=0)
-        return Rig(lambda: VariableQueue(FakeIndex(), VirtualClock(), limits))
+        return Rig(lambda _: VariableQueue(FakeIndex(), VirtualClock(), limits))
 
     @rule(mode=st.sampled_from(["lazy", "default"]))
     def change_mode(self, mode: str) -> None:

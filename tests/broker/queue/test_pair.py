@@ -15,8 +15,8 @@ from leveret.broker import mail
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
-from leveret.queue_backing.actor import SetRamDurationTarget, StoreResumes
-from leveret.queue_backing.api import Confirmed, Dropped, Fetched, Resident
+from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
+from leveret.queue_backing.api import Dropped, Fetched, Resident
 from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
 from rigs.queue_rig import Rig
 
@@ -57,7 +57,7 @@ def test_a_failing_backing_ends_both_once() -> None:
                 raise OSError("disk on fire")
             return super().publish(messages, *rest)  # type: ignore[arg-type]
 
-    rig = Rig(make_backing=Failing)
+    rig = Rig(make_backing=lambda _: Failing())
     channel = rig.channel()
     for _ in range(RESTARTS_MAX):
         channel.publish(b"bad")
@@ -253,7 +253,7 @@ def test_many_messages_are_freed_in_slices(how: str) -> None:
             freed.append(1)
             super().timeout()
 
-    rig = Rig(make_backing=Counting)
+    rig = Rig(make_backing=lambda _: Counting())
     channel = rig.channel()
     for _ in range(3):
         channel.publish(*[b"x"] * RELEASE_SLICE)
@@ -286,10 +286,11 @@ def test_publishers_that_are_gone_are_forgotten() -> None:
 class LateQueue(MemoryQueue):
     """Persistent messages are safe, and messages are resident, when the test says so."""
 
-    __slots__ = ("confirmed", "is_resident")
+    __slots__ = ("is_resident", "owner")
 
-    def init(self, recover: bool) -> None:
-        self.confirmed: list[tuple[int, int]] = []
+    def __init__(self, owner: BackingOwner) -> None:
+        super().__init__()
+        self.owner = owner
         self.is_resident = True
 
     def publish(self, messages: list[Message], persistent: bool, *rest: object) -> tuple[int, bool]:
@@ -303,21 +304,15 @@ class LateQueue(MemoryQueue):
         return first, not persistent
 
     def ack(self, seqs: list[int]) -> int:
-        self.confirmed += [(seq, 1) for seq in seqs]
+        self.owner.confirmed([(seq, 1) for seq in seqs])
         return super().ack(seqs)
 
     def dropwhile(self, predicate: object, limit: int) -> Dropped:
         first = self.info()["next_deliver_seq_id"]
         dropped = super().dropwhile(predicate, limit)  # type: ignore[arg-type]
-        self.confirmed += [(first, dropped.count)] if dropped.count else []
+        if dropped.count:
+            self.owner.confirmed([(first, dropped.count)])
         return dropped
-
-    def has_confirmed(self) -> bool:
-        return bool(self.confirmed)
-
-    def drain_confirmed(self) -> list[tuple[int, int]]:
-        confirmed, self.confirmed = self.confirmed, []
-        return confirmed
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         if not self.is_resident:
@@ -328,17 +323,16 @@ class LateQueue(MemoryQueue):
 def late_rig() -> tuple[Rig, LateQueue]:
     made: list[LateQueue] = []
 
-    def make() -> LateQueue:
-        made.append(LateQueue())
+    def make(owner: BackingOwner) -> LateQueue:
+        made.append(LateQueue(owner))
         return made[-1]
 
     rig = Rig(make_backing=make, durable=True)
     return rig, made[-1]
 
 
-def sync(rig: Rig, queue: LateQueue, *confirmed: tuple[int, int]) -> None:
-    queue.confirmed += confirmed
-    rig.runtime.send(rig.queue, Confirmed())
+def sync(rig: Rig, queue: LateQueue, *runs: tuple[int, int]) -> None:
+    queue.owner.confirmed(list(runs))
     rig.settle()
 
 
@@ -363,11 +357,25 @@ def test_what_is_not_safe_is_confirmed_when_it_is_in_any_order() -> None:
     assert one.take(mail.Confirm) == two.take(mail.Confirm) == []
 
 
-def test_what_nobody_waits_to_hear_is_heard_so_that_more_can_be_told() -> None:
+def test_flushes_that_wait_in_the_mailbox_are_one_confirm() -> None:
     rig, queue = late_rig()
-    rig.channel().publish(b"0", persistent=True)
+    channel = rig.channel()
+    channel.publish(b"0", b"1", b"2", persistent=True, seqno=1)
+    rig.settle()
+
+    queue.owner.confirmed([(2, 1)])
+    channel.publish(b"3", persistent=True, seqno=4)
+    queue.owner.confirmed([(0, 2)])
+
+    assert [c.ranges for c in channel.take(mail.Confirm)] == [[(3, 1), (1, 2)]]
+
+
+def test_messages_that_became_safe_without_a_publisher_waiting_confirm_nothing() -> None:
+    rig, queue = late_rig()
+    channel = rig.channel()
+    channel.publish(b"0", persistent=True)
     sync(rig, queue, (0, 1))
-    assert not queue.has_confirmed()
+    assert channel.take(mail.Confirm) == []
 
 
 def test_what_no_ack_consumers_took_is_safe_and_the_rest_of_the_run_is_not() -> None:
@@ -487,7 +495,7 @@ def test_the_backing_actor_takes_housekeeping_as_mail() -> None:
             seen.append("timeout")
             self.urgency = None
 
-    rig = Rig(make_backing=Housed)
+    rig = Rig(make_backing=lambda _: Housed())
     assert rig.entry.backing is not None
     rig.runtime.send(rig.entry.backing, SetRamDurationTarget(2.5))
     rig.runtime.send(rig.entry.backing, StoreResumes())

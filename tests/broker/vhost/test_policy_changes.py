@@ -6,6 +6,7 @@ import pytest
 
 from leveret.broker import mail
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES
+from leveret.queue_backing.actor import BackingOwner
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
@@ -84,7 +85,7 @@ def variable(clock: VirtualClock | None = None) -> VariableQueue:
 
 def test_the_mode_changes_at_once_and_in_steps() -> None:
     queue = variable()
-    rig = Rig(lambda: queue)
+    rig = Rig(lambda _: queue)
     channel = rig.channel()
     channel.publish(*[b"x"] * 95)
 
@@ -101,7 +102,7 @@ def test_the_mode_changes_at_once_and_in_steps() -> None:
 
 def test_a_mode_that_nobody_asks_for_any_more_stays() -> None:
     queue = variable()
-    rig = Rig(lambda: queue)
+    rig = Rig(lambda _: queue)
     rig.set_policy(queue_mode="lazy")
 
     rig.set_policy()
@@ -113,7 +114,7 @@ def test_a_mode_that_nobody_asks_for_any_more_stays() -> None:
 def test_a_queue_that_starts_takes_the_mode_it_has_been_given(how: str) -> None:
     queues: list[VariableQueue] = []
 
-    def make() -> VariableQueue:
+    def make(_: BackingOwner) -> VariableQueue:
         queues.append(variable())
         return queues[-1]
 

@@ -45,14 +45,14 @@ def test_a_crash_anywhere_in_a_commit_loses_no_confirmed_message(
     queue = StoredQueue(bench, limits=SMALL, target=ON_DISK)
     publish(queue, 6)
     bench.run()
-    queue.queue.drain_confirmed()
+    queue.take_confirmed()
     queue.queue.ack(take(queue, 2).seqs)
     publish(queue, 3, first=6)
     bench.loop.turn()
     for _ in range(steps):
         bench.loop.step()
         bench.loop.turn()
-    confirmed = {seq for low, n in queue.queue.drain_confirmed() for seq in range(low, low + n)}
+    confirmed = {seq for low, n in queue.take_confirmed() for seq in range(low, low + n)}
     used = queue.queue.next_seq
 
     bench.crash(cut)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Random
             for _ in range(steps):
                 bench.loop.step()
             bench.loop.turn()
-        confirmed = [queue.queue.drain_confirmed() for queue in queues]
+        confirmed = [queue.take_confirmed() for queue in queues]
 
         bench.crash(power_cut)
 
@@ -154,7 +154,7 @@ def test_a_purge_beside_unacked_and_unconfirmed_survives_a_crash(
     bench.run()
     unacked = queue.queue.fetch(2, UNBOUNDED, ack_required=True).seqs
     publish(queue, 3, first=12)
-    confirmed_before = queue.queue.drain_confirmed()
+    confirmed_before = queue.take_confirmed()
 
     assert queue.queue.purge() == 13
     check(queue.queue)
@@ -208,7 +208,7 @@ def test_stopping_on_a_full_disk_ends_and_keeps_what_was_confirmed(bench: StoreB
     queue = StoredQueue(bench)
     publish(queue, 3)
     bench.run()
-    queue.queue.drain_confirmed()
+    queue.take_confirmed()
     bench.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=99)
     publish(queue, 2, first=3)
     queue.queue.purge()

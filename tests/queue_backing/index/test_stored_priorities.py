@@ -42,7 +42,7 @@ def published(bench: StoreBench, levels: list[StoredQueue], priorities: list[int
     messages = [with_priority(each, mark) for mark, each in enumerate(priorities)]
     queue.publish(messages, True, None, None, False, bench.store.write(messages, (ROUTE,)))
     bench.run()
-    assert queue.drain_confirmed()
+    assert any(level.take_confirmed() for level in levels)
 
 
 def marks(level: StoredQueue) -> list[int]:
