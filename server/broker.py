@@ -24,11 +24,11 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import SHUTDOWN, Started, StartResult
 from leveret.actors.service import Service, ServiceSpec
+from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.node.store_server import let_go
 from leveret.broker.node.tree import BrokerSup
 from leveret.broker.settings import BrokerSettings
-from leveret.broker.vhost import bootstrap
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.files import Files

@@ -37,6 +37,7 @@ from leveret.broker.channel.deliveries import Deliveries
 from leveret.broker.channel.methods import HANDLERS, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.resubscribe import cancel_consumers, resubscribe
+from leveret.broker.channel.session import Session
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     Confirm,
@@ -50,7 +51,6 @@ from leveret.broker.mail import (
     Resume,
 )
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.session import Session
 from leveret.core.limits import PUBLISH_TURN_WORK
 
 _SETTLEMENT_CHECK_S: Final = 60.0

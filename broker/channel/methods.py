@@ -40,9 +40,9 @@ from leveret.amqp.methods import (
 )
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.deliveries import Consumer
-from leveret.broker.channel.queue_asking import ask_queue
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue.arguments import check_consumer_arguments
+from leveret.broker.queue.asking import ask_queue
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
 from leveret.routing.bindings import EXCHANGE, QUEUE

@@ -47,7 +47,9 @@ from leveret.amqp.methods import (
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
+from leveret.broker.channel.session import Session
 from leveret.broker.connection import address
+from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
 from leveret.broker.connection.handshake import (
     HEADER_BYTES,
@@ -58,12 +60,11 @@ from leveret.broker.connection.handshake import (
     is_protocol_header,
 )
 from leveret.broker.connection.info import connection_info
+from leveret.broker.connection.read_control import ReadControl
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
-from leveret.broker.node.alarms import AlarmsOver
 from leveret.broker.node.node import CloseConnection
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.session import ReadControl, Session
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
 

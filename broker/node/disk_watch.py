@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
-from leveret.broker.node.alarms import DISK
+from leveret.broker.connection.alarms import DISK
 from leveret.broker.node.node import DISK_WATCH, LookAgain
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
-from leveret.broker.node.alarms import MEMORY
+from leveret.broker.connection.alarms import MEMORY
 from leveret.broker.node.node import MEMORY_WATCH, LookAgain
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.queue_backing.memory_monitor import INTERVAL_S

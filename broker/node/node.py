@@ -23,10 +23,10 @@ from leveret.amqp.errors import (
     PreconditionFailed,
     SoftError,
 )
-from leveret.broker.node.alarms import Alarms
+from leveret.broker.connection.alarms import Alarms
+from leveret.broker.connection.read_control import ReadingTurns
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
-from leveret.broker.session import ReadingTurns
 from leveret.broker.settings import BrokerSettings
 from leveret.broker.vhost import metadata_server
 from leveret.broker.vhost import policy_validation as policy_rules

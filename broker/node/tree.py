@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.listener import Listener
 from leveret.broker.connection.reader import Reader
+from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
@@ -45,7 +46,6 @@ from leveret.broker.node.node import CONNECTIONS, LISTENER, READERS, VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.sweeper import Sweeper
 from leveret.broker.queue.supervisor import QueueSup
-from leveret.broker.vhost.bootstrap import VhostStarter
 from leveret.broker.vhost.metadata_server import MetadataServer
 from leveret.broker.vhost.recovery import Recovery
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec

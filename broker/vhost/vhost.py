@@ -20,9 +20,9 @@ from leveret.amqp.errors import (
     NotFound,
     PreconditionFailed,
 )
-from leveret.broker.channel.queue_asking import GONE, ask_queue
 from leveret.broker.mail import Delete
 from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.asking import GONE, ask_queue
 from leveret.broker.queue.factory import (
     backing_of,
     forget_messages,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
+    from leveret.broker.channel.session import Session
     from leveret.broker.node.node import Node
-    from leveret.broker.session import Session
     from leveret.broker.vhost.access import User
     from leveret.msg_store.format.journal_frames import DurablePosition
     from leveret.msg_store.store import MsgStore

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.signals import CallExit, CallFailed
 from leveret.amqp.errors import InternalError, NotFound
+from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps
-from leveret.broker.vhost import bootstrap
 from leveret.core.errors import ConfigError
 from leveret.metadata.definitions import export_definitions, exported_binding, exported_queue
 from leveret.metadata.definitions_reader import parsed_rows

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgpack
 
 from leveret.broker.mail import PolicyChanged
-from leveret.broker.vhost import bootstrap
+from leveret.broker.node import bootstrap
 from leveret.broker.vhost import policy_validation as policy_rules
 from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_exchange, apply_to_queue
 from leveret.metadata.tables import PolicyRow

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from leveret.broker.vhost import bootstrap
+from leveret.broker.node import bootstrap
 from leveret.broker.vhost.access import LoginRefused, patterns_of
 from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password

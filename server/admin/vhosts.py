@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallExit
+from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
-from leveret.broker.vhost import bootstrap, metadata_server
+from leveret.broker.vhost import metadata_server
 from leveret.broker.vhost.metadata_server import Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow

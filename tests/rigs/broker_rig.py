@@ -18,11 +18,11 @@ from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.connection.protocol import ConnectionProtocol
 from leveret.broker.connection.read_sizes import WideReads
+from leveret.broker.node import bootstrap
+from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.node import LISTENER, Node
 from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.broker.settings import BrokerSettings
-from leveret.broker.vhost import bootstrap
-from leveret.broker.vhost.bootstrap import VhostStarter
 from leveret.core.errors import StoreError
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow

@@ -7,8 +7,8 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.broker.connection.read_control import ReadControl, ReadingTurns
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
-from leveret.broker.session import ReadControl, ReadingTurns
 from leveret.core.limits import READS_PER_ROUND
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Wire

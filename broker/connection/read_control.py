@@ -1,4 +1,4 @@
-"""What the channels of one connection share: who is logged in, where bytes go, when to stop reading."""
+"""Control of reading: whether the socket of one connection is read, and how much at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ from leveret.broker.connection.read_sizes import (
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.channel.routes import Routes
     from leveret.broker.connection.writer import Writer
-    from leveret.broker.settings import BrokerSettings
-    from leveret.broker.vhost.access import User
-    from leveret.broker.vhost.vhost import VHost
     from leveret.core.clock import TimerHandle
 
 _MANY_RUNS: Final = 64  # in a read: each is work of its own
@@ -196,51 +191,3 @@ class ReadControl:
         if self._lull is not None:
             self._lull.cancel()
             self._lull = self._writer.after_flush = None
-
-
-class Session:
-    """One logged-in connection, as its channels see it.
-
-    Attributes:
-        reader: the connection's reader actor; the owner of exclusive queues.
-        name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
-        cancel_notify: the client understands basic.cancel from the broker.
-        frame_max: negotiated frame size in bytes.
-    """
-
-    __slots__ = (
-        "cancel_notify",
-        "frame_max",
-        "name",
-        "read_control",
-        "reader",
-        "routes",
-        "settings",
-        "user",
-        "vhost",
-        "writer",
-    )
-
-    def __init__(
-        self,
-        reader: Ref,
-        name: str,
-        user: User,
-        vhost: VHost,
-        writer: Writer,
-        read_control: ReadControl,
-        routes: Routes,
-        settings: BrokerSettings,
-        frame_max: int,
-        cancel_notify: bool,
-    ) -> None:
-        self.reader = reader
-        self.name = name
-        self.user = user
-        self.vhost = vhost
-        self.writer = writer
-        self.read_control = read_control
-        self.routes = routes
-        self.settings = settings
-        self.frame_max = frame_max
-        self.cancel_notify = cancel_notify

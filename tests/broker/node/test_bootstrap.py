@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Any
 
 from leveret.actors.runtime.runtime import Runtime
+from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.settings import BrokerSettings
-from leveret.broker.vhost import bootstrap
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import VhostRow
 

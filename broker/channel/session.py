@@ -1,0 +1,88 @@
+"""What the channels of one connection share: who is logged in, where bytes go, when to stop reading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.broker.channel.routes import Routes
+    from leveret.broker.settings import BrokerSettings
+    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.vhost import VHost
+
+
+class Output(Protocol):
+    """Where a channel writes its frames (``connection/writer.py``)."""
+
+    def write(self, data: bytes) -> None:
+        """Queue whole frames for the socket."""
+
+
+class Coalescing(Protocol):
+    """The acks of the connection that may wait to be read together."""
+
+    def limit(self, prefetch: int) -> None:
+        """Keep the wait short enough for a prefetch (0 = none)."""
+
+
+class Reading(Protocol):
+    """Control of reading, as a channel uses it (``connection/read_control.py``)."""
+
+    @property
+    def lulls(self) -> Coalescing:
+        """The coalescing of its acks."""
+
+    def block(self) -> None:
+        """Stop reading the connection until the same channel unblocks it."""
+
+    def unblock(self) -> None:
+        """Take one block back."""
+
+
+class Session:
+    """One logged-in connection, as its channels see it.
+
+    Attributes:
+        reader: the connection's reader actor; the owner of exclusive queues.
+        name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
+        cancel_notify: the client understands basic.cancel from the broker.
+        frame_max: negotiated frame size in bytes.
+    """
+
+    __slots__ = (
+        "cancel_notify",
+        "frame_max",
+        "name",
+        "read_control",
+        "reader",
+        "routes",
+        "settings",
+        "user",
+        "vhost",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        reader: Ref,
+        name: str,
+        user: User,
+        vhost: VHost,
+        writer: Output,
+        read_control: Reading,
+        routes: Routes,
+        settings: BrokerSettings,
+        frame_max: int,
+        cancel_notify: bool,
+    ) -> None:
+        self.reader = reader
+        self.name = name
+        self.user = user
+        self.vhost = vhost
+        self.writer = writer
+        self.read_control = read_control
+        self.routes = routes
+        self.settings = settings
+        self.frame_max = frame_max
+        self.cancel_notify = cancel_notify
