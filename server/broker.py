@@ -147,7 +147,7 @@ class Broker:
             await self._open_control(self._directory)
 
     def _clean_up(self, directory: DataDirectory) -> None:
-        from leveret.server.snapshots.shelf import clean_up  # noqa: PLC0415 - not without a folder
+        from leveret.server.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
 
         clean_up(Files(), directory.path)
 
@@ -174,7 +174,7 @@ class Broker:
         await bootstrap.load(self.node, with_defaults=definitions is None)
         if definitions is None:
             return
-        from leveret.server.admin.definitions import Definitions  # noqa: PLC0415 - seldom needed
+        from leveret.server.definitions.node_definitions import Definitions  # noqa: PLC0415 - seldom needed
 
         try:
             await Definitions(self.node).take(definitions)

@@ -12,14 +12,14 @@ from leveret.broker.node.node import VHOSTS, CloseConnection
 from leveret.core.sizes import SizeLimit
 from leveret.server.admin import rows as admin_rows
 from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.definitions import Definitions
-from leveret.server.admin.part import rows_of, sliced, vhost_of
+from leveret.server.admin.lookups import rows_of, sliced, vhost_of
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import queue_rows, totals
 from leveret.server.admin.snapshots import SnapshotAdmin
 from leveret.server.admin.stores import store_rows
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
+from leveret.server.definitions.node_definitions import Definitions
 from leveret.server.event_loop import name_of
 from leveret.supervisors.tree import walk
 

@@ -19,7 +19,7 @@ from leveret.broker.vhost import policy_validation as policy_rules
 from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_exchange, apply_to_queue
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.part import AdminPart, sliced
+from leveret.server.admin.lookups import AdminPart, sliced
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime

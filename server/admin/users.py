@@ -13,7 +13,7 @@ from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
 from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.part import AdminPart, user_of
+from leveret.server.admin.lookups import AdminPart, user_of
 
 if TYPE_CHECKING:
     from leveret.metadata.tables import Row as StoredRow

@@ -14,7 +14,7 @@ from leveret.broker.vhost.metadata_server import Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.part import AdminPart, sliced, vhost_of
+from leveret.server.admin.lookups import AdminPart, sliced, vhost_of
 from leveret.supervisors.driver import label_of
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 

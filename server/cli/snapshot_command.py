@@ -23,8 +23,8 @@ from leveret.server.control import ControlFailedError
 from leveret.server.output import formats
 from leveret.server.snapshots import copying
 from leveret.server.snapshots.checking import Report, verify
+from leveret.server.snapshots.directory import FOLDER, Shelf, read_manifest
 from leveret.server.snapshots.manifest import Manifest
-from leveret.server.snapshots.shelf import FOLDER, Shelf, read_manifest
 
 EX_DAMAGED: Final = 1
 EX_DATAERR: Final = 65

@@ -16,9 +16,9 @@ from leveret.server import control
 from leveret.server.process import DataDirectory, stored_node_id
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.copying import publish_copy
+from leveret.server.snapshots.directory import FOLDER, Shelf
 from leveret.server.snapshots.making import Reached, Wanted, complete, take_at_rest
 from leveret.server.snapshots.manifest import Manifest
-from leveret.server.snapshots.shelf import FOLDER, Shelf
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from leveret.metadata.tables import (
 from leveret.routing.bindings import QUEUE
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange, is_type
 from leveret.server.admin.api import RefusedError
-from leveret.server.admin.part import sliced
+from leveret.server.admin.lookups import sliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

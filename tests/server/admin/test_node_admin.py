@@ -13,8 +13,8 @@ import pytest
 
 from leveret.amqp import methods
 from leveret.server.admin.api import RefusedError
+from leveret.server.admin.lookups import SLICE
 from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.admin.part import SLICE
 from leveret.server.admin.socket_counts import socket_counts
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config

@@ -13,8 +13,8 @@ import pytest
 from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.api import RefusedError
+from leveret.server.admin.lookups import SLICE
 from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.admin.part import SLICE
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from rigs.waiting import eventually

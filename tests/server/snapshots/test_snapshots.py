@@ -20,7 +20,7 @@ from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.cli.main import main
 from leveret.server.config.config import Address, Config
-from leveret.server.snapshots.shelf import Shelf
+from leveret.server.snapshots.directory import Shelf
 from rigs.waiting import eventually
 
 PERSISTENT = aio_pika.DeliveryMode.PERSISTENT

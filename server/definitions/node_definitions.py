@@ -29,7 +29,7 @@ from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
 from leveret.server.admin.api import RefusedError
-from leveret.server.admin.part import sliced
+from leveret.server.admin.lookups import sliced
 from leveret.server.admin.policies import apply_to_all
 from leveret.server.definitions.plan import ORDER, Plan, described
 
