@@ -1,8 +1,8 @@
-"""Whether the pages of an index are what LMDB takes them for, looked at before LMDB does.
+"""The check of an index's pages, before LMDB opens it: a damaged page may end the process.
 
 LMDB has no checksums and believes its pages: one of zeros ends the process, by an assertion or by a
-pointer into nowhere. So an index is gone over first. This follows the format of LMDB 0.9 from the newer
-of the two meta pages down and looks at everything that LMDB would follow::
+pointer into nowhere. ``fault_of`` reads the file with ``pread``, follows the format of LMDB 0.9 from the
+newer of the two meta pages down, and checks every number that LMDB would follow::
 
     page    pgno:u64 pad:u16 flags:u16 lower:u16 upper:u16       then a u16 for each node: where it is
             pgno:u64 pad:u16 flags:u16 pages:u32                 of an overflow run
@@ -12,11 +12,17 @@ of the two meta pages down and looks at everything that LMDB would follow::
     meta    a page's header, magic:u32 version:u32 address:u64 size:u64, two trees, last:u64 txn:u64
 
 The first tree has the free pages by transaction, the second the named tables as nodes whose data is a
-tree. What stands in keys and values is not judged; it cannot make LMDB fall. A leaf of the large tables
-has nodes of one length without gaps, which is seen without a look at each of them.
+tree. Keys and values are not judged: whatever they are, LMDB survives them, and ``LmdbIndex`` reports
+values that cannot be. A leaf of the large tables has nodes of one length without gaps, which is seen
+without a look at each of them.
+
+An index that passes can be read, walked and written in this process. The tests hold the check to that:
+they damage every page and flip bits, and let a process of its own read what passes. Turned down: letting
+such a process read each index first, which costs more, finds no more, and cannot tell what is wrong.
 
 A page costs some microseconds and is read once, so an index of a million messages takes a quarter of
-a second. Without the leaves of deep trees it is a twentieth of that.
+a second. Without the leaves of deep trees it is a twentieth of that: a start of the broker takes that
+way with a large index that was closed in order (``location``).
 """
 
 from __future__ import annotations
@@ -40,8 +46,7 @@ _U32: Final = Struct("<I")
 _U64: Final = Struct("<Q")
 
 _MAGIC: Final = 0xBEEFC0DE
-_BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8
-_KINDS: Final = _BRANCH | _LEAF | _OVERFLOW | _META_PAGE
+_BRANCH, _LEAF, _OVERFLOW, _META_PAGE = 1, 2, 4, 8  # flags of a page; others are never on disk
 _BIG, _SUBTREE = 1, 2  # flags of a node
 _INTEGER_KEYS: Final = 8  # flag of the tree of free pages
 _EMPTY: Final = (1 << 64) - 1  # the root of a tree without entries
@@ -62,20 +67,20 @@ class _Tree(NamedTuple):
 
 
 class _Wrong(Exception):  # noqa: N818  an answer, not an error
-    """What is wrong with a page."""
+    """A page is damaged, and how."""
 
 
 def fault_of(path: Path, leaves_bytes_max: float = math.inf) -> str:
-    """Return what is wrong with the pages of an index; nothing if they can be followed.
+    """Return the first damage of an index's pages; nothing if LMDB can follow them all.
 
     Meta pages that LMDB itself refuses are left to it.
 
     Args:
-        path: the data file; one that is not there, or was never written, is fine.
-        leaves_bytes_max: in a larger one, leaves of trees with more than one page are not looked at.
+        path: the data file; a missing or empty file is not damaged.
+        leaves_bytes_max: in a larger file, leaves of trees with more than one page are not read.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -113,7 +118,7 @@ class _Pages:
         used_bytes = self._end * self._page_bytes
         self._has_leaves = used_bytes <= self._leaves_bytes_max
         if os.fstat(self._descriptor).st_size < used_bytes:
-            raise _Wrong(f"it ends before page {last}")
+            raise _Wrong(f"the file ends before page {last}")
         self._tree(free, is_free=True)
         self._tree(main)
 
@@ -176,7 +181,7 @@ class _Pages:
             start, size = at + _NODE.size + key_len, low | high << 16
             end = start + (_U64.size if flags & _BIG else size)
             if flags & ~(_BIG | _SUBTREE) or not key_len or end > len(data):
-                raise _Wrong(f"a node of page {page_no} is no node")
+                raise _Wrong(f"a node of page {page_no} has impossible lengths or flags")
             if flags & _BIG:
                 content = self._run(_U64.unpack_from(data, start)[0], size, is_read=is_free)
             else:
@@ -188,7 +193,9 @@ class _Pages:
 
     def _subtree(self, content: bytes, page_no: int, level: int) -> None:
         if len(content) != _TREE.size or level:
-            raise _Wrong(f"a node of page {page_no} is no table")
+            raise _Wrong(
+                f"a node of page {page_no} has {len(content)} bytes where a table should be"
+            )
         self._tree(_Tree._make(_TREE.unpack(content)), level=level + 1)
 
     def _free_list(self, content: bytes, page_no: int) -> None:
@@ -207,10 +214,10 @@ class _Pages:
     # Pages.
 
     def _checked(self, page_no: int, kind: int) -> bytes:
-        """Return a page of nodes, whose header is as it should be."""
+        """Return a page of nodes after checking its header."""
         data = self._read(page_no, 1)
         number, _, flags, lower, upper = _HEADER.unpack_from(data)
-        if number != page_no or flags & _KINDS != kind:
+        if number != page_no or flags != kind:
             raise _Wrong(f"page {page_no} says it is {number} with flags {flags:#x}")
         if not _HEADER.size < lower <= upper <= len(data) - _NODE.size or lower % 2:
             raise _Wrong(f"page {page_no} is filled up to {lower} and from {upper}")
@@ -242,7 +249,7 @@ class _Pages:
         data = self._read(page_no, pages, pages if is_read else 1)
         number, _, flags, *_ = _HEADER.unpack_from(data)
         found = _U32.unpack_from(data, _PAGES_AT)[0]
-        if number != page_no or flags & _KINDS != _OVERFLOW or found != pages:
+        if number != page_no or flags != _OVERFLOW or found != pages:
             raise _Wrong(f"page {page_no} says it is {number} with flags {flags:#x}, {found} long")
         return data[_HEADER.size : _HEADER.size + size]
 

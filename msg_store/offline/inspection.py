@@ -24,9 +24,9 @@ from leveret.msg_store.format.rows import (
     IndexRow,
     Location,
 )
-from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
-from leveret.msg_store.index.probe import probe
+from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import Recovery
@@ -66,6 +66,8 @@ class ReadOnlyLocation:
             raise IndexDamaged(self._damage)
         if LmdbLocation(self._path, self._uuid).is_condemned:
             raise IndexDamaged(f"{self._path} was found damaged when it was used")
+        if fault := fault_of(self._path / DATA):
+            raise IndexDamaged(fault)
         try:
             self.read = LmdbIndex(self._path, self._uuid, is_readonly=True)
         except IndexMissing:
@@ -108,8 +110,7 @@ class Inspection:
         self.format_damage = restore_format(files, path)
         self.folder = StoreFolder(files, path, _no_uuid, _no_time)
         try:
-            damage = index_damage or probe(path / INDEX)
-            home = ReadOnlyLocation(path / INDEX, self.folder.uuid, scratch, damage)
+            home = ReadOnlyLocation(path / INDEX, self.folder.uuid, scratch, index_damage)
             recovery = Recovery(self.folder, EPOCH_MAX, Ballast(files, path), _no_time, home=home)
             self.recovered = recovery.judge()
         except BaseException:

@@ -11,16 +11,16 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
-from leveret.msg_store.index.probe import probe
+from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.offline.examination import Examined, examined
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, flip, image, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+from rigs.store.walk_index import walk
 
 
 @pytest.fixture
@@ -129,16 +129,18 @@ def test_an_index_that_is_lost_is_made_up_for(
     assert image(rig.path) == before
 
 
-def test_an_index_that_ends_processes_is_told_from_a_good_one(
+def test_an_index_whose_pages_lmdb_cannot_read_is_told_from_a_good_one(
     rig: OfflineRig, rng: random.Random
 ) -> None:
     rig.busy(rng, 20)
     rig.stop()
-    assert probe(rig.data.parent) == ""
+    assert fault_of(rig.data) == ""
 
     damage_index(rig, "page")
 
-    assert probe(rig.data.parent)
+    assert fault_of(rig.data)
+    met = walk([rig.data.parent])
+    assert met.returncode or met.stdout
 
 
 @pytest.mark.parametrize("what", ["lost", "damaged"])
@@ -263,11 +265,10 @@ def kill_worker(path: Path, epoch: int, rng: random.Random) -> None:
     assert process.returncode == -9
 
 
-def test_an_index_that_cannot_be_tried_out_is_not_called_damaged(
-    rig: OfflineRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_cannot_be_read_now_is_not_called_damaged(rig: OfflineRig) -> None:
     rig.stop()
-    monkeypatch.setattr(sys, "executable", "/bin/false")
+    rig.data.unlink()
+    rig.data.mkdir()
 
-    with pytest.raises(StoreError, match="could not be tried out"):
-        probe(rig.data.parent)
+    with pytest.raises(IsADirectoryError), examined(rig.path, quiet):
+        pass
