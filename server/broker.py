@@ -35,9 +35,9 @@ from leveret.core.files import Files
 from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
-from leveret.server.admin.api import RefusedError
 from leveret.server.config.config import Address, Config
 from leveret.server.definitions.file import read_definitions
+from leveret.server.errors import RefusedError
 from leveret.server.process import DataDirectory, address_of, bind
 from leveret.supervisors.spec import ChildSpec
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from leveret.core.errors import LeveretError
-from leveret.server.admin.api import VERBS, Admin, RefusedError
+from leveret.server.admin.api import VERBS, Admin
+from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
 
 log = logging.getLogger(__name__)

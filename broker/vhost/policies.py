@@ -8,7 +8,7 @@ only (``NOT_FOR_CLASSIC``) does not apply to a classic queue at all, the rest of
 Where both set a key the operator's is a ceiling: the lesser value holds. An argument of the queue
 itself is stronger than either, except for limits, of which again the least holds (``view_under``).
 
-Sans-IO. Who changes policies tells the queues (``server/admin/policies.py``). Source: ``rabbit_policy``
+``Policies`` does no I/O; ``apply_to_all`` tells the queues of a change. Source: ``rabbit_policy``
 and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
 """
 
@@ -18,16 +18,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.mail import PolicyChanged
 from leveret.broker.queue.effective import NO_ARGUMENTS, NOTHING, Applied, view_of, view_under
 from leveret.broker.vhost.patterns import compile_pattern
+from leveret.core.slices import sliced
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.registry import QueueEntry
     from leveret.metadata.tables import PolicyRow
     from leveret.routing.exchange import Exchange
+    from leveret.routing.topology import Topology
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 NOT_FOR_CLASSIC: Final = frozenset({
@@ -122,7 +126,7 @@ def _first(found: Iterable[_Policy]) -> PolicyRow | None:
 
 
 def apply_to_queue(policies: Policies, entry: QueueEntry) -> bool:
-    """Give a queue the policies that apply to it; return whether they are others than before."""
+    """Set the policies that apply to a queue; return whether they changed."""
     applied = policies.of_queue(entry.name)
     before, entry.applied = entry.applied, applied
     if _are_same(before, applied):
@@ -144,3 +148,17 @@ def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
     exchange.set_policy_alternate(
         policies.of_exchange(exchange.name).definition.get(ALTERNATE_EXCHANGE)
     )
+
+
+async def apply_to_all(runtime: Runtime, policies: Policies, topology: Topology) -> None:
+    """Apply changed policies to all exchanges and queues of a vhost, in slices.
+
+    An exchange or queue declared meanwhile has them already; a queue restarted meanwhile finds them
+    in its entry.
+    """
+    async for exchange in sliced(list(topology.exchanges.values())):
+        apply_to_exchange(policies, exchange)
+    topology.touch()
+    async for entry in sliced(list(topology.queues.values())):
+        if apply_to_queue(policies, entry) and entry.ref is not None:
+            runtime.send(entry.ref, PolicyChanged())

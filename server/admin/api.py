@@ -7,15 +7,9 @@ rabbitmqctl's column names; a table value (arguments, client properties) is a li
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
-from leveret.core.errors import LeveretError
-
-Row: TypeAlias = dict[str, Any]
-
-
-class RefusedError(LeveretError):
-    """The broker does not do what was asked; the text is for the operator."""
+from leveret.server.output.json_text import Row
 
 
 class Admin(Protocol):

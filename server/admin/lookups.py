@@ -7,21 +7,19 @@ succeed in making one user.
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leveret.broker.node.node import CloseConnection
-from leveret.server.admin.api import RefusedError
+from leveret.core.slices import sliced
+from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.tables import UserRow
-
-SLICE: Final = 250
 
 T = TypeVar("T")
 
@@ -60,17 +58,6 @@ def vhost_of(reader: Reader) -> str | None:
 def user_of(reader: Reader) -> str | None:
     """Return who a connection has logged in as."""
     return reader.opened.user.name if reader.opened is not None else None
-
-
-async def sliced(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
-    """Yield the items and let others have their turn after every ``size`` of them.
-
-    What an operator asks of a broker with many queues takes seconds; its clients must not notice.
-    """
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % size == 0:
-            await asyncio.sleep(0)
 
 
 async def rows_of(items: Iterable[T], row: Callable[[T], dict[str, Any]]) -> list[dict[str, Any]]:

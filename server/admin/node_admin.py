@@ -10,9 +10,9 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.node import VHOSTS, CloseConnection
 from leveret.core.sizes import SizeLimit
+from leveret.core.slices import sliced
 from leveret.server.admin import rows as admin_rows
-from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.lookups import rows_of, sliced, vhost_of
+from leveret.server.admin.lookups import rows_of, vhost_of
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import queue_rows, totals
 from leveret.server.admin.snapshots import SnapshotAdmin
@@ -20,7 +20,9 @@ from leveret.server.admin.stores import store_rows
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
 from leveret.server.definitions.node_definitions import Definitions
+from leveret.server.errors import RefusedError
 from leveret.server.event_loop import name_of
+from leveret.server.output.json_text import Row
 from leveret.supervisors.tree import walk
 
 if TYPE_CHECKING:

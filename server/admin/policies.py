@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
-from leveret.broker.mail import PolicyChanged
 from leveret.broker.node import bootstrap
 from leveret.broker.vhost import policy_validation as policy_rules
-from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_all
 from leveret.metadata.tables import PolicyRow
-from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.lookups import AdminPart, sliced
+from leveret.server.admin.lookups import AdminPart
+from leveret.server.errors import RefusedError
+from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.vhost.vhost import VHost
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class PolicyAdmin(AdminPart):
             await bootstrap.write(node, [row])
             node.kept.put(row)
             vhost.policies.put(row)
-            await apply_to_all(node.runtime, vhost)
+            await apply_to_all(node.runtime, vhost.policies, vhost.topology)
         log.info("policy set vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
         if idle := ", ".join(sorted(WITHOUT_EFFECT & parsed.keys())):
             log.warning("policy without effect vhost=%s name=%s keys=%s", vhost_name, name, idle)
@@ -94,7 +93,7 @@ class PolicyAdmin(AdminPart):
             await bootstrap.write(node, [], [row])
             node.kept.remove([row])
             vhost.policies.remove(row)
-            await apply_to_all(node.runtime, vhost)
+            await apply_to_all(node.runtime, vhost.policies, vhost.topology)
         log.info("policy cleared vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
 
     def _list(self, vhost: str, is_operator: bool) -> list[Row]:
@@ -137,17 +136,3 @@ def _row(row: PolicyRow) -> Row:
         ),
         "priority": row.priority,
     }
-
-
-async def apply_to_all(runtime: Runtime, vhost: VHost) -> None:
-    """Have all queues and exchanges of a vhost do as its policies say now.
-
-    One that is declared meanwhile has them already; one that is restarted meanwhile finds them in
-    its entry.
-    """
-    async for exchange in sliced(list(vhost.topology.exchanges.values())):
-        apply_to_exchange(vhost.policies, exchange)
-    vhost.topology.touch()
-    async for entry in sliced(list(vhost.topology.queues.values())):
-        if apply_to_queue(vhost.policies, entry) and entry.ref is not None:
-            runtime.send(entry.ref, PolicyChanged())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.runtime.calls import Answer, From, Request
 from leveret.broker.mail import Info
 from leveret.server.admin import rows as admin_rows
-from leveret.server.admin.api import Row
+from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.tables import plain, type_name
 from leveret.broker.connection.info import connection_info
-from leveret.server.admin.api import Row
 from leveret.server.admin.socket_counts import socket_counts
+from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

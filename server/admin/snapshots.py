@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.node.snapshots import in_thread, take
 from leveret.core.errors import StoreError
-from leveret.server.admin.api import RefusedError
 from leveret.server.admin.lookups import AdminPart
+from leveret.server.errors import RefusedError
 from leveret.server.snapshots.directory import FOLDER, Shelf
 
 if TYPE_CHECKING:

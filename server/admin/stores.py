@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.status import StoreStatus
-    from leveret.server.admin.api import Row
+    from leveret.server.output.json_text import Row
 
 
 def store_rows(vhosts: Iterable[VHost]) -> list[Row]:

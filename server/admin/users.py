@@ -12,8 +12,9 @@ from leveret.broker.vhost.access import LoginRefused, patterns_of
 from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
-from leveret.server.admin.api import RefusedError, Row
 from leveret.server.admin.lookups import AdminPart, user_of
+from leveret.server.errors import RefusedError
+from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
     from leveret.metadata.tables import Row as StoredRow

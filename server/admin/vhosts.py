@@ -12,9 +12,11 @@ from leveret.broker.node.store_server import remove_store
 from leveret.broker.vhost import metadata_server
 from leveret.broker.vhost.metadata_server import Write
 from leveret.broker.vhost.vhost import VHost
+from leveret.core.slices import sliced
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
-from leveret.server.admin.api import RefusedError, Row
-from leveret.server.admin.lookups import AdminPart, sliced, vhost_of
+from leveret.server.admin.lookups import AdminPart, vhost_of
+from leveret.server.errors import RefusedError
+from leveret.server.output.json_text import Row
 from leveret.supervisors.driver import label_of
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 

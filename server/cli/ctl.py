@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from leveret.core.sizes import SizeLimit
-from leveret.server.admin.api import RefusedError
 from leveret.server.cli import ctl_limits
 from leveret.server.cli.ctl_limits import UsageError
 from leveret.server.definitions.file import read_definitions
+from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 
 Options: TypeAlias = argparse.Namespace

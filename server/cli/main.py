@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn
 import leveret
 from leveret.core.errors import ConfigError
 from leveret.server import control
-from leveret.server.admin.api import RefusedError
 from leveret.server.cli import ctl
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.ctl_limits import UsageError
 from leveret.server.config.config import LOG_LEVELS, parse_address
+from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.store_tools import command as store_tool
 

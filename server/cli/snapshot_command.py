@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.server.admin.api import RefusedError
 from leveret.server.cli.snapshot_create import Asked, create
 from leveret.server.control import ControlFailedError
+from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.snapshots import copying
 from leveret.server.snapshots.checking import Report, verify

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from leveret.server.admin.api import RefusedError
+from leveret.server.errors import RefusedError
 
 
 def read_definitions(file: str | None) -> dict[str, Any]:

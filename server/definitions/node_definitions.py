@@ -23,15 +23,15 @@ from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps
+from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
+from leveret.core.slices import sliced
 from leveret.metadata.definitions import export_definitions, exported_binding, exported_queue
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
-from leveret.server.admin.api import RefusedError
-from leveret.server.admin.lookups import sliced
-from leveret.server.admin.policies import apply_to_all
 from leveret.server.definitions.plan import ORDER, Plan, described
+from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
@@ -102,7 +102,8 @@ class Definitions:
     async def _make(self, plan: Plan) -> None:
         self._make_settings(plan)
         for name in {policy.vhost for policy in plan.policies}:
-            await apply_to_all(self._node.runtime, self._node.vhosts[name])
+            vhost = self._node.vhosts[name]
+            await apply_to_all(self._node.runtime, vhost.policies, vhost.topology)
         starts = self._node.runtime.whereis(VHOSTS) is not None
         if starts:
             await self._start_vhosts(plan)

@@ -25,6 +25,7 @@ from leveret.broker.vhost.policies import WITHOUT_EFFECT
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX
+from leveret.core.slices import sliced
 from leveret.metadata.definitions import VHOST_LIMITS
 from leveret.metadata.tables import (
     BindingRow,
@@ -41,8 +42,7 @@ from leveret.metadata.tables import (
 )
 from leveret.routing.bindings import QUEUE
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange, is_type
-from leveret.server.admin.api import RefusedError
-from leveret.server.admin.lookups import sliced
+from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from leveret.server.admin.api import Row
 from leveret.server.output import json_text
+from leveret.server.output.json_text import Row
 
 FORMATTERS: Final = ("table", "json", "csv", "pretty_table")
 MACHINE_READABLE: Final = frozenset({"json", "csv"})

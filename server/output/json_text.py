@@ -1,15 +1,18 @@
-r"""JSON that may hold names which are no UTF-8.
+r"""JSON for names that need not be UTF-8.
 
-AMQP names are bytes; those that are no text are ``str`` with lone surrogates here (``surrogateescape``).
-msgspec refuses them, the standard library writes and reads them as ``\udcff``.
+AMQP names are bytes; bytes that are not UTF-8 are lone surrogates in a ``str`` (``surrogateescape``).
+msgspec refuses these, the standard library writes and reads them as ``\udcff``.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
+
+Row: TypeAlias = dict[str, Any]
+"""A JSON object; in listings one row, by column name."""
 
 
 def encode(value: Any) -> bytes:
@@ -21,10 +24,10 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes | str) -> Any:
-    """Return what JSON says.
+    """Return the value of a JSON text.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not JSON.
     """
     try:
         return msgspec.json.decode(data)

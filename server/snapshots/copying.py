@@ -16,7 +16,7 @@ from typing import Final
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.msg_store.format.folder import StorePaths
-from leveret.server.admin.api import RefusedError
+from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.making import crc32_of
 from leveret.server.snapshots.manifest import Manifest

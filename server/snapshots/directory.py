@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
-from leveret.server.admin.api import RefusedError
+from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import Manifest
 

@@ -28,7 +28,7 @@ from leveret.msg_store.format.folder import FORMAT as STORE_FORMAT
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.offline.snapshot import Torn, take
 from leveret.msg_store.offline.store_image import StoreImage
-from leveret.server.admin.api import RefusedError
+from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry
 

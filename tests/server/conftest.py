@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from leveret.server.admin.api import RefusedError
 from leveret.server.control import ControlServer
+from leveret.server.errors import RefusedError
 
 STATUS = {
     "version": "0.1.0",

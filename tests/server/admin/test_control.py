@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from leveret.server.admin.api import VERBS, Admin, RefusedError
+from leveret.server.admin.api import VERBS, Admin
 from leveret.server.control import SLICE, SOCKET, ControlFailedError, NoBrokerError, ask
+from leveret.server.errors import RefusedError
 
 
 def exchange(data_dir: Path, line: bytes) -> dict[str, Any]:

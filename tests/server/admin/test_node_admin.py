@@ -12,12 +12,12 @@ import aio_pika
 import pytest
 
 from leveret.amqp import methods
-from leveret.server.admin.api import RefusedError
-from leveret.server.admin.lookups import SLICE
+from leveret.core.slices import SLICE
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.admin.socket_counts import socket_counts
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
+from leveret.server.errors import RefusedError
 from leveret.server.perf import args
 from leveret.server.perf.client import Connection, Target, connect
 from leveret.server.perf.report import Reporter

@@ -11,12 +11,12 @@ import aio_pika
 import pytest
 
 from leveret.broker.vhost.settings_rows import SettingsRows
+from leveret.core.slices import SLICE
 from leveret.metadata.tables import PolicyRow
-from leveret.server.admin.api import RefusedError
-from leveret.server.admin.lookups import SLICE
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
+from leveret.server.errors import RefusedError
 from rigs.waiting import eventually
 
 LAZY = '{"queue-mode":"lazy"}'

@@ -13,10 +13,10 @@ import aio_pika
 import pytest
 
 from leveret.core.errors import ConfigError
-from leveret.server.admin.api import RefusedError
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
+from leveret.server.errors import RefusedError
 
 RECORDED = Path(__file__).parents[2] / "metadata" / "data" / "definitions-3.10.8.json"
 
