@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from leveret.core.gil_yielding import NEVER, GilYielding
+from leveret.core.gil_yielding import GilYielding
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
-from leveret.msg_store.checkpoint.driver import IndexWorker, MakeIndexWorker
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.reading import read_cache as arrived
@@ -22,32 +19,18 @@ from leveret.msg_store.wal.backpressure import BackpressureLimits
 from leveret.msg_store.wal.driver import MakeWriters
 
 
-def _in_thread(work: Callable[[], None], gil_yielding: GilYielding = NEVER) -> None:
-    pending = gil_yielding.submitted()
-
-    def run() -> None:
-        work()
-        pending.done()
-
-    threading.Thread(target=run, name="leveret-end", daemon=True).start()
-
-
 @dataclass(frozen=True, slots=True)
 class Drivers:
     """Who does what blocks.
 
     Attributes:
         make_writers: of the segments' and of the journal's jobs.
-        make_worker: of what reads, and of the transient store.
-        make_index_worker: of what reads and writes the index, and of the collector.
-        in_thread: does something that blocks for as long as it takes, once.
+        make_worker: of all else: reads, the index, the collector, the transient store, the end.
         transient_index: the transient store's; of its own by default.
     """
 
     make_writers: MakeWriters = WriterThreads
     make_worker: MakeWorker = ThreadWorker
-    make_index_worker: MakeIndexWorker = IndexWorker
-    in_thread: Callable[[Callable[[], None]], None] = _in_thread
     transient_index: TransientIndex | None = None
 
 
@@ -85,6 +68,4 @@ def threads(gil_yielding: GilYielding) -> Drivers:
     return Drivers(
         partial(WriterThreads, gil_yielding=gil_yielding),
         partial(ThreadWorker, gil_yielding=gil_yielding),
-        partial(IndexWorker, gil_yielding=gil_yielding),
-        partial(_in_thread, gil_yielding=gil_yielding),
     )

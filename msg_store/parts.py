@@ -7,7 +7,6 @@ index, which close it, then the folder with its lock. Who opens the store again 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.opening import Opened
 from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
 from leveret.msg_store.threads.sync_times import SyncTimes
-from leveret.msg_store.threads.worker import Loop
+from leveret.msg_store.threads.worker import Loop, as_steps
 from leveret.msg_store.transient.client import OnCredit, OnLost
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient.store import TransientStore
@@ -83,7 +82,7 @@ class StoreParts:
         self.pins = Pins()
         self._opened = opened
         self._loop = loop
-        self._in_thread = drivers.in_thread
+        self._make_worker = drivers.make_worker
         self._syncs = SyncTimes(monotonic_s)
         self._age = CheckpointAge(monotonic_s)
         self.transients = _transient_store(opened, loop, listeners, drivers, limits)  # may refuse
@@ -108,7 +107,7 @@ class StoreParts:
             loop,
             listeners.deliver,
             self._age.reached,
-            drivers.make_index_worker,
+            drivers.make_worker,
             listeners.progressed,
         )
         self._make_collector(loop, listeners, drivers, limits)
@@ -144,7 +143,7 @@ class StoreParts:
             self.core,
             loop,
             listeners.failed,
-            make_index_worker=drivers.make_index_worker,
+            make_worker=drivers.make_worker,
             pace=limits.pace,
         )
         self.pins.freed = self._collecting.wake
@@ -208,20 +207,22 @@ class StoreParts:
             part.end()
         self._index_threads.end()
         self._empty()
-        self._in_thread(partial(self._close_all, then))
+        worker = self._make_worker(self._loop, "leveret-end")
 
-    def _close_all(self, then: Callable[[], None]) -> None:
+        def closed(_: None, error: Exception | None) -> None:
+            if error is not None:
+                raise error
+            self._index_threads.closed()
+            then()
+
+        worker.submit(partial(as_steps, self._close_all), closed)
+        worker.end()
+
+    def _close_all(self) -> None:
         self._flusher.close()
         self._close_readers()
         self._index_threads.close()
         self._opened.folder.close()
-
-        def closed() -> None:
-            self._index_threads.closed()
-            then()
-
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            self._loop.call_soon_threadsafe(closed)
 
     def _close_readers(self) -> None:
         self._collecting.close()

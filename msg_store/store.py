@@ -45,10 +45,6 @@ log = logging.getLogger(__name__)
 Failed = Callable[[Exception], None]
 
 
-def _nothing() -> None:
-    """Need not be told."""
-
-
 class MsgStore:
     """One vhost's store. All methods are for the loop.
 
@@ -81,7 +77,7 @@ class MsgStore:
         failed: Failed,
         drivers: Drivers = THREADS,
         limits: StoreLimits = DEFAULT_LIMITS,
-        full_changed: Callable[[], None] = lambda: None,
+        full_changed: Callable[[], None] | None = None,
     ) -> None:
         self.core = opened.core
         self.tables = opened.core.tables
@@ -225,7 +221,7 @@ class MsgStore:
         self._reports += 1
         name = f"lost-{self.core.boot_epoch:06x}-{self._reports:06x}"
         report = {"queue_no": queue_no, "lost": lost}
-        self._parts.reader.do(lambda: self._write_report(name, report), _ignore)
+        self._parts.reader.submit(lambda: self._write_report(name, report))
 
     def _write_report(self, name: str, report: dict[str, Any]) -> None:
         try:
@@ -251,7 +247,8 @@ class MsgStore:
             self.backpressure.look()
         if self.is_full != self._parts.is_full:
             self.is_full = not self.is_full
-            self._full_changed()
+            if self._full_changed is not None:
+                self._full_changed()
 
     def _part_failed(self, error: Exception) -> None:
         if isinstance(error, IndexDamaged):
@@ -329,7 +326,7 @@ class MsgStore:
         self._close()
         then()
 
-    def kill(self, then: Callable[[], None] = _nothing) -> None:
+    def kill(self, then: Callable[[], None] | None = None) -> None:
         """End now, as after a crash: what is pending is lost, a flush on its way is completed.
 
         Args:
@@ -342,7 +339,9 @@ class MsgStore:
             self._has_ended(then)
             self._close()
 
-    def _has_ended(self, then: Callable[[], None]) -> None:
+    def _has_ended(self, then: Callable[[], None] | None) -> None:
+        if then is None:
+            return
         if self._waiting is None:
             then()
         else:
@@ -366,7 +365,3 @@ def _by_queue(runs: Iterable[SeqRun]) -> Iterable[tuple[int, list[tuple[int, int
     for queue_no, first_seq, count in runs:
         found.setdefault(queue_no, []).append((first_seq, count))
     return found.items()
-
-
-def _ignore(_: object) -> None:
-    """Nobody waits for the result."""

@@ -21,7 +21,6 @@ that is damaged is condemned, and with any other error as well the store has fai
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,6 +38,7 @@ from leveret.msg_store.format.rows import (
 )
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS
+from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.range_acks import SLICE_ROWS, RangeAck
@@ -89,7 +89,7 @@ class WriteJob:
 
     generation: Memtable
 
-    def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Iterator[str]:
+    def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Steps[None]:
         """Write it, then unlink the journals nobody needs; yields the points that are reached.
 
         Raises:
@@ -296,7 +296,8 @@ class Checkpointer:
         acked = [(row[0], row[1]) for row in rows if row[0] not in meanwhile]
         if asked.is_done:
             core.range_acks.remove(asked)
-            core.wake()
+            if core.wake is not None:
+                core.wake()
         if acked:
             core.ack(asked.queue_no, acked)
         if asked.is_done and asked.then is not None:

@@ -6,59 +6,26 @@ take a second. Both call back to the loop once per job.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
-from typing import TypeAlias
+from functools import partial
 
 from leveret.core.errors import StoreError
-from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork, Timer
+from leveret.core.gil_yielding import Timer
 from leveret.msg_store.checkpoint.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Index
-from leveret.msg_store.threads.worker import Loop, Reached
+from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker, as_steps
 from leveret.msg_store.wal.driver import Deliver
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.reports import FULL_RETRY_S, Report
-
-Work: TypeAlias = Callable[[], None]
-
-
-class IndexWorker:
-    """A thread that does one thing after the other."""
-
-    def __init__(self, name: str, gil_yielding: GilYielding = NEVER) -> None:
-        self._gil_yielding = gil_yielding
-        self._inbox: SimpleQueue[tuple[Work, PendingWork] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def do(self, work: Work) -> None:
-        """Do something on the thread; it must not raise."""
-        self._inbox.put((work, self._gil_yielding.submitted()))
-
-    def close(self) -> None:
-        """Finish what was given, and end the thread."""
-        self._inbox.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (item := self._inbox.get()) is not None:
-            work, pending = item
-            work()
-            pending.done()
-            del item, work, pending  # else the last job stays referenced while the thread is idle
-
-
-MakeIndexWorker: TypeAlias = Callable[[str], IndexWorker]
 
 
 class CheckpointDriver:
     """Brings a ``Checkpointer`` onto a loop and its jobs onto two threads.
 
     Args:
-        core: taken over; its ``wake_index`` is set.
+        core: taken over; the driver listens to its ``index_listeners``.
         checkpointer: over the same core.
         index: closed at the end.
         folder: the store's.
@@ -66,7 +33,7 @@ class CheckpointDriver:
         loop: where all methods are called.
         deliver: gets the report of a store that has failed.
         reached: called on the writing thread for each point; for tests that kill there.
-        make_index_worker: makes the threads.
+        make_worker: makes the threads.
         progressed: called when generations have begun or ended, perhaps.
     """
 
@@ -79,9 +46,9 @@ class CheckpointDriver:
         reserve: Reserve,
         loop: Loop,
         deliver: Deliver,
-        reached: Reached = lambda _: None,
-        make_index_worker: MakeIndexWorker = IndexWorker,
-        progressed: Callable[[], None] = lambda: None,
+        reached: Reached | None = None,
+        make_worker: MakeWorker = ThreadWorker,
+        progressed: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
         self._checkpointer = checkpointer
@@ -90,16 +57,15 @@ class CheckpointDriver:
         self._reserve = reserve
         self._loop = loop
         self._deliver = deliver
-        self._reached = reached
         self._progressed = progressed
-        self._reader = make_index_worker("leveret-index-reader")
-        self._writer = make_index_worker("leveret-checkpoint")
+        self._reader = make_worker(loop, "leveret-index-reader")
+        self._writer = make_worker(loop, "leveret-checkpoint", reached=reached)
         self._is_scheduled = self._is_closed = False
         self._is_moving = False  # something has happened since the timer was set
         self._quiet: Timer | None = None
         self._retry: Timer | None = None
         self._on_stopped: Callable[[], None] | None = None
-        core.wake_index = self._wake
+        core.index_listeners.append(self._wake)
         self._wake()
 
     def stop(self, then: Callable[[], None]) -> None:
@@ -114,7 +80,7 @@ class CheckpointDriver:
     def end(self) -> None:
         """Begin nothing any more; what is being written is written."""
         self._is_closed, self._on_stopped = True, None
-        self._core.wake_index = _nothing
+        self._core.index_listeners.clear()
         for timer in (self._quiet, self._retry):
             if timer is not None:
                 timer.cancel()
@@ -132,7 +98,9 @@ class CheckpointDriver:
 
     def _wake(self) -> None:
         self._is_moving = True
-        if not self._is_scheduled and (self._checkpointer.may_act or self._is_timer_due):
+        if self._is_scheduled or self._is_closed:
+            return
+        if self._checkpointer.may_act or self._is_timer_due:
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
 
@@ -147,7 +115,7 @@ class CheckpointDriver:
         self._checkpointer.turn(is_quiet)
         self._start_read()
         self._start_write()
-        self._progressed()
+        self._report_progress()
         if self._on_stopped is not None and self._checkpointer.is_stopped:
             self._end()
         elif not is_quiet and self._is_timer_due:
@@ -166,38 +134,19 @@ class CheckpointDriver:
 
     def _start_read(self) -> None:
         job = self._checkpointer.read_job()
-        if job is None:
-            return
-
-        def work() -> None:
-            error: Exception | None = None
-            try:
-                job.run(self._index)
-            except Exception as caught:  # noqa: BLE001  the top of a thread; the loop deals with it
-                error = caught
-            self._loop.call_soon_threadsafe(
-                lambda: self._done(self._checkpointer.read_done(job, error))
+        if job is not None:
+            work = partial(as_steps, partial(job.run, self._index))
+            self._reader.submit(
+                work, lambda _, error: self._done(self._checkpointer.read_done(job, error))
             )
-
-        self._reader.do(work)
 
     def _start_write(self) -> None:
         job = self._checkpointer.write_job()
-        if job is None:
-            return
-
-        def work() -> None:
-            error: Exception | None = None
-            try:
-                for point in job.run(self._index, self._folder, self._reserve):
-                    self._reached(point)
-            except Exception as caught:  # noqa: BLE001  the top of a thread; the loop deals with it
-                error = caught
-            self._loop.call_soon_threadsafe(
-                lambda: self._done(self._checkpointer.write_done(job, error))
+        if job is not None:
+            work = partial(job.run, self._index, self._folder, self._reserve)
+            self._writer.submit(
+                work, lambda _, error: self._done(self._checkpointer.write_done(job, error))
             )
-
-        self._writer.do(work)
 
     def _done(self, report: Report | None) -> None:
         if self._is_closed:
@@ -209,6 +158,10 @@ class CheckpointDriver:
             if self._checkpointer.is_full and self._retry is None:
                 self._retry = self._loop.call_later(FULL_RETRY_S, self._resume)
             self._wake()
+            self._report_progress()
+
+    def _report_progress(self) -> None:
+        if self._progressed is not None:
             self._progressed()
 
     def _resume(self) -> None:
@@ -221,7 +174,3 @@ class CheckpointDriver:
         self.closed()
         if then is not None:
             then()
-
-
-def _nothing() -> None:
-    """Wake nobody."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ from leveret.msg_store.format.folder import FORMAT, StorePaths
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Index, IndexFull
 from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import GroupCommit
 
@@ -67,7 +68,7 @@ class SnapshotJob:
 
     target: Path
 
-    def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Iterator[str]:
+    def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Steps[None]:
         """Link and copy; yields the points that are reached. The reserve is not for this.
 
         Raises:

@@ -44,8 +44,9 @@ from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED, RDQ_MAGIC,
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import header_at
 from leveret.msg_store.gc.scan import Source
-from leveret.msg_store.gc.tasks import TURN, Steps
+from leveret.msg_store.gc.tasks import TURN
 from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.threads.worker import Steps
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ def needs_room(sources: Sequence[Source]) -> int:
     return sum(source.needed_bytes() for source in sources) + HEADER_BYTES + ROOM_BYTES
 
 
-def copy(folder: StoreFolder, wanted: Copy) -> Steps:
+def copy(folder: StoreFolder, wanted: Copy) -> Steps[None]:
     """Make the new segment; yields the name of each point that has been reached.
 
     Raises:
@@ -144,7 +145,7 @@ def copy(folder: StoreFolder, wanted: Copy) -> Steps:
     yield "name synced"
 
 
-def discard(folder: StoreFolder, file_no: int) -> Steps:
+def discard(folder: StoreFolder, file_no: int) -> Steps[None]:
     """Remove what there is of a copy that nothing refers to, finished or not.
 
     What the disk does not let go of is left to the next start.
@@ -159,7 +160,7 @@ def discard(folder: StoreFolder, file_no: int) -> Steps:
         log.error("copy not removed segment=%08x error=%s", file_no, error)
 
 
-def unlink(folder: StoreFolder, file_nos: Sequence[int], gone: list[int]) -> Steps:
+def unlink(folder: StoreFolder, file_nos: Sequence[int], gone: list[int]) -> Steps[None]:
     """Remove segments; ``gone`` gets the number of each that is.
 
     The names need not be synced: one that comes back after a power cut belongs to nobody, and the
@@ -182,7 +183,7 @@ def draft_path(folder: StoreFolder, file_no: int) -> Path:
     return folder.rdq_path(file_no).with_suffix(_DRAFT)
 
 
-def _copy_sources(folder: StoreFolder, wanted: Copy, target: File) -> Steps:
+def _copy_sources(folder: StoreFolder, wanted: Copy, target: File) -> Steps[None]:
     unsynced = 0
     for source in wanted.sources:
         wanted.reading = source.file_no

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from leveret.core.gil_yielding import Timer
-from leveret.msg_store.checkpoint.driver import IndexWorker, MakeIndexWorker
 from leveret.msg_store.gc.collector import Collector
-from leveret.msg_store.gc.tasks import TURN, Job, Moving, Steps, Task, Wait
-from leveret.msg_store.threads.worker import Loop, Reached
+from leveret.msg_store.gc.tasks import TURN, Job, Moving, Task, Wait
+from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Steps, ThreadWorker, Worker
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 
@@ -52,13 +52,12 @@ class CollectorDriver:
 
     Args:
         core: decides what to do.
-        commit: whose ``wake_index`` it listens to, too: after each flush and each checkpoint. What
-            else listens there has been set up.
+        commit: whose ``index_listeners`` hear of each flush and each checkpoint.
         loop: where all methods are called.
         failed: called when the collector cannot go on, with what the store must be restarted for:
             a damaged index, or a mistake. It has ended then.
         reached: called on the thread for each point of a job; for tests that kill there.
-        make_index_worker: makes the thread.
+        make_worker: makes the thread.
         pace: how long it waits.
     """
 
@@ -68,29 +67,23 @@ class CollectorDriver:
         commit: GroupCommit,
         loop: Loop,
         failed: Callable[[Exception], None],
-        reached: Reached = lambda _: None,
-        make_index_worker: MakeIndexWorker = IndexWorker,
+        reached: Reached | None = None,
+        make_worker: MakeWorker = ThreadWorker,
         pace: Pace = _PACE,
     ) -> None:
         self._core = core
         self._loop = loop
         self._failed = failed
         self._reached = reached
-        self._make_worker = make_index_worker
+        self._make_worker = make_worker
         self._pace = pace
         self._tables = commit.tables
-        self._worker: IndexWorker | None = None
+        self._worker: Worker | None = None
         self._tasks: set[Task] = set()
-        self._jobs: dict[Task, Steps] = {}
+        self._jobs: dict[Task, Steps[None]] = {}
         self._timer: Timer | None = None
         self._is_closed = False
-        others = commit.wake_index
-
-        def wake_index() -> None:
-            others()
-            self.wake()
-
-        commit.wake_index = wake_index
+        commit.index_listeners.append(self.wake)
         self.wake()
 
     def wake(self) -> None:
@@ -165,31 +158,23 @@ class CollectorDriver:
         if self._is_closed:
             return
         if self._worker is None:
-            self._worker = self._make_worker("leveret-collector")
-        steps = self._jobs[task]
-        self._worker.do(lambda: self._run(task, steps))
+            self._worker = self._make_worker(self._loop, "leveret-collector", reached=self._reached)
+        self._worker.submit(partial(_turn, self._jobs[task]), partial(self._turned, task))
 
-    def _turned(self, task: Task, is_over: bool, error: Exception | None) -> None:
+    def _turned(self, task: Task, is_over: bool | None, error: Exception | None) -> None:
         if self._is_closed:
             return
-        if is_over:
+        if is_over or error is not None:
             del self._jobs[task]
             self._advance(task, error)
         else:
             self._loop.call_later(self._pace.pause_s, self._give, task)
 
-    # On the thread.
 
-    def _run(self, task: Task, steps: Steps) -> None:
-        is_over, error = self._turn(steps)
-        self._loop.call_soon_threadsafe(self._turned, task, is_over, error)
-
-    def _turn(self, steps: Steps) -> tuple[bool, Exception | None]:
-        try:
-            for point in steps:
-                self._reached(point)
-                if point == TURN:
-                    return False, None
-        except Exception as error:  # noqa: BLE001  the top of a thread; the task deals with it
-            return True, error
-        return True, None
+def _turn(steps: Steps[None]) -> Steps[bool]:
+    """Go on with a job up to where it may be put aside; return whether it is over."""
+    for point in steps:
+        yield point
+        if point == TURN:
+            return False
+    return True

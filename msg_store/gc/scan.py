@@ -23,7 +23,8 @@ from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, decode
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import header_at, next_magic
 from leveret.msg_store.format.rows import Index
-from leveret.msg_store.gc.tasks import TURN, Steps
+from leveret.msg_store.gc.tasks import TURN
+from leveret.msg_store.threads.worker import Steps
 
 TURN_RECORDS: Final = 10_000
 _BLOCK_BYTES: Final = 256 * 1024
@@ -64,7 +65,7 @@ class Source:
         return sum(n for n, is_it in zip(self.lengths, self.needed, strict=True) if is_it)
 
 
-def scan(folder: StoreFolder, source: Source) -> Steps:
+def scan(folder: StoreFolder, source: Source) -> Steps[None]:
     """Fill a source's columns from its file.
 
     Raises:
@@ -115,7 +116,7 @@ def _behind_damage(data: bytes, at: int) -> int:
     return found if found > at else max(at + 1, len(data) - record.HEADER_BYTES + 1)
 
 
-def ask_index(index: Index, source: Source) -> Steps:
+def ask_index(index: Index, source: Source) -> Steps[None]:
     """Decide about the records that were left to the index on disk."""
     unknown = [at for at, state in enumerate(source.needed) if state == ASK]
     for start in range(0, len(unknown), _INDEX_ASKED_MAX):

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-TURN: Final = "turn"
+from leveret.msg_store.threads.worker import Steps
 
-Steps: TypeAlias = Generator[str, None, None]
+TURN: Final = "turn"
 
 
 class Wait(enum.Enum):
@@ -29,7 +29,7 @@ class Wait(enum.Enum):
 class Job:
     """What must have been done on the thread before the task goes on."""
 
-    steps: Steps
+    steps: Steps[None]
 
 
 class Moving:

@@ -238,7 +238,7 @@ class ContentReader:
 
     def segment_removed(self, file_no: int) -> None:
         """Let go of a segment, so that its space is free."""
-        self._background.do(lambda: self._files.forget(file_no), _ignore)
+        self._background.submit(lambda: self._files.forget(file_no))
 
     @property
     def is_idle(self) -> bool:
@@ -272,7 +272,7 @@ class ContentReader:
 
     def _read(self, batch: _Batch) -> None:
         files, index = self._files, self._index
-        self._background.do(
+        self._background.submit(
             lambda: batch.read(files, index), lambda outcome: self._came(batch, outcome)
         )
 
@@ -329,7 +329,7 @@ class ContentReader:
         self._tell([msg_no], waiters)
         if at is not None:
             files = self._files
-            self._background.do(lambda: files.set_aside(at), _ignore)
+            self._background.submit(lambda: files.set_aside(at))
 
     def _lose(self, msg_no: int, why: str) -> None:
         self._lost[msg_no] = why
@@ -337,7 +337,3 @@ class ContentReader:
             oldest = next(iter(self._lost))
             del self._lost[oldest]
             self._counted.discard(oldest)
-
-
-def _ignore(_: object) -> None:
-    """Nobody waits for the result."""

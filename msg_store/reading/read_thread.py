@@ -6,24 +6,26 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from leveret.msg_store.threads.worker import Steps, Worker
+from leveret.msg_store.threads.worker import Worker, as_steps
 
 Result = TypeVar("Result")
 
 
 class Background(Protocol):
-    """Something that does work beside the loop, in order."""
+    """A thread that reads, one thing after the other."""
 
-    def do(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do the work, then call ``then`` with the result on the loop."""
+    def submit(
+        self, work: Callable[[], Result], then: Callable[[Result], None] | None = None
+    ) -> None:
+        """Do the work, then call ``then`` with its result on the loop."""
 
 
 class ReadThread:
-    """``Background`` on a worker: one, so that reads stand in line and descriptors need no lock.
+    """``Background`` on a worker: a single one, so that descriptors need no lock.
 
     Args:
         worker: does the work.
-        on_error: gets what work raised, on the loop; its ``then`` is not called.
+        on_error: gets what work raised, on the loop, instead of ``then``.
     """
 
     def __init__(self, worker: Worker, on_error: Callable[[Exception], None]) -> None:
@@ -31,29 +33,28 @@ class ReadThread:
         self._on_error = on_error
         self._is_closed = False
 
-    def do(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do the work, then call ``then`` with the result on the loop."""
+    def submit(
+        self, work: Callable[[], Result], then: Callable[[Result], None] | None = None
+    ) -> None:
+        """Do the work, then call ``then`` with its result on the loop."""
         if not self._is_closed:
-            self._worker.do(partial(_steps, work), partial(self._back, then))
+            self._worker.submit(partial(as_steps, work), partial(self._done, then))
 
-    def _back(self, then: Callable[[Any], None], result: Any, error: Exception | None) -> None:
+    def _done(
+        self, then: Callable[[Any], None] | None, result: Any, error: Exception | None
+    ) -> None:
         if self._is_closed:
             return
         if error is not None:
             self._on_error(error)
-        else:
+        elif then is not None:
             then(result)
 
     def end(self) -> None:
-        """Take nothing any more, and let nothing come back."""
+        """Take nothing any more, and hand nothing back."""
         self._is_closed = True
 
     def close(self) -> None:
-        """End, the worker as well. Blocks until it has done what it was given."""
+        """End, the worker as well. Blocks until it has done what was submitted."""
         self.end()
         self._worker.close()
-
-
-def _steps(work: Callable[[], Result]) -> Steps[Result]:
-    yield "reading"
-    return work()

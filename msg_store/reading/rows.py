@@ -64,7 +64,7 @@ class RowReader:
         def came(base: list[IndexRow]) -> None:
             then(*self._merged(queue_no, low, limit, view, base))
 
-        self._background.do(lambda: index.rows(queue_no, low, SEQ_END, limit), came)
+        self._background.submit(lambda: index.rows(queue_no, low, SEQ_END, limit), came)
 
     def _merged(
         self, queue_no: int, low: int, limit: int, view: ReadView, base: list[IndexRow]

@@ -1,21 +1,29 @@
-"""A worker: a thread that does one job after the other and hands each result back to the loop.
+"""A worker: a thread that runs jobs one after the other and hands each result back to the loop.
 
-A job is a generator: it yields the name of each point that it has reached, so that tests can stop or
-interleave jobs there, and returns its result.
+A job is a generator: it yields the name of each point that it has reached, and returns its result. In a
+broker the thread runs it from end to end. A test runs it on a line of its own (``tests/rigs``), lets
+other jobs happen between two points, or kills the store there.
+
+The two threads that write a flush are another thing (``writers``): a worker wakes up and hands back with
+the interpreter's lock held, which every confirm would wait for.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork, TimerLoop
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 Steps: TypeAlias = Generator[str, None, T]
-Then: TypeAlias = Callable[[T | None, Exception | None], None]
+Then: TypeAlias = Callable[[T | None, Exception | None], None]  # the job's result, or its error
 Reached: TypeAlias = Callable[[str], None]
 
 
@@ -36,60 +44,107 @@ class Loop(TimerLoop, Protocol):
 
 
 class Worker(Protocol):
-    """Does jobs in order."""
+    """Runs jobs in the order in which they were submitted."""
 
-    def do(self, job: Callable[[], Steps[T]], then: Then[T]) -> None:
-        """Do a job; ``then`` gets its result or its error on the loop."""
+    def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
+        """Run a job.
+
+        Args:
+            job: makes the generator; called on the worker's thread.
+            then: called on the loop with the result or the error. Without it an error is logged.
+        """
+
+    def end(self) -> None:
+        """Take nothing any more, and end when what was submitted is done."""
 
     def close(self) -> None:
-        """End when what was given is done."""
+        """End, and wait for that. A second call does nothing."""
 
 
 class MakeWorker(Protocol):
     """Makes workers."""
 
-    def __call__(self, loop: Loop, name: str, at_end: Callable[[], None]) -> Worker:
-        """Make one that calls ``at_end`` when it ends."""
+    def __call__(
+        self,
+        loop: Loop,
+        name: str,
+        at_end: Callable[[], None] | None = None,
+        reached: Reached | None = None,
+    ) -> Worker:
+        """Make one; see ``ThreadWorker``."""
 
 
 class ThreadWorker:
-    """A worker that is a thread."""
+    """A worker that is a thread.
+
+    Args:
+        loop: gets results. One that has been closed gets none.
+        name: the thread's.
+        at_end: called on the thread when it ends, to close what the jobs have used.
+        reached: called on the thread for each point of a job.
+        gil_yielding: is told of jobs that have not ended.
+    """
 
     def __init__(
-        self, loop: Loop, name: str, at_end: Callable[[], None], gil_yielding: GilYielding = NEVER
+        self,
+        loop: Loop,
+        name: str,
+        at_end: Callable[[], None] | None = None,
+        reached: Reached | None = None,
+        gil_yielding: GilYielding = NEVER,
     ) -> None:
-        self._gil_yielding = gil_yielding
         self._loop = loop
         self._at_end = at_end
-        self._inbox: SimpleQueue[tuple[Callable[[], Steps[Any]], Then[Any], PendingWork] | None]
-        self._inbox = SimpleQueue()
+        self._reached = reached
+        self._gil_yielding = gil_yielding
+        self._inbox: SimpleQueue[
+            tuple[Callable[[], Steps[Any]], Then[Any] | None, PendingWork] | None
+        ] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def do(self, job: Callable[[], Steps[T]], then: Then[T]) -> None:
-        """Do a job."""
+    def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
+        """Run a job."""
         self._inbox.put((job, then, self._gil_yielding.submitted()))
 
-    def close(self) -> None:
-        """Finish what was given, and end; a second time does nothing."""
+    def end(self) -> None:
+        """End when what was submitted is done."""
         self._inbox.put(None)
+
+    def close(self) -> None:
+        """End, and wait for that."""
+        self.end()
         self._thread.join()
 
     def _run(self) -> None:
-        while (work := self._inbox.get()) is not None:
-            job, then, pending = work
-            self._loop.call_soon_threadsafe(then, *outcome(job()))
+        while (item := self._inbox.get()) is not None:
+            job, then, pending = item
+            result, error = self._outcome(job)
+            if then is not None:
+                with suppress(RuntimeError):  # the loop has been closed meanwhile
+                    self._loop.call_soon_threadsafe(then, result, error)
+            elif error is not None:
+                log.error("job failed worker=%s error=%s", self._thread.name, error)
             pending.done()
-            del work, job, then  # or the last job would be kept while there is none
-        self._at_end()
+            # A waiting thread must not keep the last job and its result.
+            del item, job, then, pending, result, error
+        if self._at_end is not None:
+            self._at_end()
+
+    def _outcome(self, job: Callable[[], Steps[T]]) -> tuple[T | None, Exception | None]:
+        steps = job()
+        while True:
+            try:
+                point = next(steps)
+                if self._reached is not None:
+                    self._reached(point)
+            except StopIteration as end:
+                return end.value, None
+            except Exception as error:  # noqa: BLE001  the top of a thread; the owner deals with it
+                return None, error
 
 
-def outcome(steps: Steps[T]) -> tuple[T | None, Exception | None]:
-    """Go through a job; return its result or its error."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, None
-        except Exception as error:  # noqa: BLE001  the top of a thread; the loop deals with it
-            return None, error
+def as_steps(work: Callable[[], T]) -> Steps[T]:
+    """Make a job of a function; partial(as_steps, work) can be submitted."""
+    yield "begun"
+    return work()

@@ -41,7 +41,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from leveret.core.files import Files
 from leveret.core.gil_yielding import Timer
@@ -237,7 +237,7 @@ class TransientStore:
                 self._on_lost(queue.queue_no, contents.lost)
             self._got(queue, found | contents.found if contents else found, then)
 
-        self._read_worker.do(partial(self._reader.contents, queue.life, seqs), got)
+        self._read_worker.submit(partial(self._reader.contents, queue.life, seqs), got)
 
     def _tell_nothing(self, then: GotContents) -> None:
         if not self._is_closed:
@@ -280,7 +280,7 @@ class TransientStore:
                 self._got_rows(request, *(answer or ([], request.high)))
 
         limits = low, request.high, request.limit
-        self._read_worker.do(partial(self._reader.rows, queue.life, *limits), got)
+        self._read_worker.submit(partial(self._reader.rows, queue.life, *limits), got)
 
     def _got_rows(self, request: RowsRead, rows: list[Row], reached: int) -> None:
         if self._is_over(request.queue):
@@ -336,7 +336,7 @@ class TransientStore:
         if job is None:
             self._tell(self._core.news())
         else:
-            self._write_worker.do(partial(self._steps, job), self._finished)
+            self._write_worker.submit(partial(self._steps, job), self._finished)
 
     def _steps(self, job: Job) -> Steps[_Swept]:
         """Carry out a job, on the writer."""
@@ -358,7 +358,7 @@ class TransientStore:
         if swept is not None:
             self._core.has_garbage = swept.has_garbage
             if swept.unlinked:
-                self._read_worker.do(partial(self._reader.forgetting, swept.unlinked), _nothing)
+                self._read_worker.submit(partial(self._reader.forgetting, swept.unlinked))
         try:
             news = self._core.finish(error)
         except Exception as bug:  # noqa: BLE001  whatever it is, the owner ends the store
@@ -420,7 +420,3 @@ class TransientStore:
         self._write_worker.close()
         self._read_worker.close()
         self._writer.index.close()
-
-
-def _nothing(*_: Any) -> None:
-    """Need no answer."""

@@ -47,7 +47,7 @@ class FlushDriver:
         deliver: Deliver,
         syncs: SyncTimes,
         make_writers: MakeWriters = WriterThreads,
-        progressed: Callable[[], None] = lambda: None,
+        progressed: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
         self._loop = loop
@@ -74,7 +74,7 @@ class FlushDriver:
     def end(self) -> None:
         """Begin nothing any more. A flush on its way is completed, what is pending is not."""
         self._is_closed, self._on_stopped = True, None
-        self._core.wake = _nothing
+        self._core.wake = None
         self._cancel_timer()
         self._writers.end()
 
@@ -139,7 +139,8 @@ class FlushDriver:
         try:
             if report.safe or report.nacked or report.error is not None:
                 self._deliver(report)
-            self._progressed()
+            if self._progressed is not None:
+                self._progressed()
         finally:  # an error of the receiver is the loop's, and does not hold the store up
             if is_over:
                 self._end()
@@ -151,7 +152,3 @@ class FlushDriver:
         self.close()
         if then is not None:
             then()
-
-
-def _nothing() -> None:
-    """Wake nobody."""

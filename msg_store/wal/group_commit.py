@@ -62,10 +62,6 @@ from leveret.msg_store.wal.reports import Due, Report
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 
-def _nothing() -> None:
-    """Wake nobody: a driver sets its own."""
-
-
 class GroupCommit:
     """Collects work, makes flushes of it, and says what is safe. For one thread.
 
@@ -77,8 +73,10 @@ class GroupCommit:
         mark: how far everything is durable now.
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps that nothing depends on.
+
+    Attributes:
         wake: called when there may be work for ``start``.
-        wake_index: called when there may be work for those who read and write the index.
+        index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
     """
 
     def __init__(
@@ -90,15 +88,13 @@ class GroupCommit:
         mark: DurablePosition,
         boot_epoch: int,
         now_ms: Callable[[], int],
-        wake: Callable[[], None] = _nothing,
-        wake_index: Callable[[], None] = _nothing,
     ) -> None:
         self.references = references
         self.tables = tables
         self.mark = mark
         self.boot_epoch = boot_epoch
-        self.wake = wake
-        self.wake_index = wake_index
+        self.wake: Callable[[], None] | None = None
+        self.index_listeners: list[Callable[[], None]] = []
         self.error: StoreFailed | None = None
         self.range_acks: list[RangeAck] = []
         self.has_room = True  # as of the last flush
@@ -176,7 +172,8 @@ class GroupCommit:
         self._pending(queue_no).rows.update(zip(seqs, entries, strict=True))
         self._ops += len(entries)
         self._is_urgent |= is_awaited
-        self.wake()
+        if self.wake is not None:
+            self.wake()
 
     def ack(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
         """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
@@ -191,7 +188,8 @@ class GroupCommit:
             self._cancelled.add(queue_no, settled)
         if not pending:
             del self._dirty[queue_no]
-        self.wake()
+        if self.wake is not None:
+            self.wake()
 
     def ack_range(
         self, queue_no: int, low: int, high: int, then: Callable[[], None] | None = None
@@ -302,12 +300,19 @@ class GroupCommit:
         self._moves.append(Moves(list(moves), then))
         self._ops += len(moves)
         self._is_urgent = True
-        self.wake()
+        if self.wake is not None:
+            self.wake()
+
+    def wake_index(self) -> None:
+        """Tell the drivers of checkpoints and of the collector that there may be work."""
+        for listener in self.index_listeners:
+            listener()
 
     def hurry(self) -> None:
         """Let all that is pending be flushed at once."""
         self._is_urgent = self._ops > 0
-        self.wake()
+        if self.wake is not None:
+            self.wake()
 
     # What the driver calls.
 
@@ -397,7 +402,8 @@ class GroupCommit:
         assert self.can_rotate(), "a generation is a range of the log"
         self._journal.switch()
         self.is_rotating = False
-        self.wake()
+        if self.wake is not None:
+            self.wake()
         lsn, journal_no = self._journal.end.next_lsn, self._journal.next_file_no
         next_file_no, owed = self._rdq.next_file_no, self._rdq.take_owed()
         point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean)
@@ -418,7 +424,8 @@ class GroupCommit:
     def resume(self) -> None:
         """Try again although the disk was full."""
         self._is_full = False
-        self.wake()
+        if self.wake is not None:
+            self.wake()
 
     # Inside.
 

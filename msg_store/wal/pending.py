@@ -50,7 +50,7 @@ class References:
         self.locations: dict[int, Location] = {}
         self.bodies: dict[int, tuple[Message, QueueNos]] = {}
         self.body_bytes = 0
-        self.unheld: Callable[[int, Location], None] = _nobody
+        self.unheld: Callable[[int, Location], None] | None = None
         self._awaited: dict[int, set[int]] = {}
 
     def write(
@@ -137,12 +137,8 @@ class References:
     def _end(self, msg_no: int) -> None:
         del self.counts[msg_no]
         location = self.locations.pop(msg_no, None)
-        if location is not None:
+        if location is not None and self.unheld is not None:
             self.unheld(msg_no, location)
-
-
-def _nobody(msg_no: int, location: Location) -> None:
-    """Tell nobody."""
 
 
 class PendingQueue:

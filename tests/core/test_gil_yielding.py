@@ -18,7 +18,6 @@ import pytest
 from leveret.core.files import Files
 from leveret.core.gil_yielding import BUSY_SHARE, CHECK_S, NEVER, OVERDUE_S, SLEEP_S, GilYielding
 from leveret.metadata.store import MetadataStore
-from leveret.msg_store.checkpoint.driver import IndexWorker
 from leveret.msg_store.format.append_log import AppendLog, Job, Part, Place
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.threads.sync_times import SyncTimes
@@ -179,23 +178,9 @@ def steps() -> Steps[None]:
     calls()
 
 
-def on_an_index_worker(
-    gil_yielding: GilYielding, done: Callable[[], None], _: Path
-) -> Callable[[], None]:
-    def work() -> None:
-        calls()
-        done()
-
-    worker = IndexWorker("test-index-worker", gil_yielding)
-    worker.do(work)
-    return worker.close
-
-
-def on_a_thread_worker(
-    gil_yielding: GilYielding, done: Callable[[], None], _: Path
-) -> Callable[[], None]:
-    worker = ThreadWorker(asyncio.get_running_loop(), "test-worker", lambda: None, gil_yielding)
-    worker.do(steps, lambda *_: done())
+def on_a_worker(gil_yielding: GilYielding, done: Callable[[], None], _: Path) -> Callable[[], None]:
+    worker = ThreadWorker(asyncio.get_running_loop(), "test-worker", gil_yielding=gil_yielding)
+    worker.submit(steps, lambda *_: done())
     return worker.close
 
 
@@ -242,9 +227,7 @@ def on_the_metadata_thread(
     return store.close
 
 
-@pytest.mark.parametrize(
-    "begin", [on_an_index_worker, on_a_thread_worker, on_writer_threads, on_the_metadata_thread]
-)
+@pytest.mark.parametrize("begin", [on_a_worker, on_writer_threads, on_the_metadata_thread])
 async def test_a_thread_gets_on_beside_a_loop_that_is_always_busy(
     tmp_path: Path,
     begin: Callable[[GilYielding, Callable[[], None], Path], Callable[[], None]],

@@ -13,12 +13,13 @@ import pytest
 
 from leveret.core.files import Files
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import CheckpointDriver, IndexWorker
+from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.reports import Report
 from rigs.store.store_rig import StoreRig, message
@@ -53,15 +54,11 @@ class Running:
             self.reached,
         )
         self.loop = loop
-        self.wake_index, self.core.wake_index = self.core.wake_index, self.woken
+        self.core.index_listeners.append(self.changed.set)
         self.seq = self.recovered.next_no
 
     def deliver(self, report: Report) -> None:
         self.reports.append(report)
-        self.changed.set()
-
-    def woken(self) -> None:
-        self.wake_index()
         self.changed.set()
 
     def reached(self, point: str) -> None:
@@ -245,12 +242,16 @@ class HandLoop:
         self.later.pop(0)()
 
 
-class NoLane(IndexWorker):
-    def __init__(self, name: str) -> None:
-        self.works = 0
+class NoWorker:
+    """A worker that never gets to its jobs."""
 
-    def do(self, work: Callable[[], None]) -> None:
-        self.works += 1
+    def __init__(self, loop: Loop, name: str, **_: object) -> None: ...
+
+    def submit(self, job: object, then: object = None) -> None: ...
+
+    def end(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random) -> None:
@@ -263,7 +264,7 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
         rig.ballast,
         loop,
         rig.reports.append,
-        make_index_worker=NoLane,
+        make_worker=NoWorker,
     )
     for _ in range(2):
         rig.publish((1,), 2)

@@ -159,7 +159,7 @@ def test_the_core_is_let_go_when_it_ends(tmp_path: Path) -> None:
 
     core = asyncio.run(run())
 
-    assert not hasattr(core.wake, "__self__")
+    assert core.wake is None
 
 
 async def test_an_error_of_the_receiver_does_not_hold_the_store_up(store: Running) -> None:

@@ -112,6 +112,7 @@ def test_a_failed_sync_fails_the_store_once_and_recovery_trusts_the_mark(bench: 
     mark = bench.store.failed_mark
     assert mark is not None
     bench.store.kill()
+    bench.run()
     bench.disk.heal()
     bench.open(trusted=mark)
     assert bench.store.failed_mark is None

@@ -262,6 +262,7 @@ def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBen
     assert len(bench.errors) == 1
     assert bench.home.is_damaged
     bench.store.kill()
+    bench.run()
     bench.open()
 
     queue.begin()

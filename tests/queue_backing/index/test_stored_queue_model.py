@@ -185,6 +185,7 @@ class StoredQueueMachine(VariableQueueMachine):
     def _open_anew(self) -> None:
         mark = self.bench.store.core.mark
         self.bench.store.kill()
+        self.bench.run(jumps=0)
         self.bench.open(trusted=mark)
 
     def _recover(self, end: Callable[[], None]) -> None:

@@ -44,7 +44,7 @@ class Running:
         checkpoint: CheckpointLimits | None = None,
         pace: Pace = QUICK,
         calls: SystemCalls | None = None,
-        reached: Callable[[str], None] = lambda _: None,
+        reached: Callable[[str], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         files = Files(calls or OsCalls())

@@ -14,7 +14,7 @@ from typing import Any
 
 from leveret.msg_store.drivers import Drivers
 from leveret.msg_store.threads.sync_times import SyncTimes
-from leveret.msg_store.threads.worker import Steps
+from leveret.msg_store.threads.worker import Reached, Steps
 from leveret.msg_store.threads.worker import Then as WorkerThen
 from leveret.msg_store.threads.writers import Then, Work
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
@@ -104,11 +104,13 @@ class Line:
         self._loop.pieces += 1
         self._work.append(piece)
 
-    def do(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    def submit(self, work: Callable[[], Any], then: Callable[[Any], None] | None = None) -> None:
         """Fulfil ``read_thread.Background``."""
 
         def piece() -> Generator[str, None, None]:
-            self._loop.call_soon_threadsafe(then, work())
+            result = work()
+            if then is not None:
+                self._loop.call_soon_threadsafe(then, result)
             yield from ()
 
         self.add(piece)
@@ -135,42 +137,48 @@ class Line:
 class StepWorker:
     """``worker.Worker`` on a line; ``worker.MakeWorker`` makes it."""
 
-    def __init__(self, loop: Any, name: str, at_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        loop: Any,
+        name: str,
+        at_end: Callable[[], None] | None = None,
+        reached: Reached | None = None,
+    ) -> None:
         self._loop: StepLoop = loop
         self._line = self._loop.line(name)
         self._at_end = at_end
+        self._reached = reached
 
-    def do(self, job: Callable[[], Steps[Any]], then: WorkerThen[Any]) -> None:
+    def submit(self, job: Callable[[], Steps[Any]], then: WorkerThen[Any] | None = None) -> None:
         def piece() -> Generator[str, None, None]:
+            outcome: tuple[Any, Exception | None]
             try:
-                result = yield from job()
+                outcome = (yield from self._points(job())), None
             except Exception as error:  # noqa: BLE001  as the thread does
-                self._loop.call_soon_threadsafe(then, None, error)
-            else:
-                self._loop.call_soon_threadsafe(then, result, None)
+                outcome = None, error
+            if then is not None:
+                self._loop.call_soon_threadsafe(then, *outcome)
 
         self._line.add(piece)
 
-    def close(self) -> None:
-        self._line.finish()
-        self._at_end()
+    def _points(self, steps: Steps[Any]) -> Steps[Any]:
+        if self._reached is None:
+            return (yield from steps)
+        while True:
+            try:
+                point = next(steps)
+            except StopIteration as end:
+                return end.value
+            self._reached(point)
+            yield point
 
-
-class StepLane:
-    """``index_threads.IndexWorker`` on a line."""
-
-    def __init__(self, loop: StepLoop) -> None:
-        self._line = loop.line()
-
-    def do(self, work: Callable[[], None]) -> None:
-        def piece() -> Generator[str, None, None]:
-            work()
-            yield from ()
-
-        self._line.add(piece)
+    def end(self) -> None:
+        """The line ends when it is empty."""
 
     def close(self) -> None:
         self._line.finish()
+        if self._at_end is not None:
+            self._at_end()
 
 
 class StepWriters:
@@ -214,7 +222,5 @@ def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
     return Drivers(
         lambda _, syncs: StepWriters(loop, syncs),
         StepWorker,
-        lambda name: StepLane(loop),  # type: ignore[arg-type,return-value]
-        lambda work: work(),
         **others,
     )

@@ -18,7 +18,7 @@ from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.identity import Identity
-from leveret.msg_store.threads.worker import Steps, T, Then
+from leveret.msg_store.threads.worker import Reached, Steps, T, Then
 from leveret.msg_store.transient.index import IndexLost, TransientIndex
 from leveret.msg_store.transient.store import Limits, TransientStore
 from leveret.testing.faulty_files import FaultyCalls
@@ -74,13 +74,13 @@ class StepLoop:
 class StepWorker:
     """A worker whose jobs go on when they are told to."""
 
-    def __init__(self, loop: StepLoop, at_end: Callable[[], None]) -> None:
+    def __init__(self, loop: StepLoop, at_end: Callable[[], None] | None) -> None:
         self._loop = loop
         self._at_end = at_end
-        self._inbox: deque[tuple[Callable[[], Steps[Any]], Then[Any]]] = deque()
+        self._inbox: deque[tuple[Callable[[], Steps[Any]], Then[Any] | None]] = deque()
         self._steps: Steps[Any] | None = None
 
-    def do(self, job: Callable[[], Steps[T]], then: Then[T]) -> None:
+    def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
         self._inbox.append((job, then))
 
     @property
@@ -91,12 +91,15 @@ class StepWorker:
         """Go on to the next point, the end of the job included."""
         job, then = self._inbox[0]
         self._steps = self._steps or job()
+        outcome: tuple[Any, Exception | None]
         try:
             return next(self._steps)
         except StopIteration as end:
-            self._loop.call_soon(then, end.value, None)
+            outcome = end.value, None
         except Exception as error:  # noqa: BLE001  as the thread does
-            self._loop.call_soon(then, None, error)
+            outcome = None, error
+        if then is not None:
+            self._loop.call_soon(then, *outcome)
         self._steps = None
         self._inbox.popleft()
         return "end"
@@ -104,7 +107,11 @@ class StepWorker:
     def close(self) -> None:
         while not self.is_idle:
             self.step()
-        self._at_end()
+        if self._at_end is not None:
+            self._at_end()
+
+    def end(self) -> None:
+        """Nothing more is submitted."""
 
 
 class FaultyIndex(TransientIndex):
@@ -174,7 +181,13 @@ class TransientRig:
             self.index,
         )
 
-    def _worker(self, loop: Any, name: str, at_end: Callable[[], None]) -> StepWorker:
+    def _worker(
+        self,
+        loop: Any,
+        name: str,
+        at_end: Callable[[], None] | None = None,
+        reached: Reached | None = None,
+    ) -> StepWorker:
         self.workers[name] = StepWorker(loop, at_end)
         return self.workers[name]
 
