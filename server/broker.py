@@ -140,7 +140,7 @@ class Broker:
             self._files,
             gil_yielding=self._gil_yielding,
         )
-        self.node.sockets = self._sockets
+        self.node.sockets.listening = self._sockets
         await self._load(definitions)
         await self._start_tree(loop)
         if self._directory is not None:
@@ -205,7 +205,7 @@ class Broker:
         assert self._ended is not None
         if not self._ended.done():
             self._ended.set_result(reason)
-        if not self.node.stopping:
+        if not self.node.connections.is_stopping:
             log.critical("broker ended reason=%s", reason)
 
     async def wait_ended(self) -> None:
@@ -254,7 +254,7 @@ class Broker:
 
     async def _stop_tree(self) -> None:
         node, loop = self.node, asyncio.get_running_loop()
-        node.stopping = True
+        node.connections.is_stopping = True
         if self._root is not None:
             assert self._ended is not None
             self.runtime.exit(self._root, SHUTDOWN)
@@ -265,11 +265,11 @@ class Broker:
         ends = [vhost.store_end for vhost in node.vhosts.values() if vhost.store_end is not None]
         if ends:
             await asyncio.wait(ends)
-        node.close_servers()
+        node.sockets.close_servers()
         deadline_s = loop.time() + FLUSH_S
-        while node.protocols and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare
+        while node.sockets.accepted and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare
             await asyncio.sleep(0.005)
-        for transport in list(node.protocols.values()):
+        for transport in list(node.sockets.accepted.values()):
             transport.abort()
         await asyncio.sleep(0)
 

@@ -258,7 +258,7 @@ class Chaos:
         """Return the reader of a connection that is given by it or by its supervisor of channels."""
         if isinstance(ref.cell.actor, Reader):
             return ref.cell.actor
-        readers = self._broker.node.readers.values()
+        readers = self._broker.node.connections.readers.values()
         return next((reader for reader in readers if reader.channels_sup is ref), None)
 
     def _cut(self, ref: Ref) -> None:
@@ -270,7 +270,7 @@ class Chaos:
         transport.abort()
 
     def _transport_of(self, reader: Reader) -> asyncio.Transport | None:
-        transports = self._broker.node.protocols.values()
+        transports = self._broker.node.sockets.accepted.values()
         there = reader.peer, reader.local
         return next(
             (

@@ -54,7 +54,7 @@ class Client:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.wire = Wire()
-        self.protocol = ConnectionProtocol(broker.node)
+        self.protocol = ConnectionProtocol(broker.node.sockets)
         self.protocol.connection_made(self.wire)  # type: ignore[arg-type]
         self.settle()
         self.feed(b"AMQP\x00\x00\x09\x01")

@@ -171,7 +171,7 @@ class ChannelTable:
     def _open(self, number: int, batch: list[Run]) -> None:
         """Have the channel started that the first run opens."""
         reader, run = self._reader, batch[0]
-        if reader.node.stopping:
+        if reader.connections.is_stopping:
             return  # the channel has ended before its reader
         ids = method_of(run)
         if ids != spec.CHANNEL_OPEN:
@@ -203,14 +203,14 @@ class ChannelTable:
                 f" ({limit})",
                 0,
             )
-        own_limit = reader.node.settings.connection_channels_max
+        own_limit = reader.connections.settings.connection_channels_max
         if own_limit and len(self._slots) >= own_limit:
             raise NotAllowed(
                 f"number of channels opened ({own_limit}) has reached the maximum allowed"
                 f" limit of ({own_limit})",
                 0,
             )
-        reader.node.check_channel_limit(reader.opened.user)
+        reader.connections.check_channel_limit(reader.opened.user)
 
     def _started(self, number: int, slot: _Slot, answer: Any) -> None:
         if isinstance(answer, CallFailed) or answer[0] != "ok":
@@ -237,7 +237,7 @@ class ChannelTable:
         if number is None:
             return
         slot = self._slots.pop(number)
-        if self._reader.node.stopping:
+        if self._reader.connections.is_stopping:
             return  # the reader is next
         if reason != NORMAL:
             self._reader.fail(InternalError(method=0))

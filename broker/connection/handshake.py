@@ -27,7 +27,7 @@ from leveret.core.limits import FRAME_MIN_BYTES
 
 if TYPE_CHECKING:
     from leveret.amqp.fields import Method
-    from leveret.broker.node.node import Node
+    from leveret.broker.connection.connections import Connections
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import VHost
@@ -106,17 +106,17 @@ class Handshake:
 
     __slots__ = (
         "_capabilities",
+        "_connections",
         "_from_loopback",
         "_mechanism",
-        "_node",
         "_properties",
         "_state",
         "_user",
         "tuned",
     )
 
-    def __init__(self, node: Node, from_loopback: bool) -> None:
-        self._node = node
+    def __init__(self, connections: Connections, from_loopback: bool) -> None:
+        self._connections = connections
         self._from_loopback = from_loopback
         self._state = spec.CONNECTION_START_OK
         self._user: User | None = None
@@ -138,7 +138,7 @@ class Handshake:
     def start(self) -> ConnectionStart:
         """Return the first method."""
         return ConnectionStart(
-            0, 9, server_properties(self._node.settings), b"AMQPLAIN PLAIN", b"en_US"
+            0, 9, server_properties(self._connections.settings), b"AMQPLAIN PLAIN", b"en_US"
         )
 
     def method(self, ids: int, arguments: bytes) -> Method | Opened | None:
@@ -177,7 +177,7 @@ class Handshake:
         except ProtocolError as error:
             raise RefusedError(str(error)) from error
         try:
-            self._user = self._node.access.authenticate(
+            self._user = self._connections.access.authenticate(
                 name, password, method.mechanism, self._from_loopback
             )
         except AccessRefused as error:
@@ -186,12 +186,12 @@ class Handshake:
             error.method = 0
             raise
         self._mechanism = method.mechanism
-        settings = self._node.settings
+        settings = self._connections.settings
         self._state = spec.CONNECTION_TUNE_OK
         return ConnectionTune(settings.channel_max, settings.frame_max_bytes, settings.heartbeat_s)
 
     def _tune(self, method: ConnectionTuneOk) -> None:
-        settings = self._node.settings
+        settings = self._connections.settings
         if _exceeds(method.frame_max, settings.frame_max_bytes) or (
             0 < method.frame_max < FRAME_MIN_BYTES
         ):
@@ -205,7 +205,7 @@ class Handshake:
         assert self._user is not None
         assert self.tuned is not None
         try:
-            vhost = self._node.open_vhost(self._user, method.virtual_host)
+            vhost = self._connections.open_vhost(self._user, method.virtual_host)
         except HardError as error:
             error.method = spec.CONNECTION_OPEN
             raise

@@ -1,28 +1,24 @@
 """The listener: accepts on the node's sockets and has a reader started for each connection.
 
-The bound sockets belong to the node and outlive the actor, which works on duplicates: after a restart
+The bound sockets belong to the node (``sockets``) and outlive the actor, which works on duplicates: after a restart
 of the listener the port is the same, and who connects meanwhile waits in the kernel's backlog. The
-servers on them are left with the node, too, so that what a killed listener could not close is closed
-by its successor.
+servers on them are left there, too, so that a successor closes those that a killed listener left open.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed, Down
 from leveret.broker.connection.protocol import ConnectionProtocol
-from leveret.broker.node.node import Accepted
+from leveret.broker.connection.sockets import Accepted, Sockets
 from leveret.core.limits import BACKLOG, LINGER_S
 from leveret.supervisors.requests import StartChild
-
-if TYPE_CHECKING:
-    from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +38,13 @@ class Listener(GenServer):
     It watches the readers: one that is killed cannot close its socket itself.
     """
 
-    def init(self, node: Node, name: str) -> object:
+    def init(self, sockets: Sockets, name: str) -> object:
         """Open the servers; the start is acknowledged when they accept."""
-        self.node = node
+        self.sockets = sockets
         self.name = name
         self.transports: dict[Ref, asyncio.Transport] = {}
-        node.close_servers()
-        for protocol, transport in node.protocols.items():
+        sockets.close_servers()
+        for protocol, transport in sockets.accepted.items():
             if not protocol.is_attached:
                 self._see_closed(transport)
         self.runtime.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
@@ -56,13 +52,13 @@ class Listener(GenServer):
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()
-        for listening in self.node.sockets:
+        for listening in self.sockets.listening:
             server = await loop.create_server(
-                lambda: ConnectionProtocol(self.node),
+                lambda: ConnectionProtocol(self.sockets),
                 sock=listening.dup(),
                 backlog=BACKLOG,
             )
-            self.node.servers.append(server)
+            self.sockets.servers.append(server)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self.runtime.run_as(self.ref, self._acknowledge, task.exception())
@@ -86,8 +82,8 @@ class Listener(GenServer):
                 self.transports[answer[1]] = transport
                 self.monitor(answer[1])
 
-        request = StartChild((self.node, transport, message.protocol))
-        self.call(self.node.reader_sup, request, started, None)
+        request = StartChild((self.sockets.connections, transport, message.protocol))
+        self.call(self.sockets.readers_sup, request, started, None)
 
     def handle_info(self, message: Any) -> None:
         """Close the socket of a reader that could not do it."""
@@ -107,4 +103,4 @@ class Listener(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Stop accepting."""
-        self.node.close_servers()
+        self.sockets.close_servers()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leveret.broker.connection.reader import Reader
-    from leveret.broker.node.node import Node
+    from leveret.broker.connection.sockets import Sockets
 
 
 class ConnectionProtocol(asyncio.Protocol):
@@ -20,10 +20,10 @@ class ConnectionProtocol(asyncio.Protocol):
     also asks for ``data_received`` only when it is given a protocol, so it is given this one again.
     """
 
-    __slots__ = ("_early", "_node", "_reader", "data_received")
+    __slots__ = ("_early", "_reader", "_sockets", "data_received")
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, sockets: Sockets) -> None:
+        self._sockets = sockets
         self._reader: Reader | None = None
         self._early: list[bytes] = []
         # What asyncio calls for bytes: straight into a turn of the reader once there is one.
@@ -37,7 +37,7 @@ class ConnectionProtocol(asyncio.Protocol):
     def attach(self, reader: Reader, transport: asyncio.Transport) -> None:
         """Begin: events go to this reader from now on."""
         self._reader = reader
-        self.data_received = partial(self._node.runtime.run_event, reader.ref, reader.received)
+        self.data_received = partial(self._sockets.runtime.run_event, reader.ref, reader.received)
         transport.set_protocol(self)
         while self._early:
             self.data_received(self._early.pop(0))
@@ -49,27 +49,26 @@ class ConnectionProtocol(asyncio.Protocol):
         A transport of uvloop is none of asyncio's classes, so its class is not looked at.
         """
         transport.pause_reading()
-        self._node.protocols[self] = transport
-        if not self._node.accept(transport, self):
+        if not self._sockets.accept(transport, self):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
-        self._node.socket_closed(self)
+        self._sockets.closed(self)
         reader, self._reader = self._reader, None
         self.data_received = _dropped
         if reader is not None:
-            self._node.runtime.run_as(reader.ref, reader.socket_lost)
+            self._sockets.runtime.run_as(reader.ref, reader.socket_lost)
 
     def pause_writing(self) -> None:
         """The peer does not read as fast as we write."""
         if self._reader is not None:
-            self._node.runtime.run_as(self._reader.ref, self._reader.writing_paused)
+            self._sockets.runtime.run_as(self._reader.ref, self._reader.writing_paused)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         if self._reader is not None:
-            self._node.runtime.run_as(self._reader.ref, self._reader.writing_resumed)
+            self._sockets.runtime.run_as(self._reader.ref, self._reader.writing_resumed)
 
 
 def _dropped(data: bytes) -> None:

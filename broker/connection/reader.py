@@ -51,6 +51,7 @@ from leveret.broker.channel.session import Session
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
+from leveret.broker.connection.connections import CloseConnection, Connections
 from leveret.broker.connection.handshake import (
     HEADER_BYTES,
     REFUSAL,
@@ -63,14 +64,12 @@ from leveret.broker.connection.info import connection_info
 from leveret.broker.connection.read_control import ReadControl
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
-from leveret.broker.node.node import CloseConnection
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
     from leveret.broker.connection.protocol import ConnectionProtocol
-    from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -85,22 +84,25 @@ class Reader(GenServer):
     """One connection."""
 
     def init(
-        self, node: Node, transport: asyncio.Transport, protocol: ConnectionProtocol
+        self,
+        connections: Connections,
+        transport: asyncio.Transport,
+        protocol: ConnectionProtocol,
     ) -> object:
         """Take a fresh socket over."""
         if transport.is_closing():
             return IGNORE
         self.trap_exits = True
-        self.node = node
+        self.connections = connections
         transport.set_write_buffer_limits(_WRITE_HIGH_BYTES, _WRITE_LOW_BYTES)
         self.peer = transport.get_extra_info("peername")
         self.local = transport.get_extra_info("sockname")
-        self.connected_at_s = node.runtime.clock.wall_s()
+        self.connected_at_s = self.runtime.clock.wall_s()
         self.state = "header"
         self.early = b""
         self.scanner: Any = None
         self.writer = Writer(self.runtime, transport)
-        self.read_control = ReadControl(transport, self.writer, node.reading_turns)
+        self.read_control = ReadControl(transport, self.writer, connections.turns)
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
@@ -112,7 +114,7 @@ class Reader(GenServer):
         self.throttle = Throttle(self)
         self.forced: ProtocolError | None = None
         self.heartbeat: Heartbeat | None = None
-        self.timer: Any = self.start_timer(node.settings.handshake_s, "handshake")
+        self.timer: Any = self.start_timer(connections.settings.handshake_s, "handshake")
         protocol.attach(self, transport)
         return None
 
@@ -175,8 +177,8 @@ class Reader(GenServer):
             self.writer.write(REFUSAL)
             self._part()
             return
-        self.handshake = Handshake(self.node, address.is_loopback(self.peer))
-        self.scanner = Scanner(FRAME_MIN_BYTES, self.node.settings.message_bytes_max)
+        self.handshake = Handshake(self.connections, address.is_loopback(self.peer))
+        self.scanner = Scanner(FRAME_MIN_BYTES, self.connections.settings.message_bytes_max)
         self.scanner.stepwise = True
         self.state = "handshake"
         self.send_method(self.handshake.start())
@@ -235,15 +237,18 @@ class Reader(GenServer):
             self.writer,
             self.read_control,
             Routes(opened.vhost, opened.user),
-            self.node.settings,
+            self.connections.settings,
             opened.frame_max,
             opened.cancel_notify,
         )
         self.handshake = None
         self.state = "opening"
-        self.node.connection_opened(self)
+        self.connections.opened(self)
         self.call(
-            self.node.connections, StartChild((self.name, self.ref)), self._connection_started, None
+            self.connections.supervisor,
+            StartChild((self.name, self.ref)),
+            self._connection_started,
+            None,
         )
 
     def _connection_started(self, answer: Any) -> None:
@@ -285,7 +290,7 @@ class Reader(GenServer):
     def _check_pending(self) -> None:
         """Refuse content for a channel that is not open without waiting for the rest of it."""
         for number in self.scanner.pending:
-            if number not in self.slots and not self.node.stopping:
+            if number not in self.slots and not self.connections.is_stopping:
                 self.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
 
     def own_run(self, run: Run) -> None:
@@ -353,7 +358,7 @@ class Reader(GenServer):
         """The supervisor of the channels ended: with the node, or because a channel's end was odd."""
         if exit_.sender is self.channels_sup and self.state == "running":
             self.channels_sup = None
-            if not self.node.stopping:
+            if not self.connections.is_stopping:
                 self.fail(InternalError(method=0))
 
     # -- heartbeats ----------------------------------------------------------------------------
@@ -395,7 +400,7 @@ class Reader(GenServer):
 
         def ended(_: object) -> None:
             self.send_method(ConnectionCloseOk())
-            self.node.connection_closed(self.ref)
+            self.connections.closed(self.ref)
             self._wait_for_end()
 
         Script(self, self._end_steps(), ended, _raise).resume()
@@ -406,7 +411,7 @@ class Reader(GenServer):
         self.read_control.block()
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
-            yield Ask(self.node.connections, TerminateChild(ended))
+            yield Ask(self.connections.supervisor, TerminateChild(ended))
         if self.session is not None:
             yield from self.session.vhost.delete_exclusive(self.ref)
 
@@ -454,7 +459,7 @@ class Reader(GenServer):
         A fresh one finds the answer when the client's next bytes begin a frame; the timer ends the
         connection when not.
         """
-        self.scanner = Scanner(self.scanner.frame_max, self.node.settings.message_bytes_max)
+        self.scanner = Scanner(self.scanner.frame_max, self.connections.settings.message_bytes_max)
 
     def _part(self) -> None:
         """Say no more, and wait a little for the peer to close the socket.
@@ -481,7 +486,7 @@ class Reader(GenServer):
         self.writer.close()
         self.read_control.close()
         self.throttle.forget()
-        self.node.connection_closed(self.ref)
+        self.connections.closed(self.ref)
 
     def send_method(self, method: Method) -> None:
         """Write a method on channel 0."""

@@ -32,7 +32,7 @@ class Throttle:
     __slots__ = ("_held", "_reader", "alarms", "is_blocked")
 
     def __init__(self, reader: Reader) -> None:
-        self.alarms = reader.node.alarms
+        self.alarms = reader.connections.alarms
         self.is_blocked = False
         self._reader = reader
         self._held: list[Run] = []

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
+from leveret.amqp.errors import NotFound, SoftError
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.effective import view_of
 from leveret.broker.queue.factory import new_queue_no
+from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
-from leveret.core.errors import StoreError
+from leveret.broker.vhost import policy_validation as policy_rules
+from leveret.broker.vhost.policies import apply_to_exchange
 from leveret.metadata import passwords
 from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
+from leveret.routing.exchange import Exchange
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.metadata.tables import Contents, Row
+    from leveret.broker.settings import BrokerSettings
+    from leveret.broker.vhost.vhost import VHost
+    from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
 
-SLICE: Final = 250  # rows that are noted in one turn
+log = logging.getLogger(__name__)
 
 
 async def load(node: Node, with_defaults: bool = True) -> None:
@@ -34,15 +40,15 @@ async def load(node: Node, with_defaults: bool = True) -> None:
     Raises:
         StoreError: the store cannot be read or written.
     """
-    node.boot_epoch = node.store.next_boot_epoch()
-    contents = node.store.load()
+    node.epochs.begin()
+    contents = node.metadata.store.load()
     if not contents and with_defaults:
-        rows = first_rows(node)
-        await write(node, rows)
+        rows = first_rows(node.settings)
+        await node.metadata.write(rows)
         for row in rows:
             contents.add(row)
     await _number_queues(node, contents)
-    node.load(contents)
+    fill(node, contents)
 
 
 async def _number_queues(node: Node, contents: Contents) -> None:
@@ -50,15 +56,14 @@ async def _number_queues(node: Node, contents: Contents) -> None:
     rows: list[Row] = []
     for row in contents.queues:
         if row.durable and not row.queue_no:
-            row.queue_no = new_queue_no(node.store, view_of(row.arguments))
+            row.queue_no = new_queue_no(node.metadata.store, view_of(row.arguments))
             rows.append(row)
     if rows:
-        await write(node, rows)
+        await node.metadata.write(rows)
 
 
-def first_rows(node: Node) -> list[Row]:
+def first_rows(settings: BrokerSettings) -> list[Row]:
     """Return the rows of RabbitMQ's first start: vhost ``/``, user ``guest``, all permissions."""
-    settings = node.settings
     password_hash = passwords.hash_password(settings.default_password.encode(), os.urandom(4))
     return [
         VhostRow(settings.default_vhost, "Default virtual host"),
@@ -67,51 +72,87 @@ def first_rows(node: Node) -> list[Row]:
     ]
 
 
-async def write(node: Node, puts: list[Row], deletes: list[Row] | None = None) -> None:
-    """Write rows from outside the actors, and wait until they are on disk.
+def fill(node: Node, contents: Contents) -> None:
+    """Make users, vhosts, exchanges, queues' entries and bindings from the stored rows."""
+    vhosts = node.vhosts
+    node.access.load(contents)
+    node.settings_rows.load(contents)
+    for row in contents.vhosts:
+        vhosts[row.name] = node.new_vhost(row.name)
+    _add_policies(vhosts, contents.policies)
+    for parameter in contents.parameters:
+        if parameter.component == "vhost-limits" and parameter.vhost in vhosts:
+            vhosts[parameter.vhost].limits = dict(parameter.value)
+    for exchange in contents.exchanges:
+        vhost = vhosts.get(exchange.vhost)
+        if vhost is not None and exchange.name not in vhost.topology.exchanges:
+            vhost.add_exchange(
+                Exchange(
+                    exchange.name,
+                    exchange.type,
+                    durable=True,
+                    auto_delete=exchange.auto_delete,
+                    internal=exchange.internal,
+                    arguments=exchange.arguments,
+                )
+            )
+    for queue in contents.queues:
+        vhost = vhosts.get(queue.vhost)
+        if vhost is not None:
+            vhost.register(
+                QueueEntry(
+                    queue.vhost,
+                    queue.name,
+                    durable=True,
+                    auto_delete=queue.auto_delete,
+                    arguments=queue.arguments,
+                    on_deleted=vhost.queue_deleted,
+                    queue_no=queue.queue_no,
+                )
+            )
+    for binding in contents.bindings:
+        _bind(vhosts, binding)
 
-    Raises:
-        StoreError: they could not be written.
-    """
-    done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-    slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
-    noted: list[list[Row]] = []
-    is_refused = False
 
-    def written(error: StoreError | None) -> None:
-        if not done.done():  # else who asked was cancelled
-            done.set_result(error)
+def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
+    """Take policies in; one that this version would refuse stays stored and has no effect."""
+    for row in rows:
+        try:
+            policy_rules.check(row)
+        except policy_rules.PolicyError as error:
+            log.warning("policy skipped vhost=%s name=%s reason=%s", row.vhost, row.name, error)
+        else:
+            if row.vhost in vhosts:
+                vhosts[row.vhost].policies.put(row)
+    for vhost in vhosts.values():
+        for default in vhost.topology.exchanges.values():
+            apply_to_exchange(vhost.policies, default)
 
+
+def _bind(vhosts: dict[str, VHost], row: BindingRow) -> None:
+    """Bind as a row says; a write cut off by a crash may have left it without its ends."""
+    vhost = vhosts.get(row.vhost)
     try:
-        for some in slices:
-            if noted:
-                await asyncio.sleep(0)
-            node.unwritten.put(some)
-            noted.append(some)
-        node.store.write(puts, deletes or [], written)
-        error = await done
-        if error is not None:
-            raise error
-    except StoreError:
-        is_refused = True
-        raise
-    finally:
-        for some in noted:
-            node.put_ended(some, is_refused)
-            if len(noted) > 1:
-                await asyncio.sleep(0)
+        if vhost is None:
+            raise NotFound(f"no vhost '{row.vhost}'")
+        vhost.topology.bind(row.source, row.kind, row.destination, row.routing_key, row.arguments)
+    except SoftError as error:
+        log.warning(
+            "binding skipped vhost=%s source=%s %s=%s reason=%s",
+            row.vhost, row.source, row.kind, row.destination, error,
+        )  # fmt: skip
 
 
 class VhostStarter(GenServer):
     """Starts all vhosts, then acknowledges its start and ends.
 
-    It stands before the listeners in the tree, so that who can connect finds the queues recovered. A
-    vhost that cannot recover stays down and does not hold the others up.
+    It stands before the listeners in the tree, so that a client that can connect finds the queues
+    recovered. A vhost that cannot recover stays down and does not hold the others up.
     """
 
     def init(self, node: Node) -> object:
         """Begin in a turn of its own."""
-        self.node = node
+        self._node = node
         self.post(self.ref, None)
         return LATER
 
@@ -120,7 +161,7 @@ class VhostStarter(GenServer):
         Script(self, self._steps(), self._done, _raise).resume()
 
     def _steps(self) -> Steps:
-        for vhost in list(self.node.vhosts.values()):
+        for vhost in list(self._node.vhosts.values()):
             supervisor = self.runtime.whereis(VHOSTS)
             assert supervisor is not None
             yield Ask(supervisor, StartChild((vhost,)))

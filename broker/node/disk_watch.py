@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import DISK
-from leveret.broker.node.node import DISK_WATCH, LookAgain
+from leveret.broker.node.resources import DISK_WATCH, LookAgain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def interval_s(free_bytes: int, limit_bytes: int, is_raised: bool) -> float:
 
 
 class DiskWatch(GenServer):
-    """Looks at the disk, for ever; what it finds is the node's (``alarms``, ``disk_free_bytes``)."""
+    """Looks at the disk, for ever; notes its free space and sets its alarm."""
 
     def init(self, node: Node) -> None:
         """Look for the first time, if the node has a data directory."""
@@ -66,10 +66,10 @@ class DiskWatch(GenServer):
             self._look(self._node.data_dir)
 
     def _look(self, folder: Path) -> None:
-        node = self._node
-        limit_bytes = node.disk_limit_bytes
+        node, resources = self._node, self._node.resources
+        limit_bytes = resources.disk_limit_bytes
         try:
-            node.disk_free_bytes = free_bytes = node.files.free_bytes(folder)
+            resources.disk_free_bytes = free_bytes = node.files.free_bytes(folder)
         except OSError as error:
             log.error("disk not looked at folder=%s error=%s", folder, error)
             self._timer = self.start_timer(INTERVAL_MAX_S, _LOOK)
@@ -78,6 +78,6 @@ class DiskWatch(GenServer):
         is_full = any(store is not None and store.is_full for store in stores)
         is_raised = free_bytes < limit_bytes or is_full
         figures = f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_is_full={is_full}"
-        node.alarms.set(DISK, is_raised, figures)
+        resources.alarms.set(DISK, is_raised, figures)
         delay_s = interval_s(free_bytes, limit_bytes, is_raised)
         self._timer = self.start_timer(delay_s, _LOOK)

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import MEMORY
-from leveret.broker.node.node import MEMORY_WATCH, LookAgain
+from leveret.broker.node.resources import MEMORY_WATCH, LookAgain, Resources
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.queue_backing.memory_monitor import INTERVAL_S
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
-    from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)
 
@@ -60,16 +59,16 @@ def report_interval_s(queues: int, is_pressed: bool) -> float:
 
 
 class MemoryWatch(GenServer):
-    """Looks at the memory, for ever; what it finds is the node's (``alarms``, ``memory``)."""
+    """Looks at the memory, for ever; sets its alarm and tells the queues."""
 
-    def init(self, node: Node) -> None:
+    def init(self, resources: Resources) -> None:
         """Look for the first time."""
         self.runtime.register(MEMORY_WATCH, self.ref)
-        self._node = node
+        self._resources = resources
         self._reported_s = float("-inf")
         self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
-        if node.machine.used_bytes() is None:
+        if resources.machine.used_bytes() is None:
             log.warning("memory is not watched, for the system does not say how much is used")
         else:
             self._look()
@@ -89,18 +88,18 @@ class MemoryWatch(GenServer):
             super().handle_cast(message)
 
     def _look(self) -> None:
-        node = self._node
-        limit_bytes = node.memory_limit_bytes
+        resources, memory = self._resources, self._resources.memory
+        limit_bytes = resources.memory_limit_bytes
         used_bytes = self._used_bytes(limit_bytes)
         figures = f"used_bytes={used_bytes} limit_bytes={limit_bytes}"
-        node.alarms.set(MEMORY, used_bytes > limit_bytes, figures)
+        resources.alarms.set(MEMORY, used_bytes > limit_bytes, figures)
         self._tell_queues(used_bytes, limit_bytes)
-        delay_s = interval_s(used_bytes, limit_bytes, node.memory.paging_ratio, node.memory.count)
+        delay_s = interval_s(used_bytes, limit_bytes, memory.paging_ratio, memory.count)
         self._timer = self.start_timer(delay_s, _LOOK)
 
     def _used_bytes(self, limit_bytes: int) -> int:
         """Return what is used; where that is much, only after what is free was given back."""
-        machine, clock = self._node.machine, self.runtime.clock
+        machine, clock = self._resources.machine, self.runtime.clock
         used_bytes, now_s = machine.used_bytes() or 0, clock.monotonic_s()
         if used_bytes <= limit_bytes or now_s < self._gives_back_from_s:
             return used_bytes
@@ -110,9 +109,9 @@ class MemoryWatch(GenServer):
         return machine.used_bytes() or 0
 
     def _tell_queues(self, used_bytes: int, limit_bytes: int) -> None:
-        node, runtime = self._node, self.runtime
-        memory = node.memory
-        for queue, target_s in memory.update(used_bytes, limit_bytes, node.alarms.has_disk):
+        resources, runtime = self._resources, self.runtime
+        memory = resources.memory
+        for queue, target_s in memory.update(used_bytes, limit_bytes, resources.alarms.has_disk):
             runtime.send_bulk(queue, SetRamDurationTarget(target_s))
         now_s = runtime.clock.monotonic_s()
         is_pressed = used_bytes >= memory.paging_ratio * limit_bytes

@@ -36,7 +36,7 @@ async def take(node: Node, folder: Path, vhost_names: Sequence[str]) -> None:
     """
     for name in vhost_names:
         await _take_store(node, name, store_folder(folder, name))
-    await in_thread(node, lambda: node.store.copy_to(folder / METADATA))
+    await in_thread(node, lambda: node.metadata.store.copy_to(folder / METADATA))
 
 
 async def _take_store(node: Node, vhost_name: str, target: Path) -> None:

@@ -102,7 +102,7 @@ class StoreServer(GenServer):
         return int(self.runtime.clock.wall_s() * 1000)
 
     def _open(self) -> None:
-        epoch, trusted = self._node.epoch_for(self._vhost.name), self._vhost.trusted_mark
+        epoch, trusted = self._node.epochs.of_store(self._vhost.name), self._vhost.trusted_mark
         arguments = epoch, trusted, self._node.gil_yielding.submitted()
         threading.Thread(target=self._opened_by, args=arguments, name="leveret-open").start()
 
@@ -145,7 +145,7 @@ class StoreServer(GenServer):
                 self.runtime.clock.monotonic_s,
                 self._failed,
                 threads(self._node.gil_yielding),
-                full_changed=self._node.disk_changed,
+                full_changed=self._node.resources.disk_changed,
             )
             self.started()
 

@@ -36,13 +36,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.channel.channel import Channel
+from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
 from leveret.broker.connection.reader import Reader
+from leveret.broker.connection.sockets import LISTENER, READERS
 from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
-from leveret.broker.node.node import CONNECTIONS, LISTENER, READERS, VHOSTS
+from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.sweeper import Sweeper
 from leveret.broker.queue.supervisor import QueueSup
@@ -86,7 +88,7 @@ class MetadataSup(Supervisor):
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start the store's front."""
-        child = ChildSpec("metadata_store", MetadataServer, (node,))
+        child = ChildSpec("metadata_store", MetadataServer, (node.metadata,))
         return SupervisorSpec("one_for_one", 10, 10.0, (child,))
 
 
@@ -98,7 +100,7 @@ class InfraSup(Supervisor):
         children = (
             ChildSpec("sweeper", Sweeper, restart="transient"),
             ChildSpec("caretaker", Maintenance, (node,), restart="transient"),
-            ChildSpec("memory_watch", MemoryWatch, (node,), restart=_MEASURES_ANEW),
+            ChildSpec("memory_watch", MemoryWatch, (node.resources,), restart=_MEASURES_ANEW),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
         )
         return SupervisorSpec("one_for_one", 10, 10.0, children)
@@ -142,7 +144,11 @@ class VhostSup(Supervisor):
     def terminate(self, reason: object) -> None:
         """Close the vhost's connections, as RabbitMQ does; nobody can open one meanwhile."""
         super().terminate(reason)
-        self._node.vhost_down(self._vhost)
+        connections, vhost = self._node.connections, self._vhost
+        if not connections.is_stopping:
+            connections.close_where(
+                lambda each: vhost_of(each) is vhost, f"vhost '{vhost.name}' is down"
+            )
 
 
 class QueuesAndStoresSup(Supervisor):
@@ -182,7 +188,7 @@ class ListenersSup(Supervisor):
             (
                 ChildSpec("readers", ReadersSup, type="supervisor"),
                 ChildSpec("connections", ConnectionsSup, type="supervisor"),
-                ChildSpec("listener", Listener, (node, LISTENER), restart="transient"),
+                ChildSpec("listener", Listener, (node.sockets, LISTENER), restart="transient"),
             ),
         )
 

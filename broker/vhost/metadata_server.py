@@ -1,10 +1,10 @@
 """The metadata store as an actor: writes come as calls, the answer comes when they are on disk.
 
 The store itself belongs to the node and outlives the actor, so a killed actor leaves no environment
-open twice; its successor goes on with the same store. What was asked before and not answered is asked
-again (``Node.commit``): putting and deleting rows twice changes nothing. Deletions that nobody waits
-for are the node's ``unwritten`` ones: a successor begins with them, and they are tried again while the
-disk refuses them.
+open twice; its successor goes on with the same store. Writes that were not answered are asked for again
+(``MetadataWriter.commit``): putting and deleting rows twice changes nothing. Deletions without an answer
+are among the pending writes: a successor begins with them, and they are tried again while the disk
+refuses them.
 """
 
 from __future__ import annotations
@@ -14,47 +14,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
-from leveret.core.errors import StoreError
+from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Delete, MetadataWriter, Write
 
 if TYPE_CHECKING:
-    from leveret.broker.node.node import Node
+    from leveret.core.errors import StoreError
     from leveret.metadata.tables import Row
 
 log = logging.getLogger(__name__)
 
-NAME: Final = "metadata_store"
 _RETRY_S: Final = 5.0
 _RETRY: Final = "retry"
-
-
-class Write:
-    """Put and delete rows; answered None, or the StoreError."""
-
-    __slots__ = ("deletes", "puts")
-
-    def __init__(self, puts: Sequence[Row], deletes: Sequence[Row]) -> None:
-        self.puts = puts
-        self.deletes = deletes
-
-
-class Delete:
-    """Delete those of these rows that are still owed; nobody waits for it."""
-
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
 
 
 class MetadataServer(GenServer):
     """Front of the node's metadata store, registered as ``metadata_store``."""
 
-    def init(self, node: Node) -> None:
-        """Take the name, and up what the one before has left."""
-        self.node = node
+    def init(self, writer: MetadataWriter) -> None:
+        """Take the name, and the deletions that the actor before has left."""
+        self._writer = writer
         self._retries = False
-        self.runtime.register(NAME, self.ref)
-        self._delete(list(node.unwritten.deletes.values()))
+        self.runtime.register(METADATA_SERVER, self.ref)
+        self._delete_pending()
 
     def handle_call(self, request: Any, frm: From | None) -> object:
         """Hand a write to the store's thread."""
@@ -65,11 +45,11 @@ class MetadataServer(GenServer):
         def done(error: StoreError | None) -> None:
             runtime.reply(frm, error)
 
-        self.node.store.write(request.puts, request.deletes, done)
+        self._writer.store.write(request.puts, request.deletes, done)
         return NOREPLY
 
     def handle_cast(self, message: Any) -> None:
-        """Take deletions nobody waits for."""
+        """Take deletions that need no answer."""
         assert type(message) is Delete
         self._delete(message.rows)
 
@@ -77,23 +57,26 @@ class MetadataServer(GenServer):
         """Try again."""
         assert message == _RETRY
         self._retries = False
-        self._delete(list(self.node.unwritten.deletes.values()))
+        self._delete_pending()
+
+    def _delete_pending(self) -> None:
+        self._delete(list(self._writer.pending.deletes.values()))
 
     def _delete(self, rows: Sequence[Row]) -> None:
-        unwritten = self.node.unwritten
-        rows = unwritten.owed(rows)
+        pending = self._writer.pending
+        rows = pending.owed(rows)
         if not rows:
             return
         runtime, ref = self.runtime, self.ref
 
         def done(error: StoreError | None) -> None:
             if error is None:
-                unwritten.deleted(rows)
+                pending.deleted(rows)
             else:
                 log.error("metadata not deleted rows=%d error=%s", len(rows), error)
                 runtime.run_as(ref, self._retry_later)
 
-        self.node.store.write([], rows, done)
+        self._writer.store.write([], rows, done)
 
     def _retry_later(self) -> None:
         if not self._retries:
@@ -102,4 +85,4 @@ class MetadataServer(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Leave nothing in the mailbox: the store writes what it has before it is closed."""
-        self._delete(list(self.node.unwritten.deletes.values()))
+        self._delete_pending()

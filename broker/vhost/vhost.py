@@ -1,7 +1,7 @@
 """A vhost: its topology, its queues' registry entries, and what declare, bind and delete do to them.
 
 Changes are made in memory at once and written to the metadata store in the same order; the reply to the
-client waits for the commit (SETTLED 19). Transient objects are not written and need no wait.
+client waits for the commit. Transient objects are not written and need no wait.
 
 The operations are scripts (``broker/script.py``) run by the channel that was asked. Checks come in
 RabbitMQ's order, so the first error is the one RabbitMQ gives.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed
@@ -42,15 +42,28 @@ from leveret.supervisors.requests import StartChild
 if TYPE_CHECKING:
     import asyncio
 
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
-    from leveret.broker.channel.session import Session
-    from leveret.broker.node.node import Node
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.access import Access, User
+    from leveret.broker.vhost.metadata_writer import MetadataWriter
     from leveret.msg_store.format.journal_frames import DurablePosition
     from leveret.msg_store.store import MsgStore
+    from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 log = logging.getLogger(__name__)
+
+
+class Client(Protocol):
+    """A connection, as its vhost knows it."""
+
+    @property
+    def user(self) -> User:
+        """The user it has logged in as; permissions are checked for it."""
+
+    @property
+    def reader(self) -> Ref:
+        """Its reader, the owner of exclusive queues."""
 
 
 class VHost:
@@ -58,6 +71,7 @@ class VHost:
 
     Attributes:
         name: its name.
+        access: users and permissions of the node.
         topology: exchanges, bindings and queue entries.
         policies: its policies; every exchange and queue of the topology has what applies to it.
         queues_sup: the supervisor its queues are started under; None before the first start.
@@ -71,7 +85,10 @@ class VHost:
 
     __slots__ = (
         "_exclusive",
-        "_node",
+        "_memory",
+        "_metadata",
+        "_runtime",
+        "access",
         "is_closing",
         "limits",
         "msg_store",
@@ -83,9 +100,19 @@ class VHost:
         "trusted_mark",
     )
 
-    def __init__(self, node: Node, name: str) -> None:
-        self._node = node
+    def __init__(
+        self,
+        name: str,
+        runtime: Runtime,
+        access: Access,
+        metadata: MetadataWriter,
+        memory: MemoryMonitor,
+    ) -> None:
         self.name = name
+        self.access = access
+        self._runtime = runtime
+        self._metadata = metadata
+        self._memory = memory
         self.topology = Topology(name)
         self.policies = Policies()
         self.queues_sup: Ref | None = None
@@ -102,11 +129,6 @@ class VHost:
     def is_up(self) -> bool:
         """Whether its queues can run."""
         return self.queues_sup is not None and self.queues_sup.is_alive
-
-    @property
-    def access(self) -> Any:
-        """Users and permissions of the node."""
-        return self._node.access
 
     # -- look-ups ------------------------------------------------------------------------------
 
@@ -161,7 +183,7 @@ class VHost:
         except InternalError:
             if self.topology.exchanges.get(name) is exchange:
                 removed = self.topology.remove_exchange(name)
-                self._node.delete_later(self._removed_rows(removed))
+                self._metadata.delete_later(self._removed_rows(removed))
             raise
 
     def add_exchange(self, exchange: Exchange) -> None:
@@ -192,7 +214,7 @@ class VHost:
 
     def bind(
         self,
-        session: Session,
+        client: Client,
         source: str,
         kind: str,
         destination: str,
@@ -200,10 +222,10 @@ class VHost:
         arguments: Table,
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        self._check_binding(session, source, kind, destination, key, must_exist=True)
+        self._check_binding(client, source, kind, destination, key, must_exist=True)
         while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
             yield Until(entry.when_running)
-            self._check_binding(session, source, kind, destination, key, must_exist=True)
+            self._check_binding(client, source, kind, destination, key, must_exist=True)
         new = self.topology.bind(source, kind, destination, key, arguments)
         if new is None:
             there = self.topology.binding(source, kind, destination, key, arguments)
@@ -215,12 +237,12 @@ class VHost:
                 yield from self.commit([row], [])
             except InternalError:
                 if self.topology.take_back(new):
-                    self._node.delete_later([row])
+                    self._metadata.delete_later([row])
                 raise
 
     def unbind(
         self,
-        session: Session,
+        client: Client,
         source: str,
         kind: str,
         destination: str,
@@ -228,23 +250,23 @@ class VHost:
         arguments: Table,
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
-        self._check_binding(session, source, kind, destination, key, must_exist=False)
+        self._check_binding(client, source, kind, destination, key, must_exist=False)
         bound = self.topology.binding(source, kind, destination, key, arguments)
         if bound is not None and kind == QUEUE:
-            self.find_queue(destination, session.reader)
+            self.find_queue(destination, client.reader)
         removed = self.topology.unbind(source, kind, destination, key, arguments)
         yield from self._commit_removed(removed)
 
     def _check_binding(
         self,
-        session: Session,
+        client: Client,
         source: str,
         kind: str,
         destination: str,
         key: bytes,
         must_exist: bool,
     ) -> None:
-        access, user = self.access, session.user
+        access, user = self.access, client.user
         if kind == QUEUE:
             access.check_queue(user, self.name, destination, "write")
         else:
@@ -260,14 +282,14 @@ class VHost:
         if exchange.type == "topic":
             access.check_topic(user, self.name, source, key, "read")
         if kind == QUEUE and must_exist:
-            self.find_queue(destination, session.reader)
+            self.find_queue(destination, client.reader)
 
     # -- queues --------------------------------------------------------------------------------
 
-    def declare_queue(self, session: Session, method: QueueDeclare) -> Steps:
+    def declare_queue(self, client: Client, method: QueueDeclare) -> Steps:
         """Declare a queue, or check that it is there as declared; return its entry."""
-        user = session.user
-        owner = session.reader if method.exclusive else None
+        user = client.user
+        owner = client.reader if method.exclusive else None
         durable = method.durable and not method.exclusive
         name = exchange_rules.new_queue_name(method.queue)
         self.access.check_queue(user, self.name, name, "configure")
@@ -279,7 +301,7 @@ class VHost:
             if current.state == "starting":
                 yield Until(current.when_running)
                 if current.state == "deleted":  # its declaration was taken back
-                    return (yield from self.declare_queue(session, method))
+                    return (yield from self.declare_queue(client, method))
             return current
         self._check_new_queue(user, name, method)
         entry = QueueEntry(
@@ -292,12 +314,17 @@ class VHost:
             on_deleted=self.queue_deleted,
         )
         if durable:
-            entry.number(new_queue_no(self._node.store, entry.view))
+            entry.number(new_queue_no(self._metadata.store, entry.view))
         yield from self.add_queue(entry, user.name)
         return entry
 
     def _check_new_queue(self, user: User, name: str, method: QueueDeclare) -> None:
-        self._node.check_queue_limit(self, name)
+        limit = self.limits.get("max-queues", -1)
+        if 0 <= limit <= len(self.topology.queues):
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}'"
+                f" ({limit}) is reached"
+            )
         dead_letter = queue_arguments.dead_letter_exchange(method.arguments, self.name, name)
         if dead_letter is not None:
             self.access.check_queue(user, self.name, name, "read")
@@ -361,14 +388,14 @@ class VHost:
         if old is not None and old.is_alive:
             if old.cell.parent is self.queues_sup:
                 return
-            yield Until(lambda resume: self._node.runtime.watch(old, resume))
+            yield Until(lambda resume: self._runtime.watch(old, resume))
         if entry.state == "deleted":
             return
-        node = self._node
+        metadata = self._metadata.store
         if self.msg_store is not None:
-            number_transient(node.store, entry)
+            number_transient(metadata, entry)
         make_backing = backing_of(
-            entry, self.msg_store, node.runtime.clock, node.memory, node.store
+            entry, self.msg_store, self._runtime.clock, self._memory, metadata
         )
         answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
@@ -377,12 +404,12 @@ class VHost:
             )
             raise InternalError()
 
-    def delete_queue(self, session: Session, name: str, if_unused: bool, if_empty: bool) -> Steps:
+    def delete_queue(self, client: Client, name: str, if_unused: bool, if_empty: bool) -> Steps:
         """Delete a queue; return the number of ready messages it had (0 when there is none)."""
-        self.access.check_queue(session.user, self.name, name, "configure")
+        self.access.check_queue(client.user, self.name, name, "configure")
         if name not in self.topology.queues:
             return 0
-        entry = self.find_queue(name, session.reader)
+        entry = self.find_queue(name, client.reader)
         return (yield from self._delete(entry, if_unused, if_empty))
 
     def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
@@ -400,7 +427,7 @@ class VHost:
                 count = yield from ask_queue(entry, Delete(if_unused, if_empty))
             except NotFound:
                 count = 0  # it went while it was asked
-        is_owed = self._node.unwritten.is_owed
+        is_owed = self._metadata.pending.is_owed
         yield from self.commit([], [row for row in rows if is_owed(row)])
         return count
 
@@ -430,7 +457,7 @@ class VHost:
         if entry.durable:
             deletes.append(self._queue_row(entry))
         if deletes:
-            self._node.delete_later(deletes)
+            self._metadata.delete_later(deletes)
 
     # -- the metadata store --------------------------------------------------------------------
 
@@ -443,11 +470,11 @@ class VHost:
         if puts and self.is_closing:
             raise InternalError()
         if puts or deletes:
-            yield from self._node.commit(puts, deletes)
+            yield from self._metadata.commit(puts, deletes)
 
     def _wait_for(self, row: Row) -> Steps:
         """Wait for a row that somebody else has put and that may not be on disk yet."""
-        if self._node.unwritten.is_being_put(row):
+        if self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
 
     def _commit_removed(self, removed: Removed) -> Steps:

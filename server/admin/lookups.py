@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.broker.node.node import CloseConnection
 from leveret.core.slices import sliced
 from leveret.server.errors import RefusedError
 
@@ -44,10 +43,7 @@ class AdminPart:
 
     def _close_where(self, is_doomed: Callable[[Reader], bool], reason: str) -> int:
         """Have connections closed with 320; return how many."""
-        doomed = [reader for reader in self._node.readers.values() if is_doomed(reader)]
-        for reader in doomed:
-            self._node.runtime.send(reader.ref, CloseConnection(reason))
-        return len(doomed)
+        return self._node.connections.close_where(is_doomed, reason)
 
 
 def vhost_of(reader: Reader) -> str | None:

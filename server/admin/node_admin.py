@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
-from leveret.broker.node.node import VHOSTS, CloseConnection
+from leveret.broker.connection.connections import CloseConnection
+from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows as admin_rows
@@ -51,7 +52,7 @@ class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
             "listeners": [str(address) for address in broker.addresses],
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
-            **self._node.resources(),
+            **self._node.resources.figures(),
             "stores": store_rows(self._node.vhosts.values()),
         }
 
@@ -89,12 +90,12 @@ class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
 
     async def list_connections(self) -> list[Row]:
         """Return the open connections."""
-        readers = list(self._node.readers.values())
+        readers = list(self._node.connections.readers.values())
         return [admin_rows.connection(reader) async for reader in sliced(readers, 50)]
 
     async def close_connection(self, pid: str, reason: str) -> None:
         """Close one connection."""
-        for reader in self._node.readers.values():
+        for reader in self._node.connections.readers.values():
             if str(reader.ref) == pid:
                 self._node.runtime.send(reader.ref, CloseConnection(reason))
                 return
@@ -106,11 +107,11 @@ class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
 
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
         """Set the high watermark of memory in use."""
-        self._node.set_limits(memory=SizeLimit(size_bytes, share))
+        self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
 
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
         """Set the limit of free disk space."""
-        self._node.set_limits(disk=SizeLimit(size_bytes, share))
+        self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
 
     async def export_definitions(self) -> Row:
         """Return the definitions."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
-from leveret.broker.node import bootstrap
 from leveret.broker.vhost import policy_validation as policy_rules
 from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_all
 from leveret.metadata.tables import PolicyRow
@@ -74,8 +73,8 @@ class PolicyAdmin(AdminPart):
         async with node.admin_turn:
             vhost = self._vhost(vhost_name)
             _check(row)
-            await bootstrap.write(node, [row])
-            node.kept.put(row)
+            await node.metadata.write([row])
+            node.settings_rows.put(row)
             vhost.policies.put(row)
             await apply_to_all(node.runtime, vhost.policies, vhost.topology)
         log.info("policy set vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
@@ -85,20 +84,20 @@ class PolicyAdmin(AdminPart):
     async def _clear(self, vhost_name: str, name: str, is_operator: bool) -> None:
         node = self._node
         async with node.admin_turn:
-            rows = node.kept.policies(vhost_name, is_operator)
+            rows = node.settings_rows.policies(vhost_name, is_operator)
             row = next((each for each in rows if each.name == name), None)
             if row is None:
                 raise RefusedError("Parameter does not exist")
             vhost = self._vhost(vhost_name)
-            await bootstrap.write(node, [], [row])
-            node.kept.remove([row])
+            await node.metadata.write([], [row])
+            node.settings_rows.remove([row])
             vhost.policies.remove(row)
             await apply_to_all(node.runtime, vhost.policies, vhost.topology)
         log.info("policy cleared vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
 
     def _list(self, vhost: str, is_operator: bool) -> list[Row]:
         self._vhost(vhost)
-        rows = self._node.kept.policies(vhost, is_operator)
+        rows = self._node.settings_rows.policies(vhost, is_operator)
         return [_row(row) for row in sorted(rows, key=lambda row: (row.priority, row.name))]
 
 

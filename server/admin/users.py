@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from leveret.broker.node import bootstrap
 from leveret.broker.vhost.access import LoginRefused, patterns_of
 from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
@@ -103,11 +102,11 @@ class UserAdmin(AdminPart):
             raise RefusedError(f"Virtual host {vhost} does not exist")
 
     async def _put(self, row: UserRow | PermissionRow) -> None:
-        await bootstrap.write(self._node, [row])
+        await self._node.metadata.write([row])
         self._node.access.put(row)
 
     async def _remove(self, rows: list[StoredRow]) -> None:
-        await bootstrap.write(self._node, [], rows)
+        await self._node.metadata.write([], rows)
         self._node.access.remove(rows)
 
 

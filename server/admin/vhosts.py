@@ -9,8 +9,7 @@ from leveret.actors.runtime.signals import CallExit
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
-from leveret.broker.vhost import metadata_server
-from leveret.broker.vhost.metadata_server import Write
+from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
@@ -36,15 +35,15 @@ class VhostAdmin(AdminPart):
             if name in node.vhosts:
                 return
             row = VhostRow(name)
-            await bootstrap.write(node, [row])
-            node.kept.put(row)
-            node.vhosts[name] = VHost(node, name)
+            await node.metadata.write([row])
+            node.settings_rows.put(row)
+            node.vhosts[name] = node.new_vhost(name)
             try:
                 await bootstrap.start_vhost(node, name)
             except CallExit as error:
                 del node.vhosts[name]
-                node.kept.remove([row])
-                await bootstrap.write(node, [], [row])
+                node.settings_rows.remove([row])
+                await node.metadata.write([], [row])
                 raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
 
     async def delete_vhost(self, name: str) -> None:
@@ -52,25 +51,25 @@ class VhostAdmin(AdminPart):
         node = self._node
         async with node.admin_turn:
             vhost = self._vhost(name)
-            settings = node.kept.rows_of_vhost(name) + node.access.rows_of_vhost(name)
+            settings = node.settings_rows.rows_of_vhost(name) + node.access.rows_of_vhost(name)
             vhost.is_closing = True
             try:
                 await self._hand_over_writes()
                 rows = [VhostRow(name), *settings, *await _topology_rows(vhost)]
-                await bootstrap.write(node, [], rows)
+                await node.metadata.write([], rows)
             except BaseException:
                 vhost.is_closing = False
                 raise
             del node.vhosts[name]
             node.access.remove(settings)
-            node.kept.remove([VhostRow(name), *settings])
+            node.settings_rows.remove([VhostRow(name), *settings])
             self._close_where(lambda each: vhost_of(each) == name, f"vhost '{name}' is deleted")
             await self._stop_vhost(name)
             await remove_store(node, name)
 
     async def _hand_over_writes(self) -> None:
         """Wait until what clients have declared so far is on its way: deletions come behind it."""
-        server = self._node.runtime.whereis(metadata_server.NAME)
+        server = self._node.runtime.whereis(METADATA_SERVER)
         try:
             if server is not None:
                 await self._node.runtime.call(server, Write([], []), None)
@@ -82,7 +81,7 @@ class VhostAdmin(AdminPart):
         return [
             {
                 "name": vhost.name,
-                "description": (row := self._node.kept.vhost(vhost.name)).description,
+                "description": (row := self._node.settings_rows.vhost(vhost.name)).description,
                 "tags": row.tags,
                 "tracing": False,
                 "default_queue_type": "",

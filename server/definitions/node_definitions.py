@@ -51,7 +51,7 @@ class Definitions:
 
     async def export(self) -> dict[str, Any]:
         """Return RabbitMQ's document; exclusive queues are left out."""
-        node, contents = self._node, self._node.kept.contents()
+        node, contents = self._node, self._node.settings_rows.contents()
         contents.users = [user.row for user in node.access.users.values()]
         contents.permissions = list(node.access.permissions.values())
         contents.topic_permissions = list(node.access.topic_permissions.values())
@@ -75,7 +75,7 @@ class Definitions:
         """
         async with self._node.admin_turn:
             plan = await self._planned(document)
-            await bootstrap.write(self._node, await plan.rows())
+            await self._node.metadata.write(await plan.rows())
             await self._make(plan)
         notices = plan.notices
         if len(notices) > NOTICES_MAX:
@@ -121,7 +121,7 @@ class Definitions:
         for row in plan.access:
             node.access.put(row)
         for kept in plan.kept:
-            node.kept.put(kept)
+            node.settings_rows.put(kept)
         node.vhosts.update(plan.new_vhosts)
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
@@ -192,7 +192,7 @@ class Definitions:
                 if not getattr(there.get(row.name), "durable", False):
                     doomed.append(row)
         if doomed:
-            self._node.delete_later(doomed)
+            self._node.metadata.delete_later(doomed)
 
     async def _run(self, steps: Steps) -> Any:
         """Run a script of the broker from outside the actors."""

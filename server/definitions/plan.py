@@ -95,7 +95,7 @@ class Plan:
         rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
         async for queue in sliced(self.queues.values()):
             if queue.durable:
-                queue.queue_no = new_queue_no(self._node.store, view_of(queue.arguments))
+                queue.queue_no = new_queue_no(self._node.metadata.store, view_of(queue.arguments))
                 rows.append(queue)
         return rows + [row async for row in sliced(self.bindings) if self._is_durable(row)]
 
@@ -134,7 +134,7 @@ class Plan:
 
     def _add_vhost(self, row: VhostRow) -> None:
         if row.name not in self._node.vhosts:
-            self.new_vhosts[row.name] = VHost(self._node, row.name)
+            self.new_vhosts[row.name] = self._node.new_vhost(row.name)
         self.kept.append(row)
 
     def _add_user(self, row: UserRow) -> None:

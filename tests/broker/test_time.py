@@ -44,7 +44,7 @@ def test_a_silent_client_is_cut_off_between_two_and_three_intervals(rig: Rig) ->
     rig.jump(1.01)
 
     assert client.wire.state == "aborted"
-    assert not rig.node.readers
+    assert not rig.node.connections.readers
 
 
 @pytest.mark.parametrize("heartbeat_s", [1, 7, 60, 600])
@@ -66,7 +66,7 @@ def test_no_heartbeat_is_no_end(rig: Rig) -> None:
 
 def test_a_client_that_we_do_not_read_from_is_not_cut_off(rig: Rig) -> None:
     client = rig.session(heartbeat_s=1)
-    rig.node.readers[client.reader].read_control.block()
+    rig.node.connections.readers[client.reader].read_control.block()
     rig.jump(60)
 
     assert client.is_up
@@ -318,5 +318,5 @@ def test_a_closed_connection_leaves_no_timer(rig: Rig) -> None:
         client.protocol.connection_lost(None)
 
     assert rig.clock.pending_count == 0
-    assert not rig.node.readers
-    assert not rig.node.protocols
+    assert not rig.node.connections.readers
+    assert not rig.node.sockets.accepted

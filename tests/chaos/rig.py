@@ -46,10 +46,16 @@ class Chaos:
 
     def reader_of(self, connection: Connection) -> Ref:
         port = connection.socket.getsockname()[1]
-        return next(ref for ref, each in self.broker.node.readers.items() if each.peer[1] == port)
+        return next(
+            ref
+            for ref, each in self.broker.node.connections.readers.items()
+            if each.peer[1] == port
+        )
 
     def channel_of(self, connection: Connection, number: int = 1) -> Ref:
-        label = f"connection:{self.broker.node.readers[self.reader_of(connection)].name}"
+        label = (
+            f"connection:{self.broker.node.connections.readers[self.reader_of(connection)].name}"
+        )
         return self.find(label, f"channel:{number}")
 
     # What happens to it.

@@ -177,12 +177,12 @@ async def test_the_socket_of_a_peer_that_never_reads_is_closed_in_the_end(
     channel = await chaos.channel()
     data = content(channel, "nowhere", bytes(64 << 10), mandatory=True)
     await asyncio.to_thread(send_until_stuck, channel, data, 3_000)
-    (transport,) = chaos.broker.node.protocols.values()
+    (transport,) = chaos.broker.node.sockets.accepted.values()
     assert transport.get_write_buffer_size()
 
     chaos.kill(chaos.channel_of(channel.connection))
 
-    await eventually(lambda: not chaos.broker.node.protocols)
+    await eventually(lambda: not chaos.broker.node.sockets.accepted)
     assert channel.connection.socket.fileno() > 0
 
 
@@ -190,6 +190,6 @@ async def test_a_peer_that_vanished_is_found_out_by_its_heartbeats(chaos: Chaos)
     connection = await chaos.connect(heartbeat=1)
     connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 
-    await eventually(lambda: not chaos.broker.node.protocols)
+    await eventually(lambda: not chaos.broker.node.sockets.accepted)
 
-    assert chaos.broker.node.readers == {}
+    assert chaos.broker.node.connections.readers == {}

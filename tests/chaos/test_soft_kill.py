@@ -110,7 +110,7 @@ async def test_a_publisher_that_a_dead_queue_held_back_goes_on(chaos: Chaos) -> 
     channel = await declared(chaos, "orders")
     queue = chaos.find("queue:orders", "amqqueue")
     chaos.runtime.suspend(queue)
-    reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
+    reader = chaos.broker.node.connections.readers[chaos.reader_of(channel.connection)]
     for _ in range(500):  # beyond the credit
         await in_thread(channel.publish, "orders", "x")
     await eventually(lambda: reader.read_control.is_blocked)
@@ -268,7 +268,7 @@ async def test_a_channel_that_dies_with_its_connection_held_back_closes_it_at_on
     channel = await declared(chaos, "orders")
     queue = chaos.find("queue:orders", "amqqueue")
     chaos.runtime.suspend(queue)
-    reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
+    reader = chaos.broker.node.connections.readers[chaos.reader_of(channel.connection)]
     for _ in range(500):
         await in_thread(channel.publish, "orders", "x")
     await eventually(lambda: reader.read_control.is_blocked)
@@ -292,7 +292,7 @@ async def test_a_reader_that_dies_closes_its_socket(
     assert await in_thread(channel.connection.read_until_closed) == []
     await message_is_back(chaos)
     assert await is_alive(bystander)
-    assert len(chaos.broker.node.readers) == 2  # of the bystander, and of who looked
+    assert len(chaos.broker.node.connections.readers) == 2  # of the bystander, and of who looked
 
 
 async def test_exclusive_queues_that_had_crashed_go_with_their_connection(
@@ -308,7 +308,7 @@ async def test_exclusive_queues_that_had_crashed_go_with_their_connection(
 
 async def test_a_connection_supervisor_that_dies_closes_its_connection(chaos: Chaos) -> None:
     channel = await with_unacked(chaos)
-    reader = chaos.broker.node.readers[chaos.reader_of(channel.connection)]
+    reader = chaos.broker.node.connections.readers[chaos.reader_of(channel.connection)]
 
     chaos.kill(chaos.find(f"connection:{reader.name}"))
 
@@ -340,8 +340,8 @@ async def test_the_way_in_comes_back_and_its_connections_are_closed(
 
     ended = await in_thread(channel.connection.read_until_closed)
     assert [event.name for event in ended] in ([], ["connection.close"])
-    await eventually(lambda: chaos.broker.node.servers and not old.is_alive)
-    assert len(chaos.broker.node.servers) == 1
+    await eventually(lambda: chaos.broker.node.sockets.servers and not old.is_alive)
+    assert len(chaos.broker.node.sockets.servers) == 1
     await message_is_back(chaos)
     await chaos.round_trip("orders")
 
@@ -362,7 +362,7 @@ async def test_declares_wait_for_a_dead_metadata_store_and_messages_do_not(
 
     for task in asked:
         await task
-    assert {row.name for row in chaos.broker.node.store.load().queues} == names
+    assert {row.name for row in chaos.broker.node.metadata.store.load().queues} == names
 
 
 @pytest.mark.parametrize("label", ["queues_and_stores", "queues", "recovery"])

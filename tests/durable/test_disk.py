@@ -109,7 +109,7 @@ async def test_a_disk_that_stalls_stops_publishers_and_nobody_else(rig: Rig) -> 
     flood = Flood(channel, count)
     flood.start()
     await eventually(lambda: store.backpressure.is_on)
-    reader = node.readers[rig.reader_of(channel.connection)]
+    reader = node.connections.readers[rig.reader_of(channel.connection)]
     await eventually(lambda: reader.read_control.is_blocked)
 
     await rig.round_trip("transient")
@@ -117,7 +117,7 @@ async def test_a_disk_that_stalls_stops_publishers_and_nobody_else(rig: Rig) -> 
     assert consumed.body == b"%08d" % 0
     await asyncio.to_thread(other.send, "basic.ack", delivery_tag=consumed.delivery_tag)
     assert store.core.pending_ops < 50_000, "more was read after the disk got stuck"
-    assert node.alarms.raised == ()
+    assert node.resources.alarms.raised == ()
 
     rig.disk.go_on()
     await asyncio.to_thread(confirmed, channel, count)
@@ -138,7 +138,7 @@ async def test_a_channel_that_ends_while_the_disk_stalls_takes_its_connection_al
     flood = Flood(channel, 60_000)
     flood.start()
     await eventually(lambda: store.backpressure.is_on)
-    reader = rig.broker.node.readers[rig.reader_of(channel.connection)]
+    reader = rig.broker.node.connections.readers[rig.reader_of(channel.connection)]
     await eventually(lambda: reader.read_control.is_blocked)
 
     rig.kill(rig.channel_of(channel.connection))
@@ -158,7 +158,7 @@ async def test_a_full_disk_blocks_publishers_until_there_is_room(rig: Rig) -> No
     await asyncio.to_thread(channel.publish, "q", b"1", delivery_mode=2)
     answer = await asyncio.to_thread(channel.read)
     assert answer.name == "basic.nack"
-    assert node.alarms.raised == ("disk",)
+    assert node.resources.alarms.raised == ("disk",)
     await asyncio.to_thread(channel.publish, "q", b"2", delivery_mode=2)
     blocked = await asyncio.to_thread(channel.connection.read)
     assert (blocked.name, blocked.reason) == ("connection.blocked", "low on disk")
@@ -168,7 +168,7 @@ async def test_a_full_disk_blocks_publishers_until_there_is_room(rig: Rig) -> No
     assert unblocked.name == "connection.unblocked"
     answer = await asyncio.to_thread(channel.read)
     assert (answer.name, answer.delivery_tag) == ("basic.ack", 2)
-    assert node.alarms.raised == ()
+    assert node.resources.alarms.raised == ()
 
 
 async def test_confirms_come_also_where_nobody_waited_for_the_ones_before(rig: Rig) -> None:

@@ -233,7 +233,7 @@ async def test_a_durable_queue_without_a_number_gets_one(tmp_path: Path) -> None
         row = QueueRow("/", "q", True)
         binding = BindingRow("/", "amq.fanout", "queue", "q", b"", {})
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        node.broker.node.store.write([row, binding], [], done.set_result)
+        node.broker.node.metadata.store.write([row, binding], [], done.set_result)
         assert await done is None
 
     async with running(tmp_path) as node:

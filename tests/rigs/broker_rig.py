@@ -18,9 +18,10 @@ from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.connection.protocol import ConnectionProtocol
 from leveret.broker.connection.read_sizes import WideReads
+from leveret.broker.connection.sockets import LISTENER
 from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import VhostStarter
-from leveret.broker.node.node import LISTENER, Node
+from leveret.broker.node.node import Node
 from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.broker.settings import BrokerSettings
 from leveret.core.errors import StoreError
@@ -133,7 +134,7 @@ class Client:
     def __init__(self, rig: Rig, peer: str = "127.0.0.1") -> None:
         self.rig = rig
         self.wire = Wire(peer)
-        self.protocol = ConnectionProtocol(rig.node)
+        self.protocol = ConnectionProtocol(rig.node.sockets)
         self.protocol.connection_made(self.wire)  # type: ignore[arg-type]
         rig.settle()
         self.reader: Ref = rig.readers[-1]
@@ -238,8 +239,8 @@ class Door(OtpActor):
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
         node = self.rig.node
-        request = StartChild((node, message.transport, message.protocol))
-        self.rig.readers.append(self.runtime.call_inline(node.reader_sup, request)[1])
+        request = StartChild((node.connections, message.transport, message.protocol))
+        self.rig.readers.append(self.runtime.call_inline(node.sockets.readers_sup, request)[1])
 
 
 class FullDisk(MemoryStore):
@@ -263,9 +264,9 @@ class Rig:
         self.runtime = Runtime(clock=self.clock)
         self.store = MemoryStore(lambda run: self.clock.call_later(0, run))
         self.node = Node(self.runtime, BrokerSettings(**settings), self.store)
-        self.node.boot_epoch = self.store.next_boot_epoch()
-        self.store.write(bootstrap.first_rows(self.node), [], lambda _: None)
-        self.node.load(self.store.load())
+        self.node.epochs.begin()
+        self.store.write(bootstrap.first_rows(self.node.settings), [], lambda _: None)
+        bootstrap.fill(self.node, self.store.load())
         children = (
             ChildSpec("metadata", MetadataSup, (self.node,), type="supervisor"),
             ChildSpec("vhosts", VhostsSup, (self.node,), type="supervisor"),

@@ -121,7 +121,7 @@ async def test_it_keeps_its_identity_and_counts_its_starts(tmp_path: Path) -> No
     seen = []
     for _ in range(2):
         async with Broker(config(tmp_path)) as broker:
-            seen.append((broker.node_id, broker.node.boot_epoch))
+            seen.append((broker.node_id, broker.node.epochs.current))
 
     assert seen == [(seen[0][0], 1), (seen[0][0], 2)]
 

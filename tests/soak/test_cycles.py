@@ -92,7 +92,11 @@ async def cycle(broker: Broker, queues: int, connections: int) -> int:
     await asyncio.to_thread(declare_and_delete, address, queues)
     await asyncio.to_thread(open_and_close, address, connections)
     topology = broker.node.vhosts["/"].topology
-    await eventually(lambda: not (broker.node.protocols or broker.node.readers or topology.queues))
+    await eventually(
+        lambda: (
+            not (broker.node.sockets.accepted or broker.node.connections.readers or topology.queues)
+        )
+    )
     gc.collect()
     return resident_bytes()
 
@@ -115,5 +119,5 @@ async def test_what_came_and_went_leaves_nothing(
         assert open_files() == files
         assert live_objects() - objects == Counter()
         assert memory[-1] <= memory[0] * 1.1, memory
-        contents = broker.node.store.load()
+        contents = broker.node.metadata.store.load()
         assert (list(contents.queues), list(contents.bindings)) == ([], [])

@@ -7,7 +7,7 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.mail import CreditGrant
-from leveret.broker.vhost import metadata_server
+from leveret.broker.vhost.metadata_writer import METADATA_SERVER
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 from rigs.broker_rig import Client, Rig
 
@@ -86,7 +86,7 @@ def test_a_channel_that_is_killed_does_not_block_its_connections_end(
 ) -> None:
     rig.runtime.suspend(queue(rig))
     client.publish(1, "q", *[b""] * CREDIT_MESSAGES[0])
-    reader = rig.node.readers[client.reader]
+    reader = rig.node.connections.readers[client.reader]
     assert reader.read_control.is_blocked
     channel = reader.slots._slots[1].ref
     assert channel is not None
@@ -100,7 +100,7 @@ def test_a_channel_that_is_killed_does_not_block_its_connections_end(
 
 
 def test_a_grant_of_a_queue_that_was_not_published_to_is_harmless(rig: Rig, client: Client) -> None:
-    reader = rig.node.readers[client.reader]
+    reader = rig.node.connections.readers[client.reader]
     channel = reader.slots._slots[1].ref
     assert channel is not None
     rig.runtime.send(channel, CreditGrant(queue(rig), 5, 5))
@@ -189,7 +189,7 @@ def test_the_messages_before_an_offender_are_published(client: Client) -> None:
 def test_a_queue_that_is_being_declared_is_not_there_yet(rig: Rig, client: Client) -> None:
     client.ask(2, m.ConfirmSelect())
     other = rig.session()
-    server = rig.runtime.whereis(metadata_server.NAME)
+    server = rig.runtime.whereis(METADATA_SERVER)
     assert server is not None
     rig.runtime.suspend(server)
     other.send(1, m.QueueDeclare("new", durable=True))
@@ -207,7 +207,7 @@ def test_a_queue_that_is_being_declared_is_not_there_yet(rig: Rig, client: Clien
 
 def test_a_queue_that_is_being_declared_is_bound_when_it_is_there(rig: Rig, client: Client) -> None:
     other = rig.session()
-    server = rig.runtime.whereis(metadata_server.NAME)
+    server = rig.runtime.whereis(METADATA_SERVER)
     assert server is not None
     rig.runtime.suspend(server)
     other.send(1, m.QueueDeclare("new", durable=True))

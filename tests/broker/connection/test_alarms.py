@@ -9,11 +9,11 @@ from rigs.broker_rig import HEADER, Client, Rig
 
 
 def raised(rig: Rig, what: str = "memory") -> None:
-    rig.node.alarms.set(what, True, "")
+    rig.node.resources.alarms.set(what, True, "")
 
 
 def cleared(rig: Rig, what: str = "memory") -> None:
-    rig.node.alarms.set(what, False, "")
+    rig.node.resources.alarms.set(what, False, "")
     rig.settle()
 
 
@@ -145,7 +145,7 @@ def test_a_blocked_connection_that_loses_its_socket_is_forgotten(rig: Rig) -> No
     cleared(rig)
 
     assert depth(rig) == 0
-    assert len(rig.node.readers) == 1, "only the one that has asked"
+    assert len(rig.node.connections.readers) == 1, "only the one that has asked"
 
 
 def test_an_alarm_that_is_over_and_comes_back_blocks_again(rig: Rig) -> None:

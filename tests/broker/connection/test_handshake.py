@@ -10,9 +10,9 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
+from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import server_properties
 from leveret.broker.connection.protocol import ConnectionProtocol
-from leveret.broker.node.node import CloseConnection
 from leveret.broker.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
 from rigs.broker_rig import HEADER, Client, Rig, Wire
@@ -43,7 +43,7 @@ def test_these_headers_are_answered_with_start(rig: Rig, header: bytes) -> None:
 
 def test_a_header_that_comes_before_the_reader_has_begun_is_answered(rig: Rig) -> None:
     wire = Wire()
-    protocol = ConnectionProtocol(rig.node)
+    protocol = ConnectionProtocol(rig.node.sockets)
     wire.set_protocol(protocol)
     protocol.connection_made(wire)  # type: ignore[arg-type]
     wire.received(HEADER[:2])
@@ -363,17 +363,17 @@ def opening(rig: Rig) -> tuple[Client, Ref]:
     client.feed(HEADER)
     client.send(0, plain(), m.ConnectionTuneOk(10, 131_072, 0))
     client.take()
-    rig.runtime.suspend(rig.node.connections)
+    rig.runtime.suspend(rig.node.connections.supervisor)
     client.send(0, m.ConnectionOpen("/"))
     assert client.take() == []
-    return client, rig.node.connections
+    return client, rig.node.connections.supervisor
 
 
 def test_a_connection_that_is_being_opened_can_be_closed(rig: Rig) -> None:
     before = rig.runtime.actor_count
     client, supervisor = opening(rig)
     client.send(1, m.ChannelOpen())
-    (reader,) = rig.node.readers
+    (reader,) = rig.node.connections.readers
     rig.runtime.send(reader, CloseConnection("vhost '/' is deleted"))
     rig.settle()
     rig.runtime.resume(supervisor)
@@ -384,7 +384,7 @@ def test_a_connection_that_is_being_opened_can_be_closed(rig: Rig) -> None:
     client.send(0, m.ConnectionCloseOk())
     assert not client.is_up
     client.hang_up()
-    assert (rig.node.readers, rig.runtime.actor_count) == ({}, before)
+    assert (rig.node.connections.readers, rig.runtime.actor_count) == ({}, before)
 
 
 def test_a_connection_that_is_being_opened_counts(rig: Rig) -> None:
@@ -407,4 +407,4 @@ def test_a_client_that_hangs_up_while_it_is_let_in_leaves_nothing(rig: Rig) -> N
     rig.runtime.resume(supervisor)
     rig.settle()
 
-    assert (rig.node.readers, rig.runtime.actor_count) == ({}, before)
+    assert (rig.node.connections.readers, rig.runtime.actor_count) == ({}, before)

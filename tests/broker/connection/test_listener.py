@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from leveret.actors.runtime.ref import Ref
-from leveret.broker.node.node import LISTENER
+from leveret.broker.connection.sockets import LISTENER
 from leveret.server import Address, Broker, Config
 
 SOON_S = 10.0
@@ -45,7 +45,7 @@ async def test_a_killed_reader_leaves_no_open_socket(broker: Broker) -> None:
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(1_000_000), SOON_S)
     writer.close()
-    assert not broker.node.protocols
+    assert not broker.node.sockets.accepted
 
 
 async def test_a_killed_listener_comes_back_on_its_port(broker: Broker) -> None:
@@ -61,19 +61,19 @@ async def test_a_killed_listener_comes_back_on_its_port(broker: Broker) -> None:
 async def test_small_frames_do_not_wait_for_acknowledgements_of_tcp(host: str) -> None:
     async with Broker(Config(listen=(Address(host, 0),), data_dir=None)) as running:
         _, writer = await hello(running)
-        (transport,) = running.node.protocols.values()
+        (transport,) = running.node.sockets.accepted.values()
         accepted = transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
 
 
 async def test_a_full_node_closes_new_sockets_at_once(broker: Broker) -> None:
-    broker.node.readers[listener(broker)] = None  # type: ignore[assignment]
+    broker.node.connections.readers[listener(broker)] = None  # type: ignore[assignment]
     reader, writer = await asyncio.open_connection(*broker.addresses[0])
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(1), SOON_S)
     writer.close()
-    del broker.node.readers[listener(broker)]
+    del broker.node.connections.readers[listener(broker)]
 
     _, writer = await hello(broker)
     writer.close()

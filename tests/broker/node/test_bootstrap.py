@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.settings import BrokerSettings
 from leveret.metadata.memory import MemoryStore
@@ -21,7 +20,7 @@ async def test_a_write_that_is_cancelled_is_told_to_nobody() -> None:
     complaints: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: complaints.append(context))
     node = Node(Runtime(loop=loop), BrokerSettings(), MemoryStore(outcomes.append))
-    writing = asyncio.create_task(bootstrap.write(node, [VhostRow("v")]))
+    writing = asyncio.create_task(node.metadata.write([VhostRow("v")]))
     await asyncio.sleep(0)
 
     writing.cancel()
@@ -33,4 +32,4 @@ async def test_a_write_that_is_cancelled_is_told_to_nobody() -> None:
 
     assert outcomes
     assert not complaints
-    assert not node.unwritten.is_being_put(VhostRow("v"))
+    assert not node.metadata.pending.is_being_put(VhostRow("v"))

@@ -130,12 +130,13 @@ class Watched:
         settings = BrokerSettings(memory_high_watermark=SizeLimit(share=0.4))
         store = MemoryStore(lambda run: self.clock.call_later(0, run))
         self.node = Node(self.runtime, settings, store, data_dir, self.files, self.machine)  # type: ignore[arg-type]
-        self.runtime.spawn(watch, self.node)
+        part = self.node.resources if watch is MemoryWatch else self.node
+        self.runtime.spawn(watch, part)
         self.clock.jump(0)
 
     @property
     def raised(self) -> tuple[str, ...]:
-        return self.node.alarms.raised
+        return self.node.resources.alarms.raised
 
 
 class Queue(GenServer):
@@ -155,7 +156,7 @@ def test_the_memory_alarm_is_raised_above_the_watermark_and_cleared_below() -> N
     watched.machine.used = 4 * GB + 1
     watched.clock.jump(2.5)
     assert watched.raised == ("memory",)
-    assert watched.node.alarms.reason == "low on memory"
+    assert watched.node.resources.alarms.reason == "low on memory"
 
     watched.machine.used = 4 * GB
     watched.clock.jump(1.0)
@@ -175,11 +176,11 @@ def test_free_memory_is_given_back_before_the_alarm_is_raised() -> None:
 def test_another_watermark_holds_at_once() -> None:
     watched = Watched(MemoryWatch)
 
-    watched.node.set_limits(memory=SizeLimit(1 * GB - 1))
+    watched.node.resources.set_limits(memory=SizeLimit(1 * GB - 1))
     watched.clock.jump(0)
     assert watched.raised == ("memory",)
 
-    watched.node.set_limits(memory=SizeLimit(share=0.4))
+    watched.node.resources.set_limits(memory=SizeLimit(share=0.4))
     watched.clock.jump(0)
     assert watched.raised == ()
 
@@ -198,10 +199,10 @@ def test_memory_that_nobody_tells_of_is_not_watched() -> None:
     machine = Silent()
     store = MemoryStore(lambda run: watched.clock.call_later(0, run))
     watched.node = Node(watched.runtime, BrokerSettings(), store, machine=machine)
-    watched.runtime.spawn(MemoryWatch, watched.node)
+    watched.runtime.spawn(MemoryWatch, watched.node.resources)
     watched.clock.jump(60.0)
 
-    watched.node.set_limits(memory=SizeLimit(0))
+    watched.node.resources.set_limits(memory=SizeLimit(0))
     watched.clock.jump(60.0)
 
     assert clock_looks > 1
@@ -211,7 +212,7 @@ def test_memory_that_nobody_tells_of_is_not_watched() -> None:
 
 def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
     watched = Watched(MemoryWatch)
-    memory, heard = watched.node.memory, []
+    memory, heard = watched.node.resources.memory, []
     queue: Ref = watched.runtime.spawn(Queue, heard)
     memory.active[queue] = None
     watched.clock.jump(5.0)
@@ -229,7 +230,7 @@ def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
 
 def test_a_queue_that_was_killed_does_not_count_any_more() -> None:
     watched = Watched(MemoryWatch)
-    memory, heard = watched.node.memory, []
+    memory, heard = watched.node.resources.memory, []
     one, other = (watched.runtime.spawn(Queue, heard) for _ in range(2))
     memory.report(one, 1_000.0)
     memory.report(other, 8.0)
@@ -243,7 +244,7 @@ def test_a_queue_that_was_killed_does_not_count_any_more() -> None:
 
 def test_the_disk_alarm_is_raised_below_the_limit_and_cleared_above(tmp_path: Path) -> None:
     watched = Watched(DiskWatch, tmp_path)
-    assert (watched.raised, watched.node.disk_free_bytes) == ((), 20 * GB)
+    assert (watched.raised, watched.node.resources.disk_free_bytes) == ((), 20 * GB)
 
     watched.files.free = 50 * MB - 1
     watched.clock.jump(10.0)
@@ -257,7 +258,7 @@ def test_the_disk_alarm_is_raised_below_the_limit_and_cleared_above(tmp_path: Pa
 def test_another_disk_limit_holds_at_once(tmp_path: Path) -> None:
     watched = Watched(DiskWatch, tmp_path)
 
-    watched.node.set_limits(disk=SizeLimit(share=2.1))
+    watched.node.resources.set_limits(disk=SizeLimit(share=2.1))
     watched.clock.jump(0)
 
     assert watched.raised == ("disk",)
@@ -269,12 +270,12 @@ def test_a_store_that_finds_the_disk_full_raises_the_alarm_at_once(tmp_path: Pat
     watched.node.vhosts["/"] = vhost  # type: ignore[assignment]
 
     vhost.msg_store.is_full = True
-    watched.node.disk_changed()
+    watched.node.resources.disk_changed()
     watched.clock.jump(0)
     assert watched.raised == ("disk",)
 
     vhost.msg_store.is_full = False
-    watched.node.disk_changed()
+    watched.node.resources.disk_changed()
     watched.clock.jump(0)
     assert watched.raised == ()
 
@@ -295,8 +296,8 @@ def test_a_disk_that_cannot_be_looked_at_leaves_things_as_they_are(tmp_path: Pat
 
 def test_without_a_data_directory_no_disk_is_watched() -> None:
     watched = Watched(DiskWatch)
-    watched.node.set_limits(disk=SizeLimit(share=100.0))
+    watched.node.resources.set_limits(disk=SizeLimit(share=100.0))
     watched.clock.jump(60.0)
 
     assert watched.raised == ()
-    assert watched.node.disk_free_bytes is None
+    assert watched.node.resources.disk_free_bytes is None

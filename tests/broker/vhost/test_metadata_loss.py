@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.vhost import metadata_server
+from leveret.broker.vhost.metadata_writer import METADATA_SERVER
 from rigs.broker_rig import Client, FullDisk, Rig, durable, stored
 
 
 @pytest.fixture
 def store(rig: Rig) -> FullDisk:
-    rig.node.store = FullDisk(lambda run: rig.clock.call_later(0, run))
-    return rig.node.store
+    rig.node.metadata.store = FullDisk(lambda run: rig.clock.call_later(0, run))
+    return rig.node.metadata.store
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def client(rig: Rig, store: FullDisk) -> Client:
 
 
 def server(rig: Rig) -> Any:
-    found = rig.runtime.whereis(metadata_server.NAME)
+    found = rig.runtime.whereis(METADATA_SERVER)
     assert found is not None
     return found
 
@@ -67,7 +67,7 @@ def test_a_deletion_that_the_disk_refuses_is_written_when_it_takes_it(
     rig.jump(10)
 
     assert stored(store) == set()
-    assert not rig.node.unwritten.deletes
+    assert not rig.node.metadata.pending.deletes
 
 
 def test_a_queue_declared_again_outlives_the_deletion_of_the_one_before(

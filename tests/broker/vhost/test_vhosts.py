@@ -8,7 +8,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.broker.queue.supervisor import RESTARTS_MAX
-from leveret.broker.vhost import metadata_server
+from leveret.broker.vhost.metadata_writer import METADATA_SERVER
 from rigs.broker_rig import Client, FullDisk, Rig, durable, stored
 
 
@@ -74,7 +74,7 @@ def test_nothing_is_answered_before_it_is_written(
 
 
 def test_a_declare_outlives_the_death_of_the_stores_actor(rig: Rig, client: Client) -> None:
-    server = rig.runtime.whereis(metadata_server.NAME)
+    server = rig.runtime.whereis(METADATA_SERVER)
     assert server is not None
     rig.runtime.suspend(server)
     client.send(1, durable("q"))
@@ -90,7 +90,7 @@ def test_what_cannot_be_written_closes_the_connection_with_541(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FullDisk(lambda run: rig.clock.call_later(0, run))
-    rig.node.store = store
+    rig.node.metadata.store = store
     client = rig.session()
     store.is_full = True
     client.send(1, durable("q"))

@@ -75,7 +75,7 @@ def full_disk(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
         raise lmdb.MapFullError("mdb_put: MDB_MAP_FULL: Environment mapsize limit reached")
 
     def fill() -> None:
-        store: Any = broker.node.store
+        store: Any = broker.node.metadata.store
         monkeypatch.setattr(store._environment, "_write", full)
         monkeypatch.setattr(environment.os, "truncate", refuse)
 
@@ -152,13 +152,13 @@ async def test_a_refused_import_leaves_a_deletion_that_is_owed(
     vhost = broker.node.vhosts["v"]
     full_disk()
     vhost.topology.queues["q"].deleted()
-    owed = dict(broker.node.unwritten.deletes)
+    owed = dict(broker.node.metadata.pending.deletes)
     assert len(owed) == 2  # the queue and its binding
 
     with pytest.raises(StoreError):
         await NodeAdmin(broker).import_definitions(DOCUMENT)
 
-    assert broker.node.unwritten.deletes == owed
+    assert broker.node.metadata.pending.deletes == owed
 
 
 def lasting(found: dict[str, Any]) -> dict[str, Any]:

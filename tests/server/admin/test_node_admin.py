@@ -158,8 +158,8 @@ async def test_what_clients_declare_in_a_vhost_that_is_deleted_does_not_come_bac
     await deleting
     await end_of(connection)
 
-    assert {row.name for row in broker.node.store.load().vhosts} == {"/"}
-    assert broker.node.store.load().queues == []
+    assert {row.name for row in broker.node.metadata.store.load().vhosts} == {"/"}
+    assert broker.node.metadata.store.load().queues == []
 
 
 async def test_a_deleted_users_connections_are_closed(admin: NodeAdmin, broker: Broker) -> None:

@@ -124,13 +124,13 @@ async def test_a_stored_policy_that_would_be_refused_now_is_kept_without_effect(
     row = PolicyRow("/", "odd", "", {"queue-mode": 5, "message-ttl": "x"})
     async with Broker(config(tmp_path)) as broker:
         done = asyncio.get_running_loop().create_future()
-        broker.node.store.write([row], [], done.set_result)
+        broker.node.metadata.store.write([row], [], done.set_result)
         assert await done is None
 
     async with Broker(config(tmp_path)) as broker:
         await declare(broker, "q")
         assert await modes(NodeAdmin(broker)) == {"q": ("", "default")}
-        kept: SettingsRows = broker.node.kept
+        kept: SettingsRows = broker.node.settings_rows
         assert kept.policies("/", is_operator=False) == [row]
     assert "policy skipped vhost=/ name=odd" in caplog.text
 

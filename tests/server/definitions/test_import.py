@@ -148,7 +148,7 @@ async def test_a_file_with_one_bad_entry_changes_nothing(
     broker: Broker, admin: NodeAdmin, section: str, entry: Any, said: str
 ) -> None:
     before = await admin.export_definitions()
-    stored = broker.node.store.load().rows()
+    stored = broker.node.metadata.store.load().rows()
     document = GOOD | {section: [*GOOD.get(section, []), entry]}
 
     with pytest.raises(RefusedError) as refused:
@@ -156,7 +156,7 @@ async def test_a_file_with_one_bad_entry_changes_nothing(
 
     assert str(refused.value).startswith(said)
     assert await admin.export_definitions() == before
-    assert broker.node.store.load().rows() == stored
+    assert broker.node.metadata.store.load().rows() == stored
     assert await admin.import_definitions(GOOD) == []
 
 

@@ -1,0 +1,166 @@
+"""The connections of a node: which are open, how many there may be, and what their readers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leveret.amqp.errors import InternalError, NotAllowed
+from leveret.broker.connection.read_control import ReadingTurns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.connection.alarms import Alarms
+    from leveret.broker.connection.reader import Reader
+    from leveret.broker.settings import BrokerSettings
+    from leveret.broker.vhost.access import Access, User
+    from leveret.broker.vhost.vhost import VHost
+
+CONNECTIONS: Final = "connections"
+
+
+class CloseConnection:
+    """Ask a reader to close its connection with 320 and this text (operators, vhosts that end)."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class Connections:
+    """The open connections, by their readers, and the limits on them.
+
+    Args:
+        runtime: where the readers run.
+        settings: the node's.
+        access: users and permissions.
+        vhosts: by name.
+        alarms: of memory and disk.
+
+    Attributes:
+        turns: in which readers that were held up are read again.
+        readers: of open connections.
+        is_stopping: the node ends: new sockets are refused, and channels are not missed.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: BrokerSettings,
+        access: Access,
+        vhosts: dict[str, VHost],
+        alarms: Alarms,
+    ) -> None:
+        self._runtime = runtime
+        self.settings = settings
+        self.access = access
+        self._vhosts = vhosts
+        self.alarms = alarms
+        self.turns = ReadingTurns(runtime)
+        self.readers: dict[Ref, Reader] = {}
+        self.is_stopping = False
+
+    def __len__(self) -> int:
+        return len(self.readers)
+
+    @property
+    def supervisor(self) -> Ref:
+        """The supervisor of the connections' channels.
+
+        Raises:
+            InternalError: it is being restarted.
+        """
+        ref = self._runtime.whereis(CONNECTIONS)
+        if ref is None:
+            raise InternalError()
+        return ref
+
+    @property
+    def channel_count(self) -> int:
+        """How many channels are open."""
+        return sum(len(reader.slots) for reader in self.readers.values())
+
+    def opened(self, reader: Reader) -> None:
+        """Count a connection in, until its reader ends, whatever ends it."""
+        ref = reader.ref
+        self.readers[ref] = reader
+        self._runtime.watch(ref, lambda _: self._reader_ended(ref))
+
+    def _reader_ended(self, ref: Ref) -> None:
+        self.closed(ref)
+        for vhost in self._vhosts.values():
+            vhost.owner_ended(ref)
+
+    def closed(self, reader: Ref) -> None:
+        """Count a connection out; harmless when it never was open."""
+        self.readers.pop(reader, None)
+
+    def close_where(self, is_doomed: Callable[[Reader], bool], reason: str) -> int:
+        """Have connections closed with 320; return how many."""
+        doomed = [ref for ref, reader in self.readers.items() if is_doomed(reader)]
+        for ref in doomed:
+            self._runtime.send(ref, CloseConnection(reason))
+        return len(doomed)
+
+    # -- limits --------------------------------------------------------------------------------
+
+    def open_vhost(self, user: User, name: str) -> VHost:
+        """Return the vhost a connection asks for.
+
+        Raises:
+            NotAllowed: it is missing, the user has no permission there, or a limit is reached.
+            InternalError: it is down.
+        """
+        vhost = self._vhosts.get(name)
+        if vhost is None:
+            raise NotAllowed(f"vhost {name} not found")
+        self._check_connection_limits(user, vhost)
+        self.access.check_vhost(user, name)
+        if not vhost.is_up:
+            raise InternalError(
+                f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
+            )
+        return vhost
+
+    def _check_connection_limits(self, user: User, vhost: VHost) -> None:
+        limit = vhost.limits.get("max-connections", -1)
+        if 0 <= limit <= self._count(lambda reader: vhost_of(reader) is vhost):
+            raise NotAllowed(
+                f"access to vhost '{vhost.name}' refused for user '{user.name}':"
+                f" connection limit ({limit}) is reached"
+            )
+        limit = user.limits.get("max-connections", -1)
+        if 0 <= limit <= self._count(lambda reader: user_of(reader) == user.name):
+            raise NotAllowed(
+                f"connection refused for user '{user.name}':"
+                f" user connection limit ({limit}) is reached"
+            )
+
+    def _count(self, counts: Callable[[Reader], bool]) -> int:
+        return sum(map(counts, self.readers.values()))
+
+    def check_channel_limit(self, user: User) -> None:
+        """Raise NotAllowed when a user has as many channels as it may have."""
+        limit = user.limits.get("max-channels", -1)
+        if limit < 0:
+            return
+        readers = self.readers.values()
+        if sum(len(each.slots) for each in readers if user_of(each) == user.name) >= limit:
+            raise NotAllowed(
+                f"number of channels opened for user '{user.name}' has reached the maximum"
+                f" allowed user limit of ({limit})",
+                0,
+            )
+
+
+def vhost_of(reader: Reader) -> VHost | None:
+    """Return the vhost a connection is open on."""
+    return reader.session.vhost if reader.session is not None else None
+
+
+def user_of(reader: Reader) -> str | None:
+    """Return the name of the user a connection has logged in as."""
+    return reader.session.user.name if reader.session is not None else None

@@ -1,0 +1,101 @@
+"""Memory and disk of the node: how much there is, the limits, and the alarms.
+
+A plain object. Its watches (``memory_watch``, ``disk_watch``) look at the machine and raise the alarms;
+operators set the limits, message stores report a full disk.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.broker.connection.alarms import Alarms
+from leveret.queue_backing.memory_monitor import MemoryMonitor
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.settings import BrokerSettings
+    from leveret.core.machine import Machine
+    from leveret.core.sizes import SizeLimit
+
+MEMORY_WATCH: Final = "memory_watch"
+DISK_WATCH: Final = "disk_watch"
+
+# As RabbitMQ assumes on a system that it does not know.
+MEMORY_OF_UNKNOWN_BYTES: Final = 8 * 1024**3
+
+
+class LookAgain:
+    """To a watch: a limit or the disk has changed."""
+
+    __slots__ = ()
+
+
+class Resources:
+    """Memory and disk of one node.
+
+    Attributes:
+        machine: how much memory there is, and is in use.
+        alarms: whether memory or disk are short.
+        memory: how many seconds of traffic queues keep in RAM.
+        memory_total_bytes: the RAM of the machine, or what the settings say.
+        memory_limit: high watermark of memory in use.
+        disk_limit: of the free space in the data directory.
+        disk_free_bytes: as of the disk watch's last look.
+    """
+
+    def __init__(self, runtime: Runtime, settings: BrokerSettings, machine: Machine) -> None:
+        self._runtime = runtime
+        self._settings = settings
+        self.machine = machine
+        self.alarms = Alarms(runtime)
+        self.memory = MemoryMonitor(settings.memory_paging_ratio)
+        self.memory_total_bytes = self._memory_total_bytes()
+        self.memory_limit: SizeLimit = settings.memory_high_watermark
+        self.disk_limit: SizeLimit = settings.disk_free_limit
+        self.disk_free_bytes: int | None = None
+
+    def _memory_total_bytes(self) -> int:
+        told = self._settings.memory_total_bytes
+        return told or self.machine.total_bytes() or MEMORY_OF_UNKNOWN_BYTES
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """The high watermark: with more in use publishers are blocked."""
+        return self.memory_limit.of(self.memory_total_bytes)
+
+    @property
+    def disk_limit_bytes(self) -> int:
+        """With less free in the data directory publishers are blocked."""
+        return self.disk_limit.of(self.memory_total_bytes)
+
+    def set_limits(self, memory: SizeLimit | None = None, disk: SizeLimit | None = None) -> None:
+        """Set other limits until the node ends; alarms follow at once."""
+        self.memory_total_bytes = self._memory_total_bytes()
+        self.memory_limit = memory or self.memory_limit
+        self.disk_limit = disk or self.disk_limit
+        self._look_again(MEMORY_WATCH, DISK_WATCH)
+
+    def disk_changed(self) -> None:
+        """A message store has found the disk full, or can write again."""
+        self._look_again(DISK_WATCH)
+
+    def _look_again(self, *watches: str) -> None:
+        for name in watches:
+            watch = self._runtime.whereis(name)
+            if watch is not None:  # else its successor begins with a look
+                self._runtime.send(watch, LookAgain())
+
+    def figures(self) -> dict[str, Any]:
+        """Return memory, disk and alarms as status prints them."""
+        return {
+            "alarms": list(self.alarms.raised),
+            "memory": {
+                "used_bytes": self.machine.used_bytes(),
+                "limit_bytes": self.memory_limit_bytes,
+                "total_bytes": self.memory_total_bytes,
+            },
+            "disk": {
+                "free_bytes": self.disk_free_bytes,
+                "limit_bytes": self.disk_limit_bytes,
+            },
+        }

@@ -1,0 +1,145 @@
+"""Writing of metadata: a change that was made in memory is put on disk before its client is answered.
+
+Actors commit by script, through the metadata server; an operator's task writes past it, to the same store.
+Both note in ``pending`` what is on its way, so that neither brings back what the other has deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.runtime.signals import CallFailed
+from leveret.amqp.errors import InternalError
+from leveret.broker.script import Ask, Steps, Until
+from leveret.broker.vhost.pending_writes import PendingWrites
+from leveret.core.errors import StoreError
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.metadata.interface import Metadata
+    from leveret.metadata.tables import Row
+
+log = logging.getLogger(__name__)
+
+METADATA_SERVER: Final = "metadata_store"
+SLICE: Final = 250  # rows that are noted in one turn
+_RETRY_S: Final = 0.02
+
+
+class Write:
+    """To the metadata server: put and delete rows; answered None, or the StoreError."""
+
+    __slots__ = ("deletes", "puts")
+
+    def __init__(self, puts: Sequence[Row], deletes: Sequence[Row]) -> None:
+        self.puts = puts
+        self.deletes = deletes
+
+
+class Delete:
+    """To the metadata server: delete those of these rows that are still owed, without an answer."""
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+
+
+class MetadataWriter:
+    """The way of a node's changes to its metadata store.
+
+    Attributes:
+        store: the metadata store; its maker closes it.
+        pending: changes that are not known to be on disk yet.
+    """
+
+    def __init__(self, runtime: Runtime, store: Metadata) -> None:
+        self._runtime = runtime
+        self.store = store
+        self.pending = PendingWrites()
+
+    def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
+        """Wait until rows are on disk; ask again when the metadata server was restarted.
+
+        Raises:
+            InternalError: the disk refused them. The deletes are owed all the same.
+        """
+        pending = self.pending
+        pending.delete(deletes)
+        pending.put(puts)
+        is_refused = False
+        try:
+            yield from self._commit(puts, deletes)
+            pending.deleted(deletes)
+        except (InternalError, GeneratorExit) as end:
+            is_refused = isinstance(end, InternalError)
+            self._delete_owed(deletes)
+            raise
+        finally:
+            self._put_ended(puts, is_refused)
+
+    def _commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
+        clock = self._runtime.clock
+        while True:
+            server = self._runtime.whereis(METADATA_SERVER)
+            if server is not None:
+                write = Write(self.pending.latest(puts), self.pending.owed(deletes))
+                answer = yield Ask(server, write)
+                if answer is None:
+                    return
+                if not isinstance(answer, CallFailed):
+                    log.error("metadata not written error=%s", answer)
+                    raise InternalError()
+            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+
+    async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
+        """Write rows from outside the actors, and wait until they are on disk.
+
+        Raises:
+            StoreError: they could not be written.
+        """
+        done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
+        slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
+        noted: list[list[Row]] = []
+        is_refused = False
+
+        def written(error: StoreError | None) -> None:
+            if not done.done():  # else the caller was cancelled
+                done.set_result(error)
+
+        try:
+            for some in slices:
+                if noted:
+                    await asyncio.sleep(0)
+                self.pending.put(some)
+                noted.append(some)
+            self.store.write(puts, deletes or [], written)
+            error = await done
+            if error is not None:
+                raise error
+        except StoreError:
+            is_refused = True
+            raise
+        finally:
+            for some in noted:
+                self._put_ended(some, is_refused)
+                if len(noted) > 1:
+                    await asyncio.sleep(0)
+
+    def delete_later(self, rows: Sequence[Row]) -> None:
+        """Have rows deleted without waiting for it; later commits come behind the first attempt."""
+        self.pending.delete(rows)
+        self._delete_owed(rows)
+
+    def _put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
+        again = self.pending.waited_for(rows, is_refused)
+        if again:
+            self._delete_owed(again)
+
+    def _delete_owed(self, rows: Sequence[Row]) -> None:
+        server = self._runtime.whereis(METADATA_SERVER)
+        if server is not None:  # else its successor begins with them
+            self._runtime.send(server, Delete(rows))
