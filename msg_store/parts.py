@@ -26,8 +26,8 @@ from leveret.msg_store.reading.rows import RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.opening import Opened
 from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Loop, as_steps
+from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.transient.client import OnCredit, OnLost
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient.store import TransientStore

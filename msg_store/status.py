@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leveret.msg_store.gc.collector import Collected
 from leveret.msg_store.reading.contents import ContentReader
-from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.transient.store import Figures, TransientStore
 from leveret.msg_store.wal.group_commit import GroupCommit
 

@@ -36,8 +36,8 @@ from leveret.msg_store.recovery.opening import Opened
 from leveret.msg_store.status import StoreStatus
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.backpressure import Backpressure
+from leveret.msg_store.wal.group_commit import Report
 from leveret.msg_store.wal.pending import SeqRun
-from leveret.msg_store.wal.reports import Report
 
 log = logging.getLogger(__name__)
 

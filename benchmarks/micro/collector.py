@@ -16,8 +16,8 @@ from pathlib import Path
 from leveret.core.files import Files
 from leveret.core.message import origin_of
 from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.copy import Copy, copy
 from leveret.msg_store.gc.scan import Source, ask_index, scan

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.format import checksum, journal_records
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format import file_header, journal_records
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
 from leveret.msg_store.format.record import encode_run
 from leveret.msg_store.memtable.memtables import Memtables
@@ -35,7 +35,7 @@ def messages(count: int, share_head: bool) -> list[Message]:
 
 
 def encode(run: list[Message], kind: int) -> None:
-    extend = checksum.extender(kind)
+    extend = file_header.extender(kind)
     parts: list[bytes] = []
     count = len(run)
     items = list(enumerate([(message, (1,)) for message in run], 1 << 40))
@@ -96,7 +96,7 @@ def committed(
 
 def main() -> None:
     print("records, publishes and acks of a batch of 1-KiB messages, CPU microseconds per message")
-    for name, kind in (("crc32c", checksum.CRC32C), ("zlib.crc32", checksum.CRC32)):
+    for name, kind in (("crc32c", file_header.CRC32C), ("zlib.crc32", file_header.CRC32)):
         for count in (1, 10, 100, 1000):
             for share in (True, False):
                 run = messages(count, share)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from leveret.core.message import origin_of
-from leveret.msg_store.format.checksum import CRC32C, extender
+from leveret.msg_store.format.file_header import CRC32C, extender
 from leveret.msg_store.format.record import encode_run, unpack_meta
 
 COUNT = 1_000

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leveret.amqp.errors import NotFound
 from leveret.broker.queue.effective import NOTHING, view_of
-from leveret.msg_store.format.route_numbers import route_no
+from leveret.msg_store.format.record import route_no
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref

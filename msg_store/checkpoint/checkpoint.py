@@ -40,9 +40,7 @@ from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.flush import SLICE_OPS
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.range_acks import SLICE_ROWS, RangeAck
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import SLICE_ROWS, GroupCommit, RangeAck, Report
 
 IDLE_S: Final = 1.0
 

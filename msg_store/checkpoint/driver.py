@@ -17,8 +17,7 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Index
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker, as_steps
 from leveret.msg_store.wal.driver import Deliver
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.reports import FULL_RETRY_S, Report
+from leveret.msg_store.wal.group_commit import FULL_RETRY_S, GroupCommit, Report
 
 
 class CheckpointDriver:

@@ -1,6 +1,6 @@
 # CRC-32C and CRC-32: eight bytes at a time through tables, or by the processor's instruction.
 
-# Kinds, as in leveret.msg_store.format.checksum.
+# Kinds, as in leveret.msg_store.format.file_header.
 cdef enum:
     CRC32 = 1
     CRC32C = 2

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from leveret.core.message import BODY, HEAD, Message
 from leveret.msg_store.format.append_log import Step
-from leveret.msg_store.format.checksum import extender
 from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import extender
 from leveret.msg_store.format.record import FLAGS, HEADER, HEADER_BYTES, MAGIC, Place, Want
 from leveret.msg_store.format.rows import IndexRow, Location
 

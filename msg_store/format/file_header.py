@@ -8,17 +8,31 @@
 ``crc32`` is zlib's over the 60 bytes before it, since the kind of all others is only known from here.
 ``boot_epoch`` is the start of the broker that made the file; its messages have numbers
 ``boot_epoch << 40 | counter``. ``first_lsn`` is 0 in a segment. Flag 1: written by the collector.
+
+**Checksums.** The header names the kind (``docs/decisions/0008-crc32c.md``), so that a file is read with
+what it was written with, wherever that was. CRC-32C is preferred, computed by the processor through
+google-crc32c's C extension; where that is missing, zlib's CRC-32 is the fastest there is.
+
+Every checksum starts from a **seed** made of the store's uuid. A body is whatever a client sent, so
+it may hold the bytes of a perfect record; without the uuid it cannot hold its checksum, and neither
+a search through a damaged file nor a file of another store passes for what it is not.
 """
 
 from __future__ import annotations
 
 import struct
+import warnings
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
-from leveret.msg_store.format.checksum import Extend, extender, seed_of
 from leveret.msg_store.format.errors import Corrupt
+
+with warnings.catch_warnings():
+    # Without its C part the module warns that it is slow; then it is used to read only.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    import google_crc32c
 
 HEADER_BYTES: Final = 64
 VERSION: Final = 1
@@ -32,6 +46,37 @@ EPOCH_MAX: Final = (1 << 24) - 1
 _LAYOUT: Final = struct.Struct("<8sHHI16sQIB3xQ4x")
 _CRC: Final = struct.Struct("<I")
 _FLAGS: Final = MOVED
+
+Extend: TypeAlias = Callable[[int, bytes], int]
+
+CRC32: Final = 1
+CRC32C: Final = 2
+
+
+def _crc32(crc: int, data: bytes) -> int:
+    return zlib.crc32(data, crc)
+
+
+_EXTENDERS: Final[dict[int, Extend]] = {CRC32: _crc32, CRC32C: google_crc32c.extend}
+
+PREFERRED: Final = CRC32C if google_crc32c.implementation == "c" else CRC32
+
+
+def extender(kind: int) -> Extend:
+    """Return the function ``(checksum so far, bytes) -> checksum`` of a kind.
+
+    Raises:
+        Corrupt: there is no such kind.
+    """
+    try:
+        return _EXTENDERS[kind]
+    except KeyError:
+        raise Corrupt(f"checksum kind {kind} is unknown") from None
+
+
+def seed_of(uuid: bytes) -> int:
+    """Return where the checksums of a store start."""
+    return zlib.crc32(uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +139,36 @@ def decode_header(data: bytes, magic: bytes) -> FileHeader:
     if epoch > EPOCH_MAX:
         raise Corrupt(f"file of boot epoch {epoch}, at most {EPOCH_MAX}")
     return FileHeader(found, number, uuid, created_ms, epoch, crc_kind, first_lsn, flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The store's uuid, the start of the broker, and the kind of checksums it writes."""
+
+    uuid: bytes
+    boot_epoch: int
+    crc_kind: int = PREFERRED
+
+    @property
+    def extend(self) -> Extend:
+        """The checksum function."""
+        return extender(self.crc_kind)
+
+    @property
+    def seed(self) -> int:
+        """Where checksums start."""
+        return seed_of(self.uuid)
+
+    @property
+    def first_no(self) -> int:
+        """The lowest number of messages, and of seqs after a crash, of this run."""
+        return self.boot_epoch << EPOCH_SHIFT
+
+    def header(
+        self, magic: bytes, number: int, now_ms: int, first_lsn: int = 0, flags: int = 0
+    ) -> bytes:
+        """Return the first bytes of a file."""
+        header = FileHeader(
+            magic, number, self.uuid, now_ms, self.boot_epoch, self.crc_kind, first_lsn, flags
+        )
+        return header.encode()

@@ -23,8 +23,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from leveret.msg_store.format.checksum import Extend
 from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import Extend
 
 MAGIC: Final = b"LVJ1"
 PAYLOAD_BYTES_MAX: Final = 1 << 26

@@ -13,7 +13,12 @@
 * ``meta`` is msgpack ``[exchange, [routing_key...], guid or nil, head, [queue_no...]]``: enough to
   read a segment, or to save a store, with nothing else at hand. ``head`` is the payload of the
   content header frame as received; the queues are all that routing chose, each by its route number
-  (``route_numbers``).
+  below).
+
+A queue with priorities keeps the rows of each under a number of its own, its own number plus the
+priority. Messages are routed to the queue, and a batch has one route whatever the priorities in it, so
+a record can only name the queue. For a rebuild to know where the row was, it says the highest priority as
+well: ``queue_no | highest << 32``, the **route number**. Without priorities that is the queue's number.
 """
 
 from __future__ import annotations
@@ -25,9 +30,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
+from leveret.amqp.properties import examine
 from leveret.core.message import Message, exchange_and_key
-from leveret.msg_store.format.checksum import Extend
 from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import Extend
 
 HEADER_BYTES: Final = 36
 MAGIC: Final = 0x4C56
@@ -46,6 +52,8 @@ _REST: Final = struct.Struct("<IQQIIHH")  # the header without its crc
 _MAGIC_AT: Final = HEADER_BYTES - 2
 _MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 FLAGS: Final = PERSISTENT | MOVED | GUID
+_ROUTE_SHIFT: Final = 32
+_QUEUE_NO: Final = (1 << _ROUTE_SHIFT) - 1
 _packer: Final = msgpack.Packer(use_bin_type=True)
 
 
@@ -193,3 +201,26 @@ def next_magic(data: bytes, offset: int) -> int:
     """Return where behind ``offset`` a record may begin, judged by its magic; -1 if nowhere."""
     at = data.find(_MAGIC_BYTES, offset + 1 + _MAGIC_AT)
     return at - _MAGIC_AT if at >= 0 else -1
+
+
+def route_no(queue_no: int, highest: int) -> int:
+    """Return what messages for a queue are written for.
+
+    Args:
+        queue_no: the queue's number, which its priority 0 has as well.
+        highest: the highest priority that it tells from others; 0 without priorities.
+    """
+    return queue_no | highest << _ROUTE_SHIFT
+
+
+def row_number(route_no: int, head: bytes) -> int:
+    """Return the number that a message's row is under.
+
+    Args:
+        route_no: as in the record.
+        head: its content header, whose properties were looked at when it was published.
+    """
+    highest = route_no >> _ROUTE_SHIFT
+    if not highest:
+        return route_no
+    return (route_no & _QUEUE_NO) + min(examine(head).priority or 0, highest)

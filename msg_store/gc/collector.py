@@ -32,9 +32,9 @@ that happened is in the index on disk (until then a damaged journal could bring 
 in it), and no snapshot pins it. Therefore nothing that was overlooked while copying is lost, and what
 died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only messages still at their source.
 
-The work is written as tasks and jobs (``collector_tasks``), so that a test can let anything else happen
-between any two steps. Jobs run on the collector's thread (``collector_thread``) in turns of bounded
-work. At most two merges are on their way.
+The work is written as *tasks*, generators that say what they wait for, and *jobs*, generators that block and name
+the points they have reached; ``TURN`` is where a job may be put aside. The driver, or a test, goes on with a task
+when that has come, or throws into it what went wrong. Jobs run on the collector's thread in turns of bounded work. At most two merges are on their way.
 
 A merge that fails is given up, and its copy removed. With a full disk the next one waits
 (``Wait.RETRY``). A source that made a merge fail, or did not come out of it empty (a message that a queue
@@ -44,12 +44,13 @@ longer each time, measured in generations of the log.
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from leveret.core.files import DISK_FULL
 from leveret.msg_store.format.errors import Corrupt
@@ -59,8 +60,8 @@ from leveret.msg_store.format.rows import Index
 from leveret.msg_store.gc.choose import ChoiceLimits, choose, dead
 from leveret.msg_store.gc.copy import Copy, copy, discard, relocations, unlink
 from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, Source, ask_index, scan
-from leveret.msg_store.gc.tasks import Job, Moving, Task, Wait
 from leveret.msg_store.memtable.memtables import Memtables
+from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,46 @@ BACKOFF_BASE: Final = 4  # to the power of its failures: how long a segment is l
 BACKOFF_MAX: Final = 6
 JUDGED_PER_TURN: Final = 4_000
 MOVED_PER_FLUSH: Final = 2_000
+
+
+class Wait(enum.Enum):
+    """What a task may wait for on the loop."""
+
+    TURN = "the next turn of the loop"
+    GRACE = "readers that have looked up a place have read there"
+    RETRY = "the disk may have room again"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What must have been done on the thread before the task goes on."""
+
+    steps: Steps[None]
+
+
+class Moving:
+    """Moves that must have been decided about, each, before the task goes on."""
+
+    def __init__(self, count: int) -> None:
+        self.used = 0
+        self._left = count
+        self._then: Callable[[], object] | None = None
+
+    def decided(self, is_used: bool) -> None:
+        """Note that one copy is used, or is not."""
+        self.used += is_used
+        self._left -= 1
+        if not self._left and self._then is not None:
+            self._then()
+
+    def when_done(self, then: Callable[[], object]) -> None:
+        """Call ``then`` when all are decided about."""
+        self._then = then
+        if not self._left:
+            then()
+
+
+Task: TypeAlias = Generator[Job | Moving | Wait, None, None]
 
 
 @dataclass(slots=True)

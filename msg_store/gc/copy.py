@@ -38,13 +38,19 @@ from typing import Final
 
 from leveret.core.files import File
 from leveret.msg_store.format import record
-from leveret.msg_store.format.checksum import Extend, extender, seed_of
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED, RDQ_MAGIC, FileHeader
+from leveret.msg_store.format.file_header import (
+    HEADER_BYTES,
+    MOVED,
+    RDQ_MAGIC,
+    Extend,
+    FileHeader,
+    extender,
+    seed_of,
+)
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import header_at
-from leveret.msg_store.gc.scan import Source
-from leveret.msg_store.gc.tasks import TURN
+from leveret.msg_store.gc.scan import TURN, Source
 from leveret.msg_store.memtable.reference_counts import Relocation
 from leveret.msg_store.threads.worker import Steps
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from leveret.core.gil_yielding import Timer
-from leveret.msg_store.gc.collector import Collector
-from leveret.msg_store.gc.tasks import TURN, Job, Moving, Task, Wait
+from leveret.msg_store.gc.collector import Collector, Job, Moving, Task, Wait
+from leveret.msg_store.gc.scan import TURN
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Steps, ThreadWorker, Worker
 from leveret.msg_store.wal.group_commit import GroupCommit
 

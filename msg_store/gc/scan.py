@@ -23,9 +23,9 @@ from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, decode
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import header_at, next_magic
 from leveret.msg_store.format.rows import Index
-from leveret.msg_store.gc.tasks import TURN
 from leveret.msg_store.threads.worker import Steps
 
+TURN: Final = "turn"  # the point at which a job may be put aside
 TURN_RECORDS: Final = 10_000
 _BLOCK_BYTES: Final = 256 * 1024
 _INDEX_ASKED_MAX: Final = 1_000  # messages per read transaction

@@ -34,7 +34,6 @@ from typing import Any, Final, TypeVar
 import lmdb
 
 from leveret.core.files import DISK_FULL
-from leveret.msg_store.format.ascending import runs, slices, stretches
 from leveret.msg_store.format.kernel import location_items, row_items
 from leveret.msg_store.format.kernel import locations as locations_of
 from leveret.msg_store.format.kernel import rows as rows_of
@@ -51,7 +50,7 @@ from leveret.msg_store.format.rows import (
 )
 from leveret.msg_store.index.lmdb_errors import free_bytes, meant_by, sorted_errors
 from leveret.msg_store.index.readers import Readers
-from leveret.msg_store.memtable.seq_set import runs_of
+from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
 
 FOLDER: Final = "store.lmdb"
 DATA: Final = "data.mdb"

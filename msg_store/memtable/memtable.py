@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
@@ -15,6 +16,23 @@ from leveret.msg_store.format.rows import (
     QueueTerms,
 )
 from leveret.msg_store.memtable.seq_set import SeqSet
+
+
+@dataclass(slots=True)
+class Terms:
+    """The terms of a queue as they change; see ``QueueTerms``."""
+
+    next_seq: int = 0
+    next_deliver: int = 0
+    messages: int = 0
+    size_bytes: int = 0
+    is_clean: bool = False
+
+    def frozen(self) -> QueueTerms:
+        """Return what they are now."""
+        return QueueTerms(
+            self.next_seq, self.next_deliver, self.messages, self.size_bytes, self.is_clean
+        )
 
 
 class Memtable:

@@ -28,14 +28,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 from weakref import WeakSet
 
-from leveret.msg_store.format.ascending import is_run
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
-from leveret.msg_store.memtable.memtable import Memtable
-from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.memtable.memtable import Memtable, Terms
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.memtable.reference_counts import ReferenceCounts
-from leveret.msg_store.memtable.seq_set import SeqSet
+from leveret.msg_store.memtable.seq_set import SeqSet, is_run
 
 BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
 

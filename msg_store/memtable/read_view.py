@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from leveret.msg_store.format.ascending import span_of
 from leveret.msg_store.format.rows import IndexRow, Location
 from leveret.msg_store.memtable.memtable import Memtable
+from leveret.msg_store.memtable.seq_set import span_of
 
 
 class ReadView:

@@ -16,17 +16,16 @@ they are taken off together (``_subtract_read``). All others go one by one, as a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from leveret.msg_store.format.ascending import span_of
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import FileRow, Location
 from leveret.msg_store.memtable.file_states import FileStates
-from leveret.msg_store.memtable.memtable import Memtable
-from leveret.msg_store.memtable.queue_terms import Terms
-from leveret.msg_store.memtable.read_locations import ReadLocations
+from leveret.msg_store.memtable.memtable import Memtable, Terms
 from leveret.msg_store.memtable.read_view import ReadView
+from leveret.msg_store.memtable.seq_set import span_of
 
 ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 
@@ -329,3 +328,33 @@ class ReferenceCounts:
             return (file_no, offset, length, *location[3:])
 
         return change
+
+
+READ_LOCATIONS_MAX: Final = 20_000  # some 5 MB; above that it begins anew
+
+
+class ReadLocations(dict[int, Location]):
+    """Places of messages that were read from the index in passing, by message.
+
+    A message is mostly acked soon after it was read from the disk, and for the read its place was looked up
+    in the index. The ack needs the place again: where the bytes are that become garbage, and how many rows
+    there are. So it is kept as long as it is certainly what the index would say and nothing above the index
+    says otherwise. It is a cache: for a message that is not here the index is asked.
+    """
+
+    def learn(self, view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]) -> None:
+        """Take what was read from the index.
+
+        Args:
+            view: made before it was read; what its generations speak of is not taken, since the index
+                may have had it before they were written to it, or after.
+            found: what the index had.
+            owed: messages of which a change is durable that no generation has yet.
+        """
+        numbers = found.keys()
+        above = [each for each in (*view.spoken_of(numbers), owed) if not each.isdisjoint(numbers)]
+        if above:
+            found = {no: at for no, at in found.items() if not any(no in each for each in above)}
+        if len(self) + len(found) > READ_LOCATIONS_MAX:
+            self.clear()
+        self.update(found)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.rows import FileRow, IndexRow, Location
-from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.offline.audit_locations import UNKNOWN, Places
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment, search

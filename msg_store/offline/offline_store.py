@@ -16,11 +16,10 @@ from leveret.msg_store.format.append_log import AppendLog, Job
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Collected, Collector, Neighbours
-from leveret.msg_store.gc.tasks import Job as CollectorJob
-from leveret.msg_store.gc.tasks import Moving, Task, Wait
+from leveret.msg_store.gc.collector import Collected, Collector, Moving, Neighbours, Task, Wait
+from leveret.msg_store.gc.collector import Job as CollectorJob
 from leveret.msg_store.recovery.opening import Opened
-from leveret.msg_store.wal.reports import Due
+from leveret.msg_store.wal.group_commit import Due
 
 # Nobody waits, so a tenth of garbage is worth the copying, and no two small files are left.
 THOROUGH: Final = ChoiceLimits(

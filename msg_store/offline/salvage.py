@@ -17,9 +17,8 @@ from typing import Final
 
 from leveret.core.files import File, Files
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC
+from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import SEGMENT_NAME, write_format
-from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.record import resealed
 from leveret.msg_store.format.rows import (
     Batch,
@@ -30,7 +29,7 @@ from leveret.msg_store.format.rows import (
     QueueTerms,
 )
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.offline.audit import Audit, LostRow, Progress
 from leveret.msg_store.offline.audit_locations import UNKNOWN, Places
 from leveret.msg_store.offline.examination import Examined

@@ -18,8 +18,8 @@ from leveret.msg_store.format.folder import StoreAtRest, StorePaths
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexDamaged, IndexRow, Location
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.memtable.memtables import Memtables
-from leveret.msg_store.memtable.queue_terms import Terms
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.reading.verify import check, search
 from leveret.msg_store.recovery.journal_reader import JournalFile

@@ -7,9 +7,18 @@ from typing import Final, Self
 
 from leveret.core.files import File
 from leveret.core.message import Message
-from leveret.msg_store.format.checksum import CRC32, CRC32C, Extend, extender, seed_of
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header
+from leveret.msg_store.format.file_header import (
+    CRC32,
+    CRC32C,
+    HEADER_BYTES,
+    RDQ_MAGIC,
+    Extend,
+    FileHeader,
+    decode_header,
+    extender,
+    seed_of,
+)
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.kernel import decode_run
 from leveret.msg_store.format.record import (

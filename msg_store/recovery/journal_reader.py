@@ -18,13 +18,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.msg_store.format.checksum import CRC32, CRC32C, Extend, extender, seed_of
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import (
+    CRC32,
+    CRC32C,
     HEADER_BYTES,
     JOURNAL_MAGIC,
+    Extend,
     FileHeader,
     decode_header,
+    extender,
+    seed_of,
 )
 from leveret.msg_store.format.journal_frames import Frame, decode_frame, next_frame
 from leveret.msg_store.format.journal_records import JournalRecord, decode_records

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.msg_store.format.append_log import AppendLog, Reserve
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import IndexLocation
 from leveret.msg_store.recovery.findings import Recovered

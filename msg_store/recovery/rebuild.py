@@ -28,8 +28,7 @@ from leveret.msg_store.format.journal_records import (
     JournalRecord,
     Publishes,
 )
-from leveret.msg_store.format.record import unpack_meta
-from leveret.msg_store.format.route_numbers import row_number
+from leveret.msg_store.format.record import row_number, unpack_meta
 from leveret.msg_store.format.rows import (
     Batch,
     Checkpoint,
@@ -39,7 +38,7 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.reading.verify import Segment
 
 MADE = 1 << 39  # in a seq: not given by a queue; queues count from ``epoch << 40``

@@ -30,9 +30,8 @@ from typing import TypeVar
 
 from leveret.core.errors import StoreError
 from leveret.msg_store.format.append_log import AppendLog, Reserve
-from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED
+from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import encode_acks
 from leveret.msg_store.format.rows import (

@@ -24,13 +24,52 @@ from typing import Final, Protocol, TypeAlias
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import KERNEL_NAME, Caller, Notifier
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Loop
 
 Work: TypeAlias = Sequence[tuple[AppendLog, Job]]
 Then: TypeAlias = Callable[[Sequence[Exception]], None]
 
+_BEFORE_SYNC: Final = "written"  # points of a job
+_AFTER_SYNC: Final = "synced"
 _COUNT_BYTES: Final = 8  # of what a notifier writes
+
+
+class SyncTimes:
+    """How long the disk takes to sync, for status: taken on the writer threads, read on the loop.
+
+    Args:
+        monotonic_s: the clock.
+
+    Attributes:
+        count: syncs since the start.
+        total_s: what they took together.
+        longest_s: what the longest took.
+    """
+
+    __slots__ = ("_began_s", "_lock", "_monotonic_s", "count", "longest_s", "total_s")
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self._monotonic_s = monotonic_s
+        self._began_s: dict[int, float] = {}  # by thread
+        self._lock = threading.Lock()
+        self.count = 0
+        self.total_s = self.longest_s = 0.0
+
+    def reached(self, point: str) -> None:
+        """Note a point of a job, on its thread."""
+        if point == _BEFORE_SYNC:
+            self._began_s[threading.get_ident()] = self._monotonic_s()
+        elif point == _AFTER_SYNC:
+            began_s = self._began_s.pop(threading.get_ident(), None)
+            if began_s is not None:
+                self.took(self._monotonic_s() - began_s)
+
+    def took(self, seconds: float) -> None:
+        """Count a sync, from any thread."""
+        with self._lock:
+            self.count += 1
+            self.total_s += seconds
+            self.longest_s = max(self.longest_s, seconds)
 
 
 class Writers(Protocol):

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from leveret.core.files import File, Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.record import Record, decode_record, unpack_meta
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.transient.client import Row

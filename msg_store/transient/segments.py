@@ -17,9 +17,8 @@ from typing import Final
 from leveret.core.files import DISK_FULL, File, Files
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
-from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import SEGMENT_NAME
-from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.transient.index import Place
 
 FILE_BYTES: Final = 16 * 1024 * 1024  # RabbitMQ's

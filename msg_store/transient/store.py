@@ -47,7 +47,7 @@ from leveret.core.files import Files
 from leveret.core.gil_yielding import Timer
 from leveret.core.message import Message
 from leveret.msg_store.format.append_log import Reserve
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Steps, ThreadWorker
 from leveret.msg_store.transient.client import (
     Entry,

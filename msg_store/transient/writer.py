@@ -28,8 +28,7 @@ from leveret.core.files import Files
 from leveret.core.message import Message
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.file_header import HEADER_BYTES
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
 from leveret.msg_store.format.record import (
     decode_record,

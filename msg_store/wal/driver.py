@@ -14,11 +14,9 @@ from functools import partial
 
 from leveret.core.gil_yielding import Timer
 from leveret.msg_store.format.append_log import AppendLog
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Loop
-from leveret.msg_store.threads.writers import Writers, WriterThreads
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.reports import FULL_RETRY_S, LINGER_S, Due, Report
+from leveret.msg_store.threads.writers import SyncTimes, Writers, WriterThreads
+from leveret.msg_store.wal.group_commit import FULL_RETRY_S, LINGER_S, Due, GroupCommit, Report
 
 Deliver = Callable[[Report], None]
 MakeWriters = Callable[[Loop, SyncTimes], Writers]

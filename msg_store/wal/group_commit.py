@@ -33,7 +33,10 @@ segment (two waits instead of one), confirming after the write without the sync.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from leveret.core.files import is_disk_full
 from leveret.core.message import BODY, Message
@@ -45,8 +48,8 @@ from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.memtables import Memtables
+from leveret.msg_store.memtable.read_view import ReadView, next_low
 from leveret.msg_store.memtable.reference_counts import Relocation
-from leveret.msg_store.wal.cancelled import CancelledWrites
 from leveret.msg_store.wal.flush import (
     SLICE_OPS,
     Flush,
@@ -56,10 +59,73 @@ from leveret.msg_store.wal.flush import (
     journal_records,
 )
 from leveret.msg_store.wal.journal import Journal
-from leveret.msg_store.wal.pending import PendingQueue, References, Row, SeqRun, TakenAck
-from leveret.msg_store.wal.range_acks import SLICE_ROWS, RangeAck
-from leveret.msg_store.wal.reports import Due, Report
+from leveret.msg_store.wal.pending import (
+    CancelledWrites,
+    PendingQueue,
+    References,
+    Row,
+    SeqRun,
+    TakenAck,
+)
 from leveret.msg_store.wal.segment_writer import SegmentWriter
+
+LINGER_S: Final = 0.2  # for work that nobody waits for
+FULL_RETRY_S: Final = 1.0
+SLICE_ROWS: Final = 2_000  # of a range of seqs that is acked
+
+
+class Due(enum.Enum):
+    """When the next flush should start."""
+
+    NEVER = "nothing to do, or one is on its way"
+    LATER = "within LINGER_S, unless somebody waits for it before"
+    NOW = "somebody waits"
+    WHEN_RESUMED = "the disk is full; within FULL_RETRY_S"
+
+
+@dataclass(slots=True)
+class Report:
+    """What has become certain, as runs ``(queue_no, first_seq, count)``.
+
+    Attributes:
+        safe: on disk, or acked before they got there.
+        nacked: could not be written now; they stay pending, are named again at each try that
+            fails, and may be safe later.
+        error: the store has failed; nothing that was not reported safe can be relied on.
+    """
+
+    safe: list[SeqRun] = field(default_factory=list)
+    nacked: list[SeqRun] = field(default_factory=list)
+    error: StoreFailed | None = None
+
+
+@dataclass(slots=True, eq=False)
+class RangeAck:
+    """What is left of a range of seqs that is acked, ``low <= seq < high``: its rows are read first.
+
+    Attributes:
+        then: called when the acks of all of it have been issued.
+        view: while it is read: since when.
+    """
+
+    queue_no: int
+    low: int
+    high: int
+    then: Callable[[], None] | None
+    view: ReadView | None = None
+
+    def rows(self, base: list[IndexRow]) -> list[IndexRow]:
+        """Return the rows of the slice that was read, and go on to the next."""
+        assert self.view is not None, "nobody was asked to read"
+        rows = self.view.rows(self.queue_no, self.low, self.high, SLICE_ROWS, base)
+        self.view = None
+        self.low = next_low(rows, base, SLICE_ROWS, self.high)
+        return rows
+
+    @property
+    def is_done(self) -> bool:
+        """Nothing is left."""
+        return self.low >= self.high
 
 
 class GroupCommit:

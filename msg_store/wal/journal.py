@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import NO_FILE, Job, Part, Place
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
 
 FILE_BYTES: Final = 64 * 1024 * 1024

@@ -21,7 +21,7 @@ from typing import Final
 
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import NO_FILE, Job, Part, Place, joined
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.record import Unwritten, encode_run
 from leveret.msg_store.format.rows import Location
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from leveret.core.files import Files
 from leveret.msg_store.index.lmdb_index import DATA
-from leveret.msg_store.memtable.queue_terms import Terms
+from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.offline.inspection import INDEX, Inspection
 from leveret.server.output.formats import printable
 from leveret.server.store_tools.dirs import StoreAt

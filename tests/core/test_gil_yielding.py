@@ -20,9 +20,8 @@ from leveret.core.gil_yielding import BUSY_SHARE, CHECK_S, NEVER, OVERDUE_S, SLE
 from leveret.metadata.store import MetadataStore
 from leveret.msg_store.format.append_log import AppendLog, Job, Part, Place
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Steps, ThreadWorker
-from leveret.msg_store.threads.writers import WriterThreads
+from leveret.msg_store.threads.writers import SyncTimes, WriterThreads
 from rigs.waiting import eventually
 
 

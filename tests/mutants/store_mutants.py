@@ -73,10 +73,10 @@ MUTANTS = {
         "            for change in owed[:1]:\n                location",
     ),
     "what was read while it changed counts as it was": Mutant(
-        "memtable/read_locations.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
+        "memtable/reference_counts.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
     ),
     "what was read while a change is owed counts as it was": Mutant(
-        "memtable/read_locations.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
+        "memtable/reference_counts.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
     ),
     "a place that was read outlives the ack": Mutant(
         "memtable/reference_counts.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"

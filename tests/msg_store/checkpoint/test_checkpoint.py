@@ -13,7 +13,7 @@ from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull, QueueTerms
 from leveret.msg_store.wal.flush import SLICE_OPS
-from leveret.msg_store.wal.reports import Due
+from leveret.msg_store.wal.group_commit import Due
 from leveret.testing.faulty_files import Crash, Fate
 from rigs.store.store_rig import STORE, StoreRig
 

@@ -18,10 +18,10 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
 from leveret.msg_store.recovery.recovery import Recovery
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Loop
+from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.wal.driver import FlushDriver
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import Report
 from rigs.store.store_rig import StoreRig, message
 
 SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)

@@ -13,8 +13,8 @@ from leveret.msg_store.format import file_header as fh
 from leveret.msg_store.format import journal_frames as frames
 from leveret.msg_store.format import journal_records as records
 from leveret.msg_store.format import record
-from leveret.msg_store.format.checksum import CRC32, CRC32C, Extend, extender
 from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import CRC32, CRC32C, Extend, extender
 
 SEED = 0xC0FFEE
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))

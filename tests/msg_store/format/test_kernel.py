@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format import record
-from leveret.msg_store.format.checksum import CRC32, CRC32C, extender
 from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import CRC32, CRC32C, extender
 from leveret.msg_store.format.kernel import KERNEL_NAME, decode_run
 from leveret.queue_backing.status import indexed
 from rigs.store.store_kernels import NAMES, kernel_of

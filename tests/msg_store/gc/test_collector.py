@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from leveret.msg_store.format.checksum import CRC32, CRC32C
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import CRC32, CRC32C, Identity
 from leveret.msg_store.gc import collector
-from leveret.msg_store.gc.scan import NEEDED, Source
-from leveret.msg_store.gc.tasks import TURN, Moving, Steps, Wait
+from leveret.msg_store.gc.collector import Moving, Wait
+from leveret.msg_store.gc.scan import NEEDED, TURN, Source
 from leveret.msg_store.recovery import recovery
+from leveret.msg_store.threads.worker import Steps
 from rigs.store.collector_rig import FILE_BYTES, CollectorRig, copied_by, in_files, until, wasteful
 
 

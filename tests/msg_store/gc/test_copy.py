@@ -16,11 +16,11 @@ from leveret.msg_store.gc.copy import Copy, copy, discard, pieces, relocations
 from leveret.msg_store.gc.scan import (
     NEEDED,
     NOT_NEEDED,
+    TURN,
     Source,
     ask_index,
     scan,
 )
-from leveret.msg_store.gc.tasks import TURN
 from leveret.msg_store.reading.verify import Segment
 from leveret.testing.memory_index import MemoryIndex
 from rigs.store.store_rig import StoreRig

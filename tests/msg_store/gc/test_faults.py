@@ -9,7 +9,8 @@ import pytest
 from leveret.core.files import DISK_FULL
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.choose import choose
-from leveret.msg_store.gc.tasks import TURN, Moving
+from leveret.msg_store.gc.collector import Moving
+from leveret.msg_store.gc.scan import TURN
 from rigs.store.collector_rig import CollectorRig, copied_by, in_files, spoil, until, wasteful
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from leveret.msg_store.format.rows import Checkpoint, FileRow, Location, QueueTerms
 from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS, Memtables
-from leveret.msg_store.memtable.read_locations import COUNT_MAX
-from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.memtable.reference_counts import READ_LOCATIONS_MAX, Relocation
 from leveret.testing.memory_index import MemoryIndex
 
 POINT = Checkpoint(1, 1, 1, 1)
@@ -276,7 +275,7 @@ def test_few_places_are_kept(rig: Rig) -> None:
     rig.checkpoint()
     rig.learn(101)
     place = (1, 64, 100, 10, 1)
-    rig.tables.learn(rig.tables.view(), dict.fromkeys(range(200, 200 + COUNT_MAX), place))
+    rig.tables.learn(rig.tables.view(), dict.fromkeys(range(200, 200 + READ_LOCATIONS_MAX), place))
 
     assert rig.tables.places([101, 200]) == [None, place]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.msg_store.format.ascending import is_run
-from leveret.msg_store.memtable.seq_set import SeqSet, runs_of
+from leveret.msg_store.memtable.seq_set import SeqSet, is_run, runs_of
 
 seqs = st.integers(0, 60)
 batches = st.one_of(

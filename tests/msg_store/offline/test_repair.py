@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC, Identity
 from leveret.msg_store.format.rows import Batch
 from leveret.msg_store.offline import repair as mending
 from leveret.msg_store.offline.examination import examined

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.msg_store.format.append_log import Job
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import encode_acks
 from leveret.msg_store.recovery.journal_reader import JournalFile

@@ -10,8 +10,7 @@ import pytest
 
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.append_log import Job
-from leveret.msg_store.format.file_header import RDQ_MAGIC
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import RDQ_MAGIC, Identity
 from leveret.msg_store.format.journal_records import CARRY, RedoRecord
 from leveret.msg_store.recovery.journal_reader import JournalFile
 from leveret.testing.faulty_files import Fate, FaultyCalls

@@ -402,7 +402,7 @@ def test_real_threads_and_a_real_folder(tmp_path: Path) -> None:
     import threading
 
     from leveret.msg_store.format.ballast import Ballast
-    from leveret.msg_store.format.identity import Identity
+    from leveret.msg_store.format.file_header import Identity
     from leveret.msg_store.transient.store import Limits, TransientStore
 
     async def run() -> None:

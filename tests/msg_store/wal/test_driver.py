@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import GroupCommit, Report
 from rigs.store.flush_rig import Running
 
 

@@ -15,7 +15,7 @@ import pytest
 from leveret.core.files import OsCalls
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import Caller, Notifier
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import Report
 from rigs.store.flush_rig import Running
 
 

@@ -11,7 +11,7 @@ from leveret.core.errors import StoreError
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.wal import flush
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
-from leveret.msg_store.wal.reports import Due
+from leveret.msg_store.wal.group_commit import Due
 from rigs.store.store_rig import STORE, StoreRig
 
 

@@ -10,7 +10,7 @@ import pytest
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.queue.factory import priority_of
 from leveret.core.message import Message
-from leveret.msg_store.format.route_numbers import route_no
+from leveret.msg_store.format.record import route_no
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.state import Limits
 from rigs.stored_rig import StoreBench, StoredQueue, fetch_all, take

@@ -24,10 +24,10 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import ThreadWorker
+from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.wal.driver import FlushDriver
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import Report
 
 QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.gc.collector import Collector
-from leveret.msg_store.gc.tasks import Job, Moving, Task, Wait
+from leveret.msg_store.gc.collector import Collector, Job, Moving, Task, Wait
 
 
 class CollectorSteps:

@@ -11,9 +11,9 @@ from leveret.core.files import Files, OsCalls
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.recovery.recovery import Recovery
-from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.wal.driver import FlushDriver
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import Report
 from leveret.testing.faulty_files import FaultyCalls
 from rigs.store.store_rig import message
 

@@ -24,8 +24,7 @@ from leveret.msg_store.offline.store_image import StoreImage
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.wal.flush import Flush
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import GroupCommit, Report
 
 QUEUES = (1, 2, 3)
 RDQ_FILE_BYTES = 60_000

@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any
 
 from leveret.msg_store.drivers import Drivers
-from leveret.msg_store.threads.sync_times import SyncTimes
 from leveret.msg_store.threads.worker import Reached, Steps
 from leveret.msg_store.threads.worker import Then as WorkerThen
-from leveret.msg_store.threads.writers import Then, Work
+from leveret.msg_store.threads.writers import SyncTimes, Then, Work
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 
 Piece = Callable[[], Generator[str, None, None]]

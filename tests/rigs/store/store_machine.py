@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from leveret.core.message import BODY
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.rows import IndexFull
-from leveret.msg_store.wal.reports import Due
+from leveret.msg_store.wal.group_commit import Due
 from leveret.testing.faulty_files import Fate
 from rigs.store.store_rig import StoreRig
 

@@ -23,9 +23,8 @@ from leveret.msg_store.checkpoint.checkpoint import (
     WriteJob,
 )
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC
+from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.format.identity import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.memtable.reference_counts import Relocation
@@ -33,8 +32,7 @@ from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.findings import Recovered
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.recovery.replay import pages
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.reports import Due, Report
+from leveret.msg_store.wal.group_commit import Due, GroupCommit, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryLocation

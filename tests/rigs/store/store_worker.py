@@ -25,10 +25,9 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.recovery.replay import pages
-from leveret.msg_store.threads.sync_times import SyncTimes
+from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.wal.driver import FlushDriver
-from leveret.msg_store.wal.group_commit import GroupCommit
-from leveret.msg_store.wal.reports import Report
+from leveret.msg_store.wal.group_commit import GroupCommit, Report
 
 QUEUES = (1, 2, 3)
 BATCH = 20

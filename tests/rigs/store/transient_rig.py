@@ -17,7 +17,7 @@ from typing import Any
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Reached, Steps, T, Then
 from leveret.msg_store.transient.index import IndexLost, TransientIndex
 from leveret.msg_store.transient.store import Limits, TransientStore

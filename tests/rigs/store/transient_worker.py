@@ -19,7 +19,7 @@ from typing import Any
 from leveret.core.files import Files
 from leveret.core.message import origin_of
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.identity import Identity
+from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.transient.store import TransientStore
 
 QUEUES = 4

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.msg_store.format.ascending import SLICE, ascending, slices
+from leveret.msg_store.memtable.seq_set import SLICE, ascending, slices
 
 numbers = st.sets(st.integers(0, 1 << 64), max_size=50)
 
