@@ -1,12 +1,11 @@
 """The backing queue as an actor: one half of a queue's pair.
 
 The backing queue itself is a plain object. This actor owns it, is what supervisors and monitors see
-of it, and takes its housekeeping as mail. The amqqueue reaches it by the runtime's inline call,
-``invoke_inline(backing, "run", operation, *arguments)``, where ``operation`` is a method of
-``BackingQueue``; late news go back as the mails ``Confirmed`` and ``Resident``.
+of it, and takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); late news go back
+as the mails ``Confirmed``, ``Refused`` and ``Resident``.
 
-After every operation the queue is asked whether it ``needs_timeout``: *timed* work is done in the
-actor's next turns, one slice each; *idle* work 200 ms later.
+After every operation that changes the queue it is asked whether it ``needs_timeout``: *timed* work is
+done in the actor's next turns, one slice each; *idle* work 200 ms later.
 
 A queue that can page tells the node's memory monitor how many seconds of traffic it keeps in RAM, when the
 monitor asks, and keeps to what it is answered.
@@ -100,9 +99,13 @@ _RESIDENT: Final = Resident()
 
 
 class BackingActor(GenServer):
-    """Owns one backing queue; its ``init`` takes what makes it, and the queue's entry."""
+    """Owns one backing queue; its ``init`` takes what makes it, and the queue's entry.
 
-    __slots__ = ("_amqqueue", "_has_work", "_is_reporting", "_memory", "_queue", "_resumes")
+    Attributes:
+        queue: the backing queue.
+    """
+
+    __slots__ = ("_amqqueue", "_has_work", "_is_reporting", "_memory", "_resumes", "queue")
 
     def init(self, make: MakeQueue, home: Home) -> None:
         """Make the queue, start it with what it finds, and leave the address in ``home``."""
@@ -110,8 +113,8 @@ class BackingActor(GenServer):
         self._memory: MemoryMonitor | None = None
         self._has_work = self._resumes = False
         self._is_reporting = True  # or need not
-        self._queue = make(self)
-        self._queue.init(recover=True)
+        self.queue = make(self)
+        self.queue.init(recover=True)
         home.backing = self.ref
 
     def use_memory_of(self, memory: MemoryMonitor) -> None:
@@ -126,19 +129,16 @@ class BackingActor(GenServer):
     # Inline calls of the amqqueue.
 
     def attach(self, amqqueue: Ref) -> int:
-        """Remember who hears late news; return how many messages are ready."""
+        """Send the amqqueue late news from now on; return how many messages are ready."""
         self._amqqueue = amqqueue
-        return self._queue.len()
+        return self.queue.len()
 
-    def run(self, operation: str, *arguments: Any) -> Any:
-        """Let the queue do an operation and return its result."""
-        queue = self._queue
-        result = getattr(queue, operation)(*arguments)
-        if not self._has_work and (urgency := queue.needs_timeout()) is not None:
-            self._plan_work(urgency)
+    def plan_work(self) -> None:
+        """See what the queue needs after an operation."""
+        if not self._has_work and (urgency := self.queue.needs_timeout()) is not None:
+            self._plan(urgency)
         if not self._is_reporting:
             self._will_report()
-        return result
 
     def _will_report(self) -> None:
         """Be asked how much is in RAM, since it may have changed."""
@@ -146,7 +146,7 @@ class BackingActor(GenServer):
         self._is_reporting = True
         self._memory.active[self.ref] = None
 
-    def _plan_work(self, urgency: Urgency) -> None:
+    def _plan(self, urgency: Urgency) -> None:
         self._has_work = True
         if urgency == "timed":
             self.runtime.again(self.ref, _HOUSEKEEPING)
@@ -155,26 +155,23 @@ class BackingActor(GenServer):
 
     # Mail.
 
-    def handle_call(self, request: Any, frm: object) -> Any:
-        """Answer ``("info",)`` and other operations asked for by mail: a tuple for ``run``."""
-        return self.run(*request)
-
     def handle_cast(self, message: Any) -> None:
         """Take housekeeping."""
         if isinstance(message, HouseKeeping):
             self._keep_house()
         elif isinstance(message, SetRamDurationTarget):
-            self.run("set_ram_duration_target", message.duration_s)
+            self._set_ram_duration_target(message.duration_s)
         elif isinstance(message, ReportRamDuration):
             self._report()
         elif isinstance(message, StoreResumes):
             self._resumes = False
-            self.run("resume")
+            self.queue.resume()
+            self.plan_work()
             self._tell_resident()
         elif isinstance(message, ReplaceQueue):
-            self._queue = message.make(self._queue)
+            self.queue = message.make(self.queue)
             if not self._has_work:
-                self._plan_work("timed")
+                self._plan("timed")
         else:
             super().handle_cast(message)
 
@@ -188,19 +185,24 @@ class BackingActor(GenServer):
     def _report(self) -> None:
         """Tell how much is in RAM; go on telling until the queue's rates have faded."""
         assert self._memory is not None
-        duration_s = self._queue.ram_duration()
-        self.run("set_ram_duration_target", self._memory.report(self.ref, duration_s))
+        duration_s = self.queue.ram_duration()
+        self._set_ram_duration_target(self._memory.report(self.ref, duration_s))
         self._is_reporting = False
         if duration_s != FOREVER_S:
             self._will_report()
 
+    def _set_ram_duration_target(self, duration_s: float) -> None:
+        self.queue.set_ram_duration_target(duration_s)
+        self.plan_work()
+
     def _keep_house(self) -> None:
         self._has_work = False
-        self.run("timeout")
+        self.queue.timeout()
+        self.plan_work()
         self._tell_resident()
 
     def _tell_resident(self) -> None:
-        if self._queue.take_resident() and self._amqqueue is not None:
+        if self.queue.take_resident() and self._amqqueue is not None:
             self.post(self._amqqueue, _RESIDENT)
 
     # What the store tells: not in a turn of this actor.
@@ -230,11 +232,11 @@ class BackingActor(GenServer):
         if self._memory is not None:
             self._memory.deregister(self.ref)
         if is_orderly(reason):
-            self._queue.terminate()
+            self.queue.terminate()
         else:
-            self._queue.abandon()
-        if self._queue.needs_timeout() is not None:
-            _release(self.runtime.clock, self._queue)
+            self.queue.abandon()
+        if self.queue.needs_timeout() is not None:
+            _release(self.runtime.clock, self.queue)
 
 
 def _release(clock: Clock, queue: BackingQueue) -> None:

@@ -113,20 +113,8 @@ class Refused:
         self.runs = runs
 
 
-class BackingQueue(Protocol):
-    """A queue of messages without actors, consumers or time."""
-
-    def init(self, recover: bool) -> None:
-        """Start empty, or with what was kept when ``recover``."""
-
-    def terminate(self) -> None:
-        """End and keep what is durable; unacked messages count as ready again."""
-
-    def abandon(self) -> None:
-        """End after a crash: free the RAM and leave the disk as it is, without a word to it."""
-
-    def delete_and_terminate(self) -> None:
-        """End and keep nothing."""
+class QueueOperations(Protocol):
+    """The operations that an amqqueue calls."""
 
     def publish(
         self,
@@ -227,12 +215,6 @@ class BackingQueue(Protocol):
     def purge_acks(self) -> int:
         """Forget all unacked messages and return how many there were."""
 
-    def take_resident(self) -> bool:
-        """Whether what was ``pending`` may be there now; says so once.
-
-        Worth asking after ``resume`` and ``timeout``; ``Resident`` is sent when it says so.
-        """
-
     def len(self) -> int:
         """Return the number of ready messages."""
 
@@ -242,14 +224,39 @@ class BackingQueue(Protocol):
     def depth(self) -> int:
         """Return the number of ready and unacked messages."""
 
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """Change between ``default`` and ``lazy``."""
+
+    def info(self) -> dict[str, Any]:
+        """Return figures for status and list_queues, by RabbitMQ's names."""
+
+    def delete_and_terminate(self) -> None:
+        """End and keep nothing."""
+
+
+class BackingQueue(QueueOperations, Protocol):
+    """A queue of messages without actors, consumers or time; its actor calls what is declared here."""
+
+    def init(self, recover: bool) -> None:
+        """Start empty, or with what was kept when ``recover``."""
+
+    def terminate(self) -> None:
+        """End and keep what is durable; unacked messages count as ready again."""
+
+    def abandon(self) -> None:
+        """End after a crash: free the RAM and leave the disk as it is, without a word to it."""
+
+    def take_resident(self) -> bool:
+        """Whether what was ``pending`` may be there now; says so once.
+
+        Worth asking after ``resume`` and ``timeout``; ``Resident`` is sent when it says so.
+        """
+
     def ram_duration(self) -> float:
         """Return how many seconds of traffic are in RAM; infinite when that means nothing."""
 
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Keep no more than so many seconds of traffic in RAM."""
-
-    def set_queue_mode(self, mode: QueueMode) -> None:
-        """Change between ``default`` and ``lazy``."""
 
     def needs_timeout(self) -> Urgency | None:
         """Whether ``timeout`` must be called: soon (``timed``), when idle (``idle``), or not."""
@@ -262,6 +269,3 @@ class BackingQueue(Protocol):
 
     def resume(self) -> None:
         """The store takes more, or has read what was asked for: go on with what was held up."""
-
-    def info(self) -> dict[str, Any]:
-        """Return figures for status and list_queues, by RabbitMQ's names."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.runtime.signals import CallExit
 from leveret.broker.mail import Info
 from leveret.core.errors import LeveretError
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.status import MESSAGE, SEQ
 from leveret.testing.seen_messages import SeenMessage, seen
 
@@ -145,7 +146,7 @@ class QueueLook:
             assert backing is not None
             part = _Part()
             try:
-                await runtime.call(backing, ("fold", part.step, None, from_seq), None)
+                BackingProxy(runtime, backing).fold(part.step, None, from_seq)
             except CallExit:
                 found, from_seq = [], 0  # it was restarted meanwhile
                 continue

@@ -14,7 +14,7 @@ overtakes the rest. A suspended callee is run: it is the caller's turn that is b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from leveret.actors.runtime.cell import (
     ACTIVE,
@@ -34,11 +34,13 @@ from leveret.core.errors import ActorError
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
 
+A = TypeVar("A")
+
 INLINE_MAILS: Final = 1_000
 
 
 class InlineCalls(CoroutineTurns):
-    """The two forms of the inline call."""
+    """The inline call of ``handle_call``; ``InlineTurn`` is that of an actor's methods."""
 
     def call_inline(self, to: Ref, request: Any) -> Any:
         """Return what the callee's ``handle_call(request, None)`` returns.
@@ -62,22 +64,6 @@ class InlineCalls(CoroutineTurns):
         if reply is NOREPLY:
             raise ActorError(f"{to!r} answered an inline call with NOREPLY")
         return reply
-
-    def invoke_inline(self, to: Ref, method_name: str, *args: Any) -> Any:
-        """Return what the callee's method of that name returns; else as ``call_inline``."""
-        cell = to.cell
-        if cell.state or cell.inbox or cell.kind:
-            self._make_ready(to, cell)
-        cell.state |= ACTIVE
-        try:
-            result = getattr(cell.actor, method_name)(*args)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the callee
-            raise self._callee_failed(to, cell, error) from None
-        if cell.state == ACTIVE and not cell.inbox:
-            cell.state = IDLE
-        else:
-            self._leave(cell)
-        return result
 
     def _make_ready(self, to: Ref, cell: Cell) -> None:
         """Handle what must be handled before the request."""
@@ -104,3 +90,38 @@ class InlineCalls(CoroutineTurns):
         reason = reason_of(error, cell)
         self.end(cell, reason)
         return error if isinstance(error, KeyboardInterrupt) else CallExit(to, reason)
+
+
+class InlineTurn(Generic[A]):
+    """Calls an actor's methods inline: ``with turn as actor: answer = actor.method(...)``.
+
+    The block is a turn of the callee; it raises as ``call_inline`` does. The object is kept and used
+    again for every call.
+
+    Args:
+        runtime: of both actors.
+        to: the callee, an ``A``.
+    """
+
+    __slots__ = ("_runtime", "_to")
+
+    def __init__(self, runtime: InlineCalls, to: Ref) -> None:
+        self._runtime = runtime
+        self._to = to
+
+    def __enter__(self) -> A:
+        cell = self._to.cell
+        if cell.state or cell.inbox or cell.kind:
+            self._runtime._make_ready(self._to, cell)  # noqa: SLF001  # a part of the runtime
+        cell.state |= ACTIVE
+        actor: A = cell.actor
+        return actor
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        cell = self._to.cell
+        if error is not None:
+            raise self._runtime._callee_failed(self._to, cell, error) from None  # noqa: SLF001
+        if cell.state == ACTIVE and not cell.inbox:
+            cell.state = IDLE
+        else:
+            self._runtime._leave(cell)  # noqa: SLF001

@@ -17,6 +17,7 @@ from functools import partial
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
+from leveret.actors.runtime.inline import InlineTurn
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.virtual_clock import VirtualClock
@@ -152,12 +153,13 @@ def inline(count: int, form: str) -> Callable[[], object]:
         for _ in range(count):
             call_inline(server, 1)
 
-    def invoke() -> None:
-        invoke_inline = rt.invoke_inline
+    def turn() -> None:
+        turn: InlineTurn[Server] = InlineTurn(rt, server)
         for _ in range(count):
-            invoke_inline(server, "fetch", 1)
+            with turn as actor:
+                actor.fetch(1)
 
-    return call if form == "call" else invoke
+    return call if form == "call" else turn
 
 
 def turns(count: int) -> Callable[[], object]:
@@ -230,7 +232,7 @@ def main() -> None:
     best("fan-out to 50,000 actors, per hop", 50_000, lambda: fan_out(50_000))
     best("25,000 pairs talking at once, per hop", 250_000, lambda: pairs(25_000, 10))
     best("call_inline, empty mailbox", 100_000, lambda: inline(100_000, "call"))
-    best("invoke_inline, empty mailbox", 100_000, lambda: inline(100_000, "invoke"))
+    best("inline turn, empty mailbox", 100_000, lambda: inline(100_000, "turn"))
     best("run_as", 100_000, lambda: turns(100_000))
     best("gen_server call, monitor and timer, round trip", 20_000, lambda: calls(20_000))
     best("call from a task", 20_000, lambda: partial(asyncio.run, outside(20_000)))

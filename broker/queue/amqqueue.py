@@ -1,6 +1,6 @@
 """AmqQueue: the actor of one queue. It knows who publishes and consumes; its pair keeps the messages.
 
-The backing queue is reached by inline calls (``_run``), so a batch costs no turn of the other half.
+The backing queue is called inline (``_backing``), so a batch costs no turn of the other half.
 ``_ready`` follows the number of ready messages without asking.
 
 ``dispatch`` has the half that moves messages: publishing, delivering, settling, expiry. Here is who
@@ -27,7 +27,7 @@ from leveret.broker import mail
 from leveret.broker.queue.consumers import Consumers, Peer
 from leveret.broker.queue.dispatch import Continue, Dispatch, DropExpired
 from leveret.broker.queue.expiry import UnusedTimer
-from leveret.queue_backing.api import Confirmed, Fetched, Resident
+from leveret.queue_backing.api import Confirmed, Resident
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.links import MonitorRef
@@ -112,7 +112,7 @@ class AmqQueue(Dispatch):
         view = self._entry.view
         self._set_ttl(view.message_ttl_ms)
         if view.queue_mode is not None:
-            self._run("set_queue_mode", view.queue_mode)
+            self._backing.set_queue_mode(view.queue_mode)
         if self._unused_timer is not None:
             self._unused_timer.cancel()
             self._unused_timer = None
@@ -279,12 +279,12 @@ class AmqQueue(Dispatch):
         self._touch()
         if self._putting_back or (self._has_expiries and not self._drop_expired()):
             return NOREPLY
-        fetched: Fetched = self._run("fetch", 1, 1, not get.no_ack)
+        fetched = self._backing.fetch(1, 1, not get.no_ack)
         while not fetched.messages:
-            self._ready = self._run("len")
+            self._ready = self._backing.len()
             if fetched.pending or not self._ready:
                 return NOREPLY if fetched.pending else None
-            fetched = self._run("fetch", 1, 1, not get.no_ack)  # the one before was damaged
+            fetched = self._backing.fetch(1, 1, not get.no_ack)  # the one before was damaged
         self._ready -= 1
         seq = None
         if not get.no_ack:
@@ -305,8 +305,7 @@ class AmqQueue(Dispatch):
         if self._putting_back:
             return NOREPLY
         self._ready = 0
-        count: int = self._run("purge")
-        return count
+        return self._backing.purge()
 
     def _delete_if(self, delete: mail.Delete) -> int | SoftError | Any:
         if self._putting_back:
@@ -329,7 +328,7 @@ class AmqQueue(Dispatch):
             "consumers": self._consumer_count(),
             "active_consumers": consumers.active if consumers is not None else 0,
             "exclusive_consumer": consumers is not None and consumers.exclusive,
-            **self._run("info"),
+            **self._backing.info(),
         }
         if not self._consumer_count():  # else it would have to be measured all the time
             figures["consumer_capacity"] = figures["consumer_utilisation"] = 0
@@ -356,7 +355,7 @@ class AmqQueue(Dispatch):
             self.post(channel, mail.QueueDeleted(self.ref))
         self._ready = 0
         self._putting_back = None
-        self._run("delete_and_terminate")
+        self._backing.delete_and_terminate()
         self._entry.deleted()
         self._answer_held()
         self.post(self.ref, _FINISH)

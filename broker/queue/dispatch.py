@@ -30,12 +30,11 @@ from leveret.broker.queue.publisher_credit import PublisherCredit, Ranges
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.core.message import BODY, Message
 from leveret.queue_backing.api import Confirmed, Refused, Resident
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.queue_backing.api import Dropped
 
 
 class Continue:
@@ -82,7 +81,7 @@ class Dispatch(GenServer):
         """Take over the backing queue of an entry."""
         assert entry.backing is not None, "the backing actor is started first"
         self._entry = entry
-        self._backing: Ref = entry.backing
+        self._backing = BackingProxy(self.runtime, entry.backing)
         self._consumers: Consumers | None = None
         self._senders: PublisherCredit | None = None
         self._ttl_ms: int | None = None
@@ -93,19 +92,16 @@ class Dispatch(GenServer):
         self._putting_back: list[list[int]] | None = None  # each batch sorted
         self._held: list[tuple[Any, From]] | None = None
         self._is_deleted = False
-        self._ready: int = self.runtime.invoke_inline(self._backing, "attach", self.ref)
+        self._ready = self._backing.attach(self.ref)
         if self._ready:  # what has been recovered may expire
             self._has_expiries = self._has_own_expiries = True
             self._continue()
 
     def _set_ttl(self, ttl_ms: int | None) -> None:
         """Have messages expire so long after they are published, from now on."""
-        if ttl_ms != self._ttl_ms and self._run("depth"):
+        if ttl_ms != self._ttl_ms and self._backing.depth():
             self._has_expiries = self._has_own_expiries = True
         self._ttl_ms = ttl_ms
-
-    def _run(self, operation: str, *arguments: Any) -> Any:
-        return self.runtime.invoke_inline(self._backing, "run", operation, *arguments)
 
     # Publishing.
 
@@ -135,8 +131,7 @@ class Dispatch(GenServer):
             taken, base, safe = self._deliver_straight(publish, limit, persistent, expiries)
         unsafe_from = count if safe else 0
         if taken < count:
-            first, safe = self._run(
-                "publish",
+            first, safe = self._backing.publish(
                 messages[taken:] if taken else messages,
                 persistent,
                 expiries[taken:] if expiries else None,
@@ -182,11 +177,11 @@ class Dispatch(GenServer):
         persistent = publish.persistent and self._entry.durable
         spec = consumer.spec
         if consumer.no_ack:
-            self._run("discard", messages, persistent, publish.first_msg_no)
+            self._backing.discard(messages, persistent, publish.first_msg_no)
             base, safe, seqs = -1, True, None
         else:
-            base, safe = self._run(
-                "publish_delivered", messages, persistent, None, size_bytes, publish.first_msg_no
+            base, safe = self._backing.publish_delivered(
+                messages, persistent, None, size_bytes, publish.first_msg_no
             )
             seqs = list(range(base, base + count))
             consumer.dealt(count)
@@ -214,12 +209,12 @@ class Dispatch(GenServer):
             consumers.block_all()
         batch = messages if room == len(messages) else messages[:room]
         if consumers.no_ack_count and all(share.consumer.no_ack for share in shares):
-            self._run("discard", batch, persistent, publish.first_msg_no)
+            self._backing.discard(batch, persistent, publish.first_msg_no)
             self._send(shares, batch, None, 0)
             return room, -1, True
         own = expiries[:room] if expiries else None
-        first, safe = self._run(
-            "publish_delivered", batch, persistent, own, None, publish.first_msg_no
+        first, safe = self._backing.publish_delivered(
+            batch, persistent, own, None, publish.first_msg_no
         )
         self._send(shares, batch, list(range(first, first + room)), 0)
         return room, first, safe
@@ -318,12 +313,12 @@ class Dispatch(GenServer):
         ack_required = self._has_own_expiries or consumers.no_ack_count < consumers.count
         if self._has_own_expiries:
             alive = alive_at(self._now_ms())
-            fetched, _ = self._run("fetchwhile", alive, room, DELIVERY_BATCH_BYTES)
+            fetched, _ = self._backing.fetchwhile(alive, room, DELIVERY_BATCH_BYTES)
         else:
-            fetched = self._run("fetch", room, DELIVERY_BATCH_BYTES, ack_required)
+            fetched = self._backing.fetch(room, DELIVERY_BATCH_BYTES, ack_required)
         count = len(fetched.messages)
         # Where fewer came there may be fewer: what is damaged on the disk is dropped.
-        self._ready = self._ready - count if count == room else self._run("len")
+        self._ready = self._ready - count if count == room else self._backing.len()
         if count:
             seqs = fetched.seqs if ack_required else None
             self._send(consumers.deal(count), fetched.messages, seqs, fetched.redelivered)
@@ -352,7 +347,7 @@ class Dispatch(GenServer):
             )
             self.runtime.send_now(consumer.spec.channel, delivery)
         if done:
-            self._run("ack", done)
+            self._backing.ack(done)
 
     def _resume(self, resume: mail.Resume) -> None:
         if self._consumers is not None and self._consumers.resume(resume.channel):
@@ -371,7 +366,7 @@ class Dispatch(GenServer):
         unblocked = self._consumers is not None and self._consumers.settle(
             ack.channel, ack.consumer, seqs
         )
-        self._run("ack", seqs)
+        self._backing.ack(seqs)
         if unblocked:
             self._go_on()
 
@@ -389,14 +384,14 @@ class Dispatch(GenServer):
             self._putting_back = batches
             self._continue()
             return
-        self._ready += self._run("requeue", seqs)
+        self._ready += self._backing.requeue(seqs)
         self._go_on()
 
     def _put_back_some(self) -> None:
         """Put back the youngest of a batch that waits for it."""
         batches = self._putting_back or [[]]
         batch = batches[-1]
-        self._ready += self._run("requeue", batch[-TURN_MESSAGES:])
+        self._ready += self._backing.requeue(batch[-TURN_MESSAGES:])
         del batch[-TURN_MESSAGES:]
         if not batch:
             batches.pop()
@@ -416,14 +411,14 @@ class Dispatch(GenServer):
     def _drop_expired(self) -> bool:
         """Drop a turn's worth of expired messages from the head; return whether those were all."""
         now_ms = self._now_ms()
-        dropped: Dropped = self._run("dropwhile", expired_at(now_ms), TURN_MESSAGES)
+        dropped = self._backing.dropwhile(expired_at(now_ms), TURN_MESSAGES)
         self._ready -= dropped.count
         head = dropped.head
         if dropped.count == TURN_MESSAGES and head is not None:
             self._continue()
             return False
         if head is None:
-            if self._has_own_expiries and not dropped.pending and not self._run("depth"):
+            if self._has_own_expiries and not dropped.pending and not self._backing.depth():
                 self._has_expiries = self._has_own_expiries = False
         elif head[EXPIRY_MS]:
             if self._head_timer is None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from leveret.core.limits import TTL_MS_MAX
+from leveret.queue_backing.api import QueueMode
 
 if TYPE_CHECKING:
     from leveret.metadata.tables import PolicyRow
@@ -33,7 +34,7 @@ class ArgumentsView(Struct):
     max_length_bytes: int | None = None
     max_priority: int | None = None
     overflow: str | None = None
-    queue_mode: str | None = None
+    queue_mode: QueueMode | None = None
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False

@@ -7,6 +7,7 @@ import pytest
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp import methods as m
 from leveret.broker.channel import channel
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Client, Rig
 
@@ -234,6 +235,4 @@ class SlowTurns(VirtualClock):
 
 
 def ready_of(rig: Rig, queue: str) -> int:
-    info = rig.runtime.call_inline(rig.queues[queue].backing, ("info",))
-    count: int = info["messages_ready"]
-    return count
+    return BackingProxy(rig.runtime, rig.queues[queue].backing).len()

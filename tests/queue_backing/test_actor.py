@@ -16,6 +16,7 @@ from leveret.queue_backing.actor import (
 )
 from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
 from leveret.queue_backing.memory_monitor import MemoryMonitor
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
@@ -41,8 +42,9 @@ def test_two_that_free_many_messages_do_it_in_turns() -> None:
     refs = [runtime.spawn(BackingActor, lambda _: Noting(), Home()) for _ in range(2)]
     messages = [(b"", b"", b"x")] * (4 * RELEASE_SLICE)
     for ref in refs:
-        runtime.invoke_inline(ref, "run", "publish", messages, False)
-        runtime.invoke_inline(ref, "run", "purge")
+        queue = BackingProxy(runtime, ref)
+        queue.publish(messages, False)
+        queue.purge()
     runtime.run_until_idle()
 
     one, two = freed[:2]
@@ -65,12 +67,12 @@ class Owner:
             return self.queue
 
         self.ref = self.runtime.spawn(BackingActor, make, Home())
+        self.proxy = BackingProxy(self.runtime, self.ref)
         self.clock.jump(1.0)
 
-    def run(self, operation: str, *arguments: Any) -> Any:
-        result = self.runtime.invoke_inline(self.ref, "run", operation, *arguments)
+    def publish(self) -> None:
+        self.proxy.publish(MESSAGES, False)
         self.runtime.run_until_idle()
-        return result
 
     def report(self) -> int:
         """Have those report who are in use; return how many."""
@@ -88,7 +90,7 @@ def test_a_queue_reports_when_it_is_used_until_its_rates_have_faded() -> None:
     owner = Owner()
     assert owner.report() == 0
 
-    owner.run("publish", MESSAGES, False)
+    owner.publish()
     owner.clock.jump(5.0)
     assert owner.report() == 1
     assert list(owner.memory.active) == [owner.ref]
@@ -96,13 +98,13 @@ def test_a_queue_reports_when_it_is_used_until_its_rates_have_faded() -> None:
     assert owner.report() == 1
     assert owner.report() == 0
 
-    owner.run("fetch", 1, 1, False)
+    owner.proxy.fetch(1, 1, False)
     assert owner.report() == 1
 
 
 def test_a_queue_pages_to_the_target_it_is_told_in_turns_of_bounded_work() -> None:
     owner = Owner()
-    owner.run("publish", MESSAGES, False)
+    owner.publish()
     seen: list[int] = []
 
     class Watching(GenServer):
@@ -128,7 +130,7 @@ def test_a_queue_pages_to_the_target_it_is_told_in_turns_of_bounded_work() -> No
 
 def test_a_queue_that_ends_takes_leave_of_the_monitor() -> None:
     owner = Owner()
-    owner.run("publish", MESSAGES, False)
+    owner.publish()
     owner.clock.jump(5.0)
     owner.report()
     assert owner.memory.count == 1

@@ -12,9 +12,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from leveret.actors.runtime.runtime import Runtime
+from leveret.queue_backing.actor import BackingActor, StoreResumes
+from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.memory.moving_queue import MovingQueue
 from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
@@ -109,6 +113,32 @@ def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
     return Subject(PatientQueue(queue.queue, queue.settle), route, [])
 
 
+class Driven(BackingProxy):
+    """A lazy queue that is called by way of its actor, whose turns do the housekeeping."""
+
+    __slots__ = ("backing", "runtime")
+
+    def __init__(self, queue: BackingQueue) -> None:
+        self.runtime = Runtime(clock=VirtualClock())
+        self.backing = self.runtime.spawn(BackingActor, lambda _: queue, self)
+        super().__init__(self.runtime, self.backing)
+        self.set_queue_mode("lazy")
+
+    def needs_timeout(self) -> bool:
+        return not self.runtime.is_idle
+
+    def timeout(self) -> None:
+        self.runtime.run_until_idle()
+
+    def resume(self) -> None:
+        self.runtime.send(self.backing, StoreResumes())
+
+
+def driven() -> Subject:
+    index = FakeIndex()
+    return subject(Driven(VariableQueue(index, VirtualClock(), SMALL)), [index])
+
+
 KINDS: dict[str, Callable[[], Subject]] = {
     "memory": lambda: subject(MemoryQueue(), []),
     "variable": lambda: variable(Limits(), float("inf")),
@@ -123,6 +153,7 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "moving, paging": lambda: moving(SMALL, 2),
     "moving, lazy": lambda: moving(SMALL, 2, "lazy"),
     "moving, lazy, late": lambda: moving(SMALL, 2, "lazy", is_late=True),
+    "by way of its actor": driven,
     "stored": lambda: stored(Limits(), float("inf")),
     "stored, paging": lambda: stored(SMALL, 2),
     "stored, all on disk": lambda: stored(SMALL, 0),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
-from leveret.actors.runtime.inline import INLINE_MAILS
+from leveret.actors.runtime.inline import INLINE_MAILS, InlineTurn
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import LATER, CallExit, Crash
@@ -63,7 +63,11 @@ def test_both_forms_answer_before_they_return(runtime: Runtime) -> None:
     backing = runtime.spawn(Backing, [])
 
     assert runtime.call_inline(backing, 17) == 17
-    assert runtime.invoke_inline(backing, "double", 17) == 34
+    turn = InlineTurn[Backing](runtime, backing)
+    with turn as actor:
+        assert actor.double(17) == 34
+    with turn as actor:
+        assert actor.double(18) == 36
     assert runtime.is_idle
 
 
@@ -137,6 +141,17 @@ def test_waiting_mail_that_fails_is_the_callees_failure_as_well(
     assert seen == [fails]
 
 
+def test_a_method_that_fails_ends_the_callee(runtime: Runtime, reason_of: Reasons) -> None:
+    backing = runtime.spawn(Backing, [])
+    reasons = reason_of(backing)
+
+    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime, backing) as actor:
+        fails(actor)
+
+    runtime.run_until_idle()
+    assert reasons == [gone.value.reason] == [Crash(OSError("disk"))]
+
+
 @pytest.mark.parametrize("how", ["dead", "doomed", "not acknowledged"])
 def test_a_callee_that_is_not_there_is_call_exit(runtime: Runtime, how: str) -> None:
     backing = runtime.spawn(Backing, [], LATER if how == "not acknowledged" else None)
@@ -145,8 +160,8 @@ def test_a_callee_that_is_not_there_is_call_exit(runtime: Runtime, how: str) -> 
     if how == "dead":
         runtime.run_until_idle()
 
-    with pytest.raises(CallExit) as gone:
-        runtime.invoke_inline(backing, "double", 1)
+    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime, backing):
+        pytest.fail("it has a turn")
 
     assert gone.value.reason == ("boom" if how == "doomed" else "noproc")
 

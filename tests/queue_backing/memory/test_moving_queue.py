@@ -15,6 +15,7 @@ from leveret.queue_backing.actor import BackingActor, BackingOwner, SetRamDurati
 from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.memory.moving_queue import STEP, MovingQueue
 from leveret.queue_backing.memory.queue import PAGED_BYTES_MIN, RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits
@@ -50,16 +51,14 @@ class Pair:
             return MemoryQueue(lambda: owner.replace_queue(move))
 
         self.ref = self.runtime.spawn(BackingActor, make, self)
+        self.queue = BackingProxy(self.runtime, self.ref)
         self.runtime.run_until_idle()
-
-    def run(self, operation: str, *arguments: Any) -> Any:
-        return self.runtime.invoke_inline(self.ref, "run", operation, *arguments)
 
     def idle(self) -> None:
         self.runtime.run_until_idle()
 
     def publish(self, first: int, count: int, size: int = 9) -> None:
-        self.run("publish", [message(size, n) for n in range(first, first + count)], False)
+        self.queue.publish([message(size, n) for n in range(first, first + count)], False)
 
 
 def marks(bodies: list[bytes]) -> list[int]:
@@ -68,7 +67,7 @@ def marks(bodies: list[bytes]) -> list[int]:
 
 def drained(pair: Pair) -> list[int]:
     got: list[bytes] = []
-    while fetched := pair.run("fetch", 100, UNBOUNDED, False).messages:
+    while fetched := pair.queue.fetch(100, UNBOUNDED, False).messages:
         got += [each[BODY] for each in fetched]
         pair.idle()
     return marks(got)
@@ -77,23 +76,23 @@ def drained(pair: Pair) -> list[int]:
 def test_a_queue_that_is_made_lazy_goes_to_disk_with_all_it_has() -> None:
     pair = Pair()
     pair.publish(0, 3 * STEP)
-    taken = pair.run("fetch", 20, UNBOUNDED, True).seqs
+    taken = pair.queue.fetch(20, UNBOUNDED, True).seqs
 
-    pair.run("set_queue_mode", "lazy")
+    pair.queue.set_queue_mode("lazy")
     pair.publish(3 * STEP, 10)
     pair.idle()
 
     assert pair.front.len() == 3 * STEP - 10
     assert (pair.front.mode, pair.front.ram_count, len(pair.front.rpa)) == ("lazy", 0, 20)
     check(pair.front)
-    assert pair.run("requeue", taken) == 20
+    assert pair.queue.requeue(taken) == 20
     assert drained(pair) == list(range(3 * STEP + 10))
 
 
 def test_it_goes_in_turns_and_is_used_meanwhile() -> None:
     pair = Pair()
     pair.publish(0, 4 * STEP)
-    pair.run("set_queue_mode", "lazy")
+    pair.queue.set_queue_mode("lazy")
     counts: list[int] = []
 
     class Watching(GenServer):
@@ -104,7 +103,7 @@ def test_it_goes_in_turns_and_is_used_meanwhile() -> None:
 
         def handle_mail(self, message: Any, sender: Ref | None) -> None:
             counts.append(pair.front.len())
-            assert pair.run("fetch", 1, UNBOUNDED, False).seqs == [len(counts) - 1]
+            assert pair.queue.fetch(1, UNBOUNDED, False).seqs == [len(counts) - 1]
             if len(counts) < 20:
                 self.runtime.again(self.ref, "look")
 
