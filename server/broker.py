@@ -174,10 +174,10 @@ class Broker:
         await bootstrap.load(self.node, with_defaults=definitions is None)
         if definitions is None:
             return
-        from leveret.server.definitions.node_definitions import Definitions  # noqa: PLC0415 - seldom needed
+        from leveret.server.definitions.node_definitions import NodeDefinitions  # noqa: PLC0415 - seldom needed
 
         try:
-            await Definitions(self.node).take(definitions)
+            await NodeDefinitions(self.node).import_definitions(definitions)
         except RefusedError as error:
             file = self.config.load_definitions
             raise ConfigError(f"definitions file {file}: {error}") from error
@@ -198,7 +198,7 @@ class Broker:
         from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
 
-        self._control = ControlServer(directory.path, NodeAdmin(self))
+        self._control = ControlServer(directory.path, NodeAdmin(self).verbs())
         await self._control.start()
 
     def _root_ended(self, reason: object) -> None:

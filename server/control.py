@@ -17,16 +17,18 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from inspect import signature
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 from leveret.core.errors import LeveretError
-from leveret.server.admin.api import VERBS, Admin
 from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
 
 log = logging.getLogger(__name__)
+
+Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
 SOCKET: Final = "control.sock"
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # definitions of a large broker are one line
@@ -44,16 +46,18 @@ class ControlFailedError(LeveretError):
 
 
 class ControlServer:
-    """Serves an ``Admin`` on the data directory's socket.
+    """Serves verbs on the data directory's socket.
 
     Args:
         data_dir: the caller holds its lock, so a socket found there is a dead broker's.
-        admin: what is served.
+        verbs: by name; a verb takes the arguments of its function. ``RefusedError`` is its refusal.
     """
 
-    def __init__(self, data_dir: Path, admin: Admin) -> None:
+    def __init__(self, data_dir: Path, verbs: Mapping[str, Verb]) -> None:
         self._path = data_dir / SOCKET
-        self._admin = admin
+        self._verbs = {
+            name: (verb, tuple(signature(verb).parameters)) for name, verb in verbs.items()
+        }
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -117,8 +121,8 @@ class ControlServer:
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            verb, arguments = _request(line)
-            return {"ok": await getattr(self._admin, verb)(**arguments)}
+            verb, arguments = self._request(line)
+            return {"ok": await verb(**arguments)}
         except RefusedError as error:
             return {"refused": str(error)}
         except LeveretError as error:  # the disk, mostly
@@ -127,6 +131,21 @@ class ControlServer:
         except Exception as error:
             log.exception("control request failed")
             return {"failed": f"{type(error).__name__}: {error}"}
+
+    def _request(self, line: bytes) -> tuple[Verb, dict[str, Any]]:
+        try:
+            request = json_text.decode(line)
+        except ValueError as error:
+            raise RefusedError(f"not a request: {error}") from error
+        if not isinstance(request, dict):
+            raise RefusedError("not a request: no object")
+        name, arguments = request.get("verb"), request.get("arguments", {})
+        if not isinstance(name, str) or name not in self._verbs:
+            raise RefusedError(f"unknown verb {name!r}")
+        verb, wanted = self._verbs[name]
+        if not isinstance(arguments, dict) or sorted(arguments) != sorted(wanted):
+            raise RefusedError(f"{name} takes the arguments {', '.join(wanted) or 'none'}")
+        return verb, arguments
 
 
 async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:
@@ -152,26 +171,11 @@ async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> No
         writer.write(json_text.encode(value))
 
 
-def _request(line: bytes) -> tuple[str, dict[str, Any]]:
-    try:
-        request = json_text.decode(line)
-    except ValueError as error:
-        raise RefusedError(f"not a request: {error}") from error
-    if not isinstance(request, dict):
-        raise RefusedError("not a request: no object")
-    verb, arguments = request.get("verb"), request.get("arguments", {})
-    if not isinstance(verb, str) or verb not in VERBS:
-        raise RefusedError(f"unknown verb {verb!r}")
-    if not isinstance(arguments, dict) or sorted(arguments) != sorted(VERBS[verb]):
-        raise RefusedError(f"{verb} takes the arguments {', '.join(VERBS[verb]) or 'none'}")
-    return verb, arguments
-
-
 def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float = 60.0) -> Any:
     """Ask the broker that runs in a data directory.
 
     Returns:
-        What the ``Admin`` method returned.
+        The value that the verb returned.
 
     Raises:
         NoBrokerError: nobody listens there.

@@ -22,10 +22,6 @@ _ALL: Final = ".*"
 _numbers: Final = itertools.count(1)
 
 
-class _Admin(UserAdmin, VhostAdmin):
-    """As much of the operator's view as a vhost takes."""
-
-
 class FreshVhost:
     """One vhost of a running broker, with the broker's default user.
 
@@ -43,18 +39,19 @@ class FreshVhost:
         self.vhost = name or f"test-{next(_numbers)}"
         config = thread.config
         self.user, self.password = config.default_user, config.default_pass
-        self._admin = _Admin(thread.broker.node)
+        node = thread.broker.node
+        self._users, self._vhosts = UserAdmin(node), VhostAdmin(node)
         thread.wait_for(self._make())
 
     async def _make(self) -> None:
-        await self._admin.add_vhost(self.vhost)
-        await self._admin.set_permissions(self.vhost, self.user, _ALL, _ALL, _ALL)
+        await self._vhosts.add_vhost(self.vhost)
+        await self._users.set_permissions(self.vhost, self.user, _ALL, _ALL, _ALL)
 
     def delete(self) -> None:
         """Close its connections and delete all that is in it; harmless when the broker has ended."""
         thread = self.thread
         if thread.is_running and self.vhost in thread.run(lambda: list(self.broker.node.vhosts)):
-            thread.wait_for(self._admin.delete_vhost(self.vhost))
+            thread.wait_for(self._vhosts.delete_vhost(self.vhost))
 
     # Where it is.
 

@@ -1,122 +1,135 @@
-"""The operator's view of a running ``Broker``: the ``Admin`` behind the control socket."""
+"""The verbs of the control socket on a running broker, one part per subject."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
-from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
-from leveret.core.slices import sliced
-from leveret.server.admin import rows as admin_rows
-from leveret.server.admin.lookups import rows_of, vhost_of
+from leveret.server.admin import rows
+from leveret.server.admin.connections import ConnectionAdmin
+from leveret.server.admin.lookups import rows_of
 from leveret.server.admin.policies import PolicyAdmin
-from leveret.server.admin.queue_figures import queue_rows, totals
+from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
-from leveret.server.admin.stores import store_rows
+from leveret.server.admin.topology import TopologyAdmin
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
-from leveret.server.definitions.node_definitions import Definitions
-from leveret.server.errors import RefusedError
+from leveret.server.definitions.node_definitions import NodeDefinitions
 from leveret.server.event_loop import name_of
-from leveret.server.output.json_text import Row
 from leveret.supervisors.tree import walk
 
 if TYPE_CHECKING:
-    from leveret.server.broker import Broker
+    import uuid
+    from collections.abc import Awaitable, Callable
+
+    from leveret.broker.node.node import Node
+    from leveret.server.config.config import Address
+    from leveret.server.output.json_text import Row
 
 
-class NodeAdmin(UserAdmin, VhostAdmin, PolicyAdmin, SnapshotAdmin):
-    """``Admin`` of one broker."""
+class RunningBroker(Protocol):
+    """The node, and the facts about it that ``status`` shows."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker.node)
+    node: Node
+    node_id: uuid.UUID
+    addresses: list[Address]
+
+
+class NodeAdmin:
+    """What an operator can ask of a running broker.
+
+    A request that cannot be fulfilled raises ``RefusedError``. Rows are dicts with rabbitmqctl's column
+    names; a table value (arguments, client properties) is a list of ``[name, type, value]`` with
+    RabbitMQ's type names, ``longstr`` for a string.
+    """
+
+    def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
-        self._definitions = Definitions(broker.node)
+        self._node = node = broker.node
+        self.users = UserAdmin(node)
+        self.vhosts = VhostAdmin(node)
+        self.topology = TopologyAdmin(node)
+        self.connections = ConnectionAdmin(node)
+        self.policies = PolicyAdmin(node)
+        self.definitions = NodeDefinitions(node)
+        self.snapshots = SnapshotAdmin(node)
+
+    def verbs(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """Return the verbs of the control socket; a verb takes the arguments of its method."""
+        users, policies = self.users, self.policies
+        return {
+            "status": self.status,
+            "tree": self.tree,
+            "add_user": users.add_user,
+            "change_password": users.change_password,
+            "delete_user": users.delete_user,
+            "set_user_tags": users.set_user_tags,
+            "authenticate_user": users.authenticate_user,
+            "list_users": users.list_users,
+            "set_permissions": users.set_permissions,
+            "clear_permissions": users.clear_permissions,
+            "list_permissions": users.list_permissions,
+            "list_user_permissions": users.list_user_permissions,
+            "add_vhost": self.vhosts.add_vhost,
+            "delete_vhost": self.vhosts.delete_vhost,
+            "list_vhosts": self.vhosts.list_vhosts,
+            "list_queues": self.topology.list_queues,
+            "list_exchanges": self.topology.list_exchanges,
+            "list_bindings": self.topology.list_bindings,
+            "list_connections": self.connections.list_connections,
+            "close_connection": self.connections.close_connection,
+            "close_all_connections": self.connections.close_all_connections,
+            "set_vm_memory_high_watermark": self.set_vm_memory_high_watermark,
+            "set_disk_free_limit": self.set_disk_free_limit,
+            "set_policy": policies.set_policy,
+            "clear_policy": policies.clear_policy,
+            "list_policies": policies.list_policies,
+            "set_operator_policy": policies.set_operator_policy,
+            "clear_operator_policy": policies.clear_operator_policy,
+            "list_operator_policies": policies.list_operator_policies,
+            "export_definitions": self.definitions.export_definitions,
+            "import_definitions": self.definitions.import_definitions,
+            "take_snapshot": self.snapshots.take_snapshot,
+        }
 
     async def status(self) -> Row:
-        """Return version, kernel, counts, and the queues with most messages."""
-        broker, folder = self._broker, self._broker.config.data_dir
-        sums, largest = await totals(self._node.runtime, list(self._node.vhosts.values()))
-        return self._node.stat() | {
+        """Return version, kernel, counts, and the queues with most messages (see ``docs/cli.md``)."""
+        node, vhosts = self._node, self._node.vhosts.values()
+        sums, largest = await totals(node.runtime, list(vhosts))
+        return node.stat() | {
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
             "event_loop": name_of(asyncio.get_running_loop()),
             "pid": os.getpid(),
-            "node_id": str(broker.node_id),
-            "data_dir": str(folder.absolute()) if folder is not None else None,
-            "listeners": [str(address) for address in broker.addresses],
+            "node_id": str(self._broker.node_id),
+            "data_dir": str(node.data_dir) if node.data_dir is not None else None,
+            "listeners": [str(address) for address in self._broker.addresses],
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
-            **self._node.resources.figures(),
-            "stores": store_rows(self._node.vhosts.values()),
+            **node.resources.figures(),
+            "stores": rows.stores(vhosts),
         }
 
     async def tree(self) -> list[Row]:
-        """Return the supervision tree."""
-        root = self._node.runtime.whereis(VHOSTS)
+        """Return the supervision tree, parents first: name, type, state, restarts and the last one."""
+        runtime = self._node.runtime
+        root = runtime.whereis(VHOSTS)
         while root is not None and root.cell.parent is not None:
             root = root.cell.parent
         if root is None:
             return []
-        now_s = self._node.runtime.clock.monotonic_s()
-        nodes = walk(self._node.runtime, root)
-        return await rows_of(nodes, lambda node: admin_rows.actor(node, now_s))
-
-    async def list_queues(self, vhost: str) -> list[Row]:
-        """Return the queues of a vhost."""
-        found = self._node.vhosts.get(vhost)
-        vhosts = [found] if found is not None else []
-        return [row async for row in queue_rows(self._node.runtime, vhosts)]
-
-    async def list_exchanges(self, vhost: str) -> list[Row]:
-        """Return the exchanges of a vhost."""
-        place = self._vhost(vhost)
-        found = list(place.topology.exchanges.values())
-        return await rows_of(
-            found, lambda each: admin_rows.exchange(each, place.policies.of_exchange(each.name))
-        )
-
-    async def list_bindings(self, vhost: str) -> list[Row]:
-        """Return the bindings of a vhost, the default exchange's first."""
-        topology = self._vhost(vhost).topology
-        queues, bindings = list(topology.queues), topology.bindings()
-        rows = await rows_of(queues, admin_rows.implicit_binding)
-        return rows + await rows_of(bindings, admin_rows.binding)
-
-    async def list_connections(self) -> list[Row]:
-        """Return the open connections."""
-        readers = list(self._node.connections.readers.values())
-        return [admin_rows.connection(reader) async for reader in sliced(readers, 50)]
-
-    async def close_connection(self, pid: str, reason: str) -> None:
-        """Close one connection."""
-        for reader in self._node.connections.readers.values():
-            if str(reader.ref) == pid:
-                self._node.runtime.send(reader.ref, CloseConnection(reason))
-                return
-        raise RefusedError(f"there is no connection {pid}")
-
-    async def close_all_connections(self, vhost: str | None, reason: str) -> int:
-        """Close the connections of a vhost, or all."""
-        return self._close_where(lambda reader: vhost in {None, vhost_of(reader)}, reason)
+        now_s = runtime.clock.monotonic_s()
+        return await rows_of(walk(runtime, root), lambda node: rows.actor(node, now_s))
 
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
-        """Set the high watermark of memory in use."""
+        """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
 
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
-        """Set the limit of free disk space."""
+        """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
-
-    async def export_definitions(self) -> Row:
-        """Return the definitions."""
-        return await self._definitions.export()
-
-    async def import_definitions(self, document: Row) -> list[str]:
-        """Take definitions in."""
-        return await self._definitions.take(document)

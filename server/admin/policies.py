@@ -16,18 +16,21 @@ import msgpack
 from leveret.broker.vhost import policy_validation as policy_rules
 from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_all
 from leveret.metadata.tables import PolicyRow
-from leveret.server.admin.lookups import AdminPart
+from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
-    pass
+    from leveret.broker.node.node import Node
 
 log = logging.getLogger(__name__)
 
 
-class PolicyAdmin(AdminPart):
+class PolicyAdmin:
     """The policies of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     async def set_policy(
         self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
@@ -71,7 +74,7 @@ class PolicyAdmin(AdminPart):
         row = PolicyRow(vhost_name, name, pattern, parsed, priority, apply_to, is_operator)
         node = self._node
         async with node.admin_turn:
-            vhost = self._vhost(vhost_name)
+            vhost = vhost_named(self._node, vhost_name)
             _check(row)
             await node.metadata.write([row])
             node.settings_rows.put(row)
@@ -88,7 +91,7 @@ class PolicyAdmin(AdminPart):
             row = next((each for each in rows if each.name == name), None)
             if row is None:
                 raise RefusedError("Parameter does not exist")
-            vhost = self._vhost(vhost_name)
+            vhost = vhost_named(self._node, vhost_name)
             await node.metadata.write([], [row])
             node.settings_rows.remove([row])
             vhost.policies.remove(row)
@@ -96,7 +99,7 @@ class PolicyAdmin(AdminPart):
         log.info("policy cleared vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
 
     def _list(self, vhost: str, is_operator: bool) -> list[Row]:
-        self._vhost(vhost)
+        vhost_named(self._node, vhost)
         rows = self._node.settings_rows.policies(vhost, is_operator)
         return [_row(row) for row in sorted(rows, key=lambda row: (row.priority, row.name))]
 

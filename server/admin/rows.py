@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import socket
+import sys
+from dataclasses import asdict
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.tables import plain, type_name
 from leveret.broker.connection.info import connection_info
-from leveret.server.admin.socket_counts import socket_counts
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
     from leveret.broker.queue.effective import Applied
     from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.vhost.vhost import VHost
+    from leveret.msg_store.status import StoreStatus
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
     from leveret.supervisors.tree import Node as TreeNode
@@ -149,3 +154,50 @@ def actor(node: TreeNode, now_s: float) -> Row:
 
 def _pid(ref: object | None) -> str:
     return "" if ref is None else str(ref)
+
+
+def stores(vhosts: Iterable[VHost]) -> list[Row]:
+    """Return the figures of the open message stores, a row for each vhost that has one."""
+    return [
+        {"vhost": vhost.name, **_store(vhost.msg_store.status())}
+        for vhost in vhosts
+        if vhost.msg_store is not None
+    ]
+
+
+def _store(status: StoreStatus) -> Row:
+    return {**asdict(status), "transients": status.transients._asdict()}
+
+
+_SEGMENTS: Final = Struct("=II")  # data_segs_in, data_segs_out
+_SEGMENTS_AT: Final = 152
+_RECEIVED: Final = Struct("=Q")
+_RECEIVED_AT: Final = 128
+_SENT: Final = Struct("=QQ")  # bytes_sent, bytes_retrans
+_SENT_AT: Final = 200
+_BYTES: Final = _SENT_AT + _SENT.size
+
+
+def socket_counts(descriptor: int) -> dict[str, int]:
+    """Return ``recv_oct``, ``recv_cnt``, ``send_oct``, ``send_cnt`` of a TCP socket.
+
+    Linux keeps these figures anyway (``struct tcp_info``), so the broker counts nothing per message.
+    Only packets with data count. Empty on other systems, and for a closed socket.
+    """
+    if sys.platform != "linux" or descriptor < 0:
+        return {}
+    try:
+        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy:
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES)
+    except OSError:
+        return {}
+    if len(info) < _BYTES:  # before Linux 4.19
+        return {}
+    packets_in, packets_out = _SEGMENTS.unpack_from(info, _SEGMENTS_AT)
+    sent, again = _SENT.unpack_from(info, _SENT_AT)
+    return {
+        "recv_oct": _RECEIVED.unpack_from(info, _RECEIVED_AT)[0],
+        "recv_cnt": packets_in,
+        "send_oct": sent - again,
+        "send_cnt": packets_out,
+    }

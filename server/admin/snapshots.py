@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.node.snapshots import in_thread, take
 from leveret.core.errors import StoreError
-from leveret.server.admin.lookups import AdminPart
+from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots.directory import FOLDER, Shelf
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class SnapshotAdmin(AdminPart):
+class SnapshotAdmin:
     """Makes drafts, one at a time."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__(node)
+        self._node = node
         self._is_taking = False
 
     async def take_snapshot(self, name: str, vhosts: list[str]) -> None:
@@ -39,7 +39,7 @@ class SnapshotAdmin(AdminPart):
             raise RefusedError("another snapshot is being made")
         names = vhosts or list(node.vhosts)
         for each in names:
-            self._vhost(each)
+            vhost_named(self._node, each)
         shelf = Shelf(node.files, node.data_dir / FOLDER)
         shelf.check_new(name)
         draft = shelf.draft(name)

@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from leveret.broker.connection.connections import user_of
 from leveret.broker.vhost.access import LoginRefused, patterns_of
 from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
-from leveret.server.admin.lookups import AdminPart, user_of
+from leveret.server.admin.lookups import user_named, vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
+    from leveret.broker.node.node import Node
     from leveret.metadata.tables import Row as StoredRow
 
 
-class UserAdmin(AdminPart):
+class UserAdmin:
     """Users and permissions of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     async def add_user(self, name: str, password: str) -> None:
         """Make a user."""
@@ -34,20 +39,22 @@ class UserAdmin(AdminPart):
     async def change_password(self, name: str, password: str) -> None:
         """Set a password."""
         async with self._node.admin_turn:
-            row = replace(self._user(name), password_hash=_hashed(password))
+            row = replace(user_named(self._node, name), password_hash=_hashed(password))
             await self._put(replace(row, hashing_algorithm=UserRow("").hashing_algorithm))
 
     async def delete_user(self, name: str) -> None:
         """Delete a user and close its connections."""
         async with self._node.admin_turn:
-            self._user(name)
+            user_named(self._node, name)
             await self._remove(self._node.access.rows_of_user(name))
-            self._close_where(lambda each: user_of(each) == name, f"user '{name}' is deleted")
+            self._node.connections.close_where(
+                lambda each: user_of(each) == name, f"user '{name}' is deleted"
+            )
 
     async def set_user_tags(self, name: str, tags: list[str]) -> None:
         """Replace tags."""
         async with self._node.admin_turn:
-            await self._put(replace(self._user(name), tags=tags))
+            await self._put(replace(user_named(self._node, name), tags=tags))
 
     async def authenticate_user(self, name: str, password: str) -> None:
         """Check a password."""
@@ -85,13 +92,13 @@ class UserAdmin(AdminPart):
 
     async def list_permissions(self, vhost: str) -> list[Row]:
         """Return the permissions on a vhost."""
-        self._vhost(vhost)
+        vhost_named(self._node, vhost)
         rows = self._node.access.permissions.values()
         return [{"user": row.user, **_patterns(row)} for row in rows if row.vhost == vhost]
 
     async def list_user_permissions(self, user: str) -> list[Row]:
         """Return the permissions of a user."""
-        self._user(user)
+        user_named(self._node, user)
         rows = self._node.access.permissions.values()
         return [{"vhost": row.vhost, **_patterns(row)} for row in rows if row.user == user]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallExit
+from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
@@ -13,18 +14,22 @@ from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
-from leveret.server.admin.lookups import AdminPart, vhost_of
+from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 from leveret.supervisors.driver import label_of
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 
 if TYPE_CHECKING:
+    from leveret.broker.node.node import Node
     from leveret.metadata.tables import Row as StoredRow
 
 
-class VhostAdmin(AdminPart):
+class VhostAdmin:
     """The vhosts of one node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     async def add_vhost(self, name: str) -> None:
         """Make a vhost; one that cannot be started is not made."""
@@ -50,7 +55,7 @@ class VhostAdmin(AdminPart):
         """Delete a vhost: its rows, then its connections and its actors."""
         node = self._node
         async with node.admin_turn:
-            vhost = self._vhost(name)
+            vhost = vhost_named(self._node, name)
             settings = node.settings_rows.rows_of_vhost(name) + node.access.rows_of_vhost(name)
             vhost.is_closing = True
             try:
@@ -63,7 +68,9 @@ class VhostAdmin(AdminPart):
             del node.vhosts[name]
             node.access.remove(settings)
             node.settings_rows.remove([VhostRow(name), *settings])
-            self._close_where(lambda each: vhost_of(each) == name, f"vhost '{name}' is deleted")
+            node.connections.close_where(
+                lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted"
+            )
             await self._stop_vhost(name)
             await remove_store(node, name)
 

@@ -43,13 +43,13 @@ NOTICES_MAX: Final = 50
 QUEUES_AT_ONCE: Final = 50
 
 
-class Definitions:
+class NodeDefinitions:
     """Export and import for one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def export(self) -> dict[str, Any]:
+    async def export_definitions(self) -> dict[str, Any]:
         """Return RabbitMQ's document; exclusive queues are left out."""
         node, contents = self._node, self._node.settings_rows.contents()
         contents.users = [user.row for user in node.access.users.values()]
@@ -63,7 +63,7 @@ class Definitions:
             await _add_queues(document, vhost)
         return document
 
-    async def take(self, document: dict[str, Any]) -> list[str]:
+    async def import_definitions(self, document: dict[str, Any]) -> list[str]:
         """Import a document.
 
         Returns:

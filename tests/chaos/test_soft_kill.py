@@ -395,8 +395,8 @@ async def test_a_vhost_that_dies_is_recovered_twice_in_five_minutes(
 
 async def test_a_vhost_that_stays_down_refuses_connections_and_others_serve(chaos: Chaos) -> None:
     admin = NodeAdmin(chaos.broker)
-    await admin.add_vhost("other")
-    await admin.set_permissions("other", "guest", ".*", ".*", ".*")
+    await admin.vhosts.add_vhost("other")
+    await admin.users.set_permissions("other", "guest", ".*", ".*", ".*")
     bystander = await chaos.channel(vhost="other")
     await in_thread(lambda: bystander.ok("queue.declare", queue="orders"))
     vhost = chaos.broker.node.vhosts["/"]

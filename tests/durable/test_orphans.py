@@ -55,8 +55,8 @@ class Node:
 
     async def add_vhost(self, vhost: str) -> None:
         admin = NodeAdmin(self.broker)
-        await admin.add_vhost(vhost)
-        await admin.set_permissions(vhost, "guest", ".*", ".*", ".*")
+        await admin.vhosts.add_vhost(vhost)
+        await admin.users.set_permissions(vhost, "guest", ".*", ".*", ".*")
 
     async def look(self) -> None:
         """Let the caretaker look, and wait until it is done."""
@@ -192,7 +192,7 @@ async def test_a_vhost_that_is_deleted_takes_its_folder_along(tmp_path: Path) ->
         await node.add_vhost("v")
         assert store_folder(tmp_path, "v").exists()
 
-        await NodeAdmin(node.broker).delete_vhost("v")
+        await NodeAdmin(node.broker).vhosts.delete_vhost("v")
 
         assert len(list((tmp_path / "vhosts").iterdir())) == 1
 

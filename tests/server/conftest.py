@@ -1,15 +1,18 @@
-"""A broker's operator interface without a broker: what the socket and the verbs are tried against."""
+"""A control socket without a broker: its verbs record the calls, for tests of the socket and the command line."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.control import ControlServer
 from leveret.server.errors import RefusedError
 
@@ -128,17 +131,27 @@ QUEUES = [
 
 
 class FakeAdmin:
-    """Remembers what it was asked; refuses what RabbitMQ refuses."""
+    """Records the calls of a node's verbs; refuses what RabbitMQ refuses."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
+        self.notices: list[str] = []
         self.users: dict[str, list[str]] = {"guest": ["administrator"]}
 
-    def __getattr__(self, verb: str) -> Any:
-        async def remember(**arguments: Any) -> None:
-            self.asked.append((verb, arguments))
+    def verbs(self) -> dict[str, Any]:
+        """The verbs of a node, with their arguments: these methods, the others record the call only."""
+        real = NodeAdmin(SimpleNamespace(node=None)).verbs()  # type: ignore[arg-type]
+        return {
+            name: getattr(self, name, None) or self._recording(name, verb)
+            for name, verb in real.items()
+        }
 
-        return remember
+    def _recording(self, name: str, verb: Callable[..., Any]) -> Any:
+        async def record(**arguments: Any) -> None:
+            self.asked.append((name, arguments))
+
+        record.__signature__ = inspect.signature(verb)  # type: ignore[attr-defined]
+        return record
 
     async def status(self) -> dict[str, Any]:
         return STATUS
@@ -169,6 +182,10 @@ class FakeAdmin:
     async def export_definitions(self) -> dict[str, Any]:
         return {"users": [], "größe": 1}
 
+    async def import_definitions(self, document: dict[str, Any]) -> list[str]:
+        self.asked.append(("import_definitions", {"document": document}))
+        return self.notices
+
     async def delete_user(self, name: str) -> None:
         raise KeyError(name)
 
@@ -181,20 +198,20 @@ def admin() -> FakeAdmin:
 @pytest.fixture
 def serving(tmp_path: Path, admin: FakeAdmin) -> Iterator[Path]:
     """A data directory whose control socket answers from a thread of its own."""
-    with served(tmp_path, admin):
+    with served(tmp_path, admin.verbs()):
         yield tmp_path
 
 
 class served:  # noqa: N801 - used like a function
-    """Serve an admin on a data directory while the block runs."""
+    """Serve verbs on a data directory while the block runs."""
 
-    def __init__(self, data_dir: Path, admin: Any) -> None:
+    def __init__(self, data_dir: Path, verbs: Mapping[str, Any]) -> None:
         self.data_dir = data_dir
-        self.admin = admin
+        self.verbs = verbs
         self.loop = asyncio.new_event_loop()
 
     def __enter__(self) -> None:
-        self.server = ControlServer(self.data_dir, self.admin)
+        self.server = ControlServer(self.data_dir, self.verbs)
         self.loop.run_until_complete(self.server.start())
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()

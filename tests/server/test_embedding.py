@@ -515,17 +515,17 @@ async def test_a_child_can_be_stopped_and_is_not_started_again(folder: Path | No
 async def test_definitions_are_there_after_a_restart(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)) as broker:
         admin = NodeAdmin(broker)
-        await admin.add_vhost("v")
-        await admin.add_user("hare", "form")
-        await admin.set_user_tags("hare", ["monitoring"])
-        await admin.set_permissions("v", "hare", "^h", ".*", "")
-        await admin.set_permissions("/", "hare", ".*", ".*", ".*")
+        await admin.vhosts.add_vhost("v")
+        await admin.users.add_user("hare", "form")
+        await admin.users.set_user_tags("hare", ["monitoring"])
+        await admin.users.set_permissions("v", "hare", "^h", ".*", "")
+        await admin.users.set_permissions("/", "hare", ".*", ".*", ".*")
         await declare(broker)
-        before = lasting(await admin.export_definitions())
+        before = lasting(await admin.definitions.export_definitions())
 
     for _ in range(2):
         async with Broker(config(tmp_path)) as broker:
-            after = lasting(await NodeAdmin(broker).export_definitions())
+            after = lasting(await NodeAdmin(broker).definitions.export_definitions())
             running = broker.node.vhosts["/"].topology.queues.values()
             assert all(entry.is_running for entry in running)
             connection = await aio_pika.connect(broker.url)

@@ -56,11 +56,11 @@ def config(folder: Path) -> Config:
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with Broker(config(tmp_path)) as running:
         admin = NodeAdmin(running)
-        await admin.add_user("hare", "pw")
-        await admin.add_vhost("v")
-        await admin.set_permissions("v", "hare", "^a", "^b", "^c")
-        await admin.import_definitions({"queues": [{"vhost": "v", "name": "there"}]})
-        await admin.set_policy("v", "old", "", '{"message-ttl":70000}', 0, "all")
+        await admin.users.add_user("hare", "pw")
+        await admin.vhosts.add_vhost("v")
+        await admin.users.set_permissions("v", "hare", "^a", "^b", "^c")
+        await admin.definitions.import_definitions({"queues": [{"vhost": "v", "name": "there"}]})
+        await admin.policies.set_policy("v", "old", "", '{"message-ttl":70000}', 0, "all")
         yield running
 
 
@@ -84,29 +84,31 @@ def full_disk(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Callable[[], N
 
 async def all_there_is(broker: Broker) -> dict[str, Any]:
     admin = NodeAdmin(broker)
-    document = await admin.export_definitions()
-    document["running"] = await admin.list_vhosts()
+    document = await admin.definitions.export_definitions()
+    document["running"] = await admin.vhosts.list_vhosts()
     document["limits"] = {each.name: each.limits for each in broker.node.vhosts.values()}
     for name in broker.node.vhosts:
-        document[f"queues of {name}"] = await admin.list_queues(name)
+        document[f"queues of {name}"] = await admin.topology.list_queues(name)
     return document
 
 
 CHANGES: dict[str, Callable[[NodeAdmin], Any]] = {
-    "add_user": lambda admin: admin.add_user("new", "pw"),
-    "change_password": lambda admin: admin.change_password("hare", "other"),
-    "delete_user": lambda admin: admin.delete_user("hare"),
-    "set_user_tags": lambda admin: admin.set_user_tags("hare", ["administrator"]),
-    "set_permissions": lambda admin: admin.set_permissions("v", "hare", "", "", ""),
-    "clear_permissions": lambda admin: admin.clear_permissions("v", "hare"),
-    "set_policy": lambda admin: admin.set_policy("v", "new", "", '{"expires":70000}', 1, "all"),
-    "clear_policy": lambda admin: admin.clear_policy("v", "old"),
-    "set_operator_policy": lambda admin: admin.set_operator_policy(
+    "add_user": lambda admin: admin.users.add_user("new", "pw"),
+    "change_password": lambda admin: admin.users.change_password("hare", "other"),
+    "delete_user": lambda admin: admin.users.delete_user("hare"),
+    "set_user_tags": lambda admin: admin.users.set_user_tags("hare", ["administrator"]),
+    "set_permissions": lambda admin: admin.users.set_permissions("v", "hare", "", "", ""),
+    "clear_permissions": lambda admin: admin.users.clear_permissions("v", "hare"),
+    "set_policy": lambda admin: admin.policies.set_policy(
         "v", "new", "", '{"expires":70000}', 1, "all"
     ),
-    "add_vhost": lambda admin: admin.add_vhost("fresh"),
-    "delete_vhost": lambda admin: admin.delete_vhost("v"),
-    "import_definitions": lambda admin: admin.import_definitions(DOCUMENT),
+    "clear_policy": lambda admin: admin.policies.clear_policy("v", "old"),
+    "set_operator_policy": lambda admin: admin.policies.set_operator_policy(
+        "v", "new", "", '{"expires":70000}', 1, "all"
+    ),
+    "add_vhost": lambda admin: admin.vhosts.add_vhost("fresh"),
+    "delete_vhost": lambda admin: admin.vhosts.delete_vhost("v"),
+    "import_definitions": lambda admin: admin.definitions.import_definitions(DOCUMENT),
 }
 
 
@@ -121,7 +123,7 @@ async def test_a_change_that_the_disk_refuses_is_not_made(
         await CHANGES[change](NodeAdmin(broker))
 
     assert await all_there_is(broker) == before
-    await NodeAdmin(broker).authenticate_user("hare", "pw")
+    await NodeAdmin(broker).users.authenticate_user("hare", "pw")
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -148,7 +150,7 @@ async def test_a_refused_change_can_be_made_when_there_is_room_again(
 async def test_a_refused_import_leaves_a_deletion_that_is_owed(
     broker: Broker, full_disk: Callable[[], None]
 ) -> None:
-    await NodeAdmin(broker).import_definitions(DOCUMENT)
+    await NodeAdmin(broker).definitions.import_definitions(DOCUMENT)
     vhost = broker.node.vhosts["v"]
     full_disk()
     vhost.topology.queues["q"].deleted()
@@ -156,7 +158,7 @@ async def test_a_refused_import_leaves_a_deletion_that_is_owed(
     assert len(owed) == 2  # the queue and its binding
 
     with pytest.raises(StoreError):
-        await NodeAdmin(broker).import_definitions(DOCUMENT)
+        await NodeAdmin(broker).definitions.import_definitions(DOCUMENT)
 
     assert broker.node.metadata.pending.deletes == owed
 

@@ -42,7 +42,7 @@ async def publish(channel: Any, queue: str, count: int, **options: Any) -> None:
 
 
 async def row(admin: NodeAdmin, queue: str) -> dict[str, Any]:
-    return next(row for row in await admin.list_queues("/") if row["name"] == queue)
+    return next(row for row in await admin.topology.list_queues("/") if row["name"] == queue)
 
 
 async def test_a_queue_in_ram_and_one_on_disk(admin: NodeAdmin, channel: Any) -> None:
@@ -115,7 +115,7 @@ async def test_no_column_of_a_queue_is_unknown_or_empty_without_reason(
 async def test_status_has_the_store_of_every_vhost_and_the_parts_of_the_largest_queues(
     admin: NodeAdmin, channel: Any
 ) -> None:
-    await admin.add_vhost("other")
+    await admin.vhosts.add_vhost("other")
     await channel.declare_queue("q", durable=True)
     await publish(channel, "q", 5)
 

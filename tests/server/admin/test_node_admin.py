@@ -14,7 +14,7 @@ import pytest
 from leveret.amqp import methods
 from leveret.core.slices import SLICE
 from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.admin.socket_counts import socket_counts
+from leveret.server.admin.rows import socket_counts
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.server.errors import RefusedError
@@ -64,91 +64,93 @@ async def refusal(coroutine: Any) -> str:
 
 
 async def test_users_are_made_changed_and_deleted(admin: NodeAdmin) -> None:
-    await admin.add_user("hare", "pw")
-    await admin.set_user_tags("hare", ["monitoring"])
-    await admin.change_password("hare", "other")
+    await admin.users.add_user("hare", "pw")
+    await admin.users.set_user_tags("hare", ["monitoring"])
+    await admin.users.change_password("hare", "other")
 
-    assert await admin.list_users() == [
+    assert await admin.users.list_users() == [
         {"user": "guest", "tags": ["administrator"]},
         {"user": "hare", "tags": ["monitoring"]},
     ]
-    await admin.authenticate_user("hare", "other")
-    assert await refusal(admin.authenticate_user("hare", "pw")) == (
+    await admin.users.authenticate_user("hare", "other")
+    assert await refusal(admin.users.authenticate_user("hare", "pw")) == (
         "Error: failed to authenticate user \"hare\"\nuser 'hare' - invalid credentials"
     )
-    await admin.delete_user("hare")
-    assert [row["user"] for row in await admin.list_users()] == ["guest"]
+    await admin.users.delete_user("hare")
+    assert [row["user"] for row in await admin.users.list_users()] == ["guest"]
 
 
 async def test_a_user_without_password_never_logs_in(admin: NodeAdmin) -> None:
-    await admin.add_user("hare", "")
+    await admin.users.add_user("hare", "")
 
-    assert "invalid credentials" in await refusal(admin.authenticate_user("hare", ""))
+    assert "invalid credentials" in await refusal(admin.users.authenticate_user("hare", ""))
 
 
 # Texts recorded from rabbitmqctl 3.10.8.
 async def test_refusals_have_rabbitmqs_texts(admin: NodeAdmin) -> None:
-    assert await refusal(admin.add_user("guest", "x")) == 'User "guest" already exists'
-    assert await refusal(admin.change_password("nope", "x")) == 'User "nope" does not exist'
-    assert await refusal(admin.delete_user("nope")) == 'User "nope" does not exist'
-    assert await refusal(admin.set_user_tags("nope", [])) == 'User "nope" does not exist'
-    assert await refusal(admin.delete_vhost("nope")) == "Virtual host 'nope' does not exist"
-    assert await refusal(admin.list_permissions("nope")) == "Virtual host 'nope' does not exist"
+    assert await refusal(admin.users.add_user("guest", "x")) == 'User "guest" already exists'
+    assert await refusal(admin.users.change_password("nope", "x")) == 'User "nope" does not exist'
+    assert await refusal(admin.users.delete_user("nope")) == 'User "nope" does not exist'
+    assert await refusal(admin.users.set_user_tags("nope", [])) == 'User "nope" does not exist'
+    assert await refusal(admin.vhosts.delete_vhost("nope")) == "Virtual host 'nope' does not exist"
+    assert (
+        await refusal(admin.users.list_permissions("nope")) == "Virtual host 'nope' does not exist"
+    )
     everything = (".*", ".*", ".*")
-    assert await refusal(admin.set_permissions("/", "nope", *everything)) == (
+    assert await refusal(admin.users.set_permissions("/", "nope", *everything)) == (
         "User nope does not exist"
     )
-    assert await refusal(admin.set_permissions("/v", "guest", *everything)) == (
+    assert await refusal(admin.users.set_permissions("/v", "guest", *everything)) == (
         "Virtual host /v does not exist"
     )
 
 
 async def test_permissions_are_given_and_taken(admin: NodeAdmin) -> None:
-    await admin.add_user("hare", "pw")
-    await admin.set_permissions("/", "hare", ".*", "^a", "")
+    await admin.users.add_user("hare", "pw")
+    await admin.users.set_permissions("/", "hare", ".*", "^a", "")
 
-    assert await admin.list_permissions("/") == [
+    assert await admin.users.list_permissions("/") == [
         {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"},
         {"user": "hare", "configure": ".*", "write": "^a", "read": ""},
     ]
-    assert await admin.list_user_permissions("hare") == [
+    assert await admin.users.list_user_permissions("hare") == [
         {"vhost": "/", "configure": ".*", "write": "^a", "read": ""}
     ]
     assert "invalid regular expression" in await refusal(
-        admin.set_permissions("/", "hare", "(", "", "")
+        admin.users.set_permissions("/", "hare", "(", "", "")
     )
-    await admin.clear_permissions("/", "hare")
-    assert await admin.list_user_permissions("hare") == []
+    await admin.users.clear_permissions("/", "hare")
+    assert await admin.users.list_user_permissions("hare") == []
 
 
 async def test_a_vhost_comes_and_goes_with_its_connections(
     admin: NodeAdmin, broker: Broker
 ) -> None:
-    await admin.add_vhost("v")
-    await admin.add_vhost("v")
-    await admin.set_permissions("v", "guest", ".*", ".*", ".*")
+    await admin.vhosts.add_vhost("v")
+    await admin.vhosts.add_vhost("v")
+    await admin.users.set_permissions("v", "guest", ".*", ".*", ".*")
     connection = await raw(broker, vhost="v")
     await connection.channel(1)
     await connection.call(1, methods.QueueDeclare("q", False, True))
-    assert [row["name"] for row in await admin.list_vhosts()] == ["/", "v"]
+    assert [row["name"] for row in await admin.vhosts.list_vhosts()] == ["/", "v"]
 
-    await admin.delete_vhost("v")
+    await admin.vhosts.delete_vhost("v")
 
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - vhost 'v' is deleted")
-    assert [row["name"] for row in await admin.list_vhosts()] == ["/"]
+    assert [row["name"] for row in await admin.vhosts.list_vhosts()] == ["/"]
     assert not any("vhost:v" in row["name"] for row in await admin.tree())
-    await admin.add_vhost("v")
-    assert await admin.list_queues("v") == []
+    await admin.vhosts.add_vhost("v")
+    assert await admin.topology.list_queues("v") == []
 
 
 async def test_what_clients_declare_in_a_vhost_that_is_deleted_does_not_come_back(
     admin: NodeAdmin, broker: Broker
 ) -> None:
-    await admin.add_vhost("v")
-    await admin.set_permissions("v", "guest", ".*", ".*", ".*")
+    await admin.vhosts.add_vhost("v")
+    await admin.users.set_permissions("v", "guest", ".*", ".*", ".*")
     connection = await raw(broker, vhost="v")
     await connection.channel(1)
-    deleting = asyncio.create_task(admin.delete_vhost("v"))
+    deleting = asyncio.create_task(admin.vhosts.delete_vhost("v"))
     number = 0
     while not deleting.done():
         number += 1
@@ -163,11 +165,11 @@ async def test_what_clients_declare_in_a_vhost_that_is_deleted_does_not_come_bac
 
 
 async def test_a_deleted_users_connections_are_closed(admin: NodeAdmin, broker: Broker) -> None:
-    await admin.add_user("hare", "pw")
-    await admin.set_permissions("/", "hare", ".*", ".*", ".*")
+    await admin.users.add_user("hare", "pw")
+    await admin.users.set_permissions("/", "hare", ".*", ".*", ".*")
     connection = await raw(broker, "hare", "pw")
 
-    await admin.delete_user("hare")
+    await admin.users.delete_user("hare")
 
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - user 'hare' is deleted")
 
@@ -180,7 +182,7 @@ async def test_queues_exchanges_and_bindings_are_listed(admin: NodeAdmin, client
     await queue.bind(exchange, "a.#")
     await exchange.publish(aio_pika.Message(b"hello"), "a.b")
 
-    row, *others = await admin.list_queues("/")
+    row, *others = await admin.topology.list_queues("/")
     assert others == []
     assert (row["name"], row["durable"], row["exclusive"]) == ("lev.a", True, False)
     assert (row["messages"], row["messages_ready"], row["consumers"]) == (1, 1, 0)
@@ -189,20 +191,20 @@ async def test_queues_exchanges_and_bindings_are_listed(admin: NodeAdmin, client
         ["x-l", "array"],
         ["x-message-ttl", "unsignedshort"],
     ]
-    exchanges = {each["name"]: each for each in await admin.list_exchanges("/")}
+    exchanges = {each["name"]: each for each in await admin.topology.list_exchanges("/")}
     assert exchanges["lev.x"]["type"] == "topic"
     assert exchanges["amq.rabbitmq.trace"]["internal"] is True
-    bindings = await admin.list_bindings("/")
+    bindings = await admin.topology.list_bindings("/")
     assert [(each["source_name"], each["routing_key"]) for each in bindings] == [
         ("", "lev.a"),
         ("lev.x", "a.#"),
     ]
-    assert await admin.list_queues("/nope") == []
+    assert await admin.topology.list_queues("/nope") == []
 
 
 async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broker) -> None:
     connection = await raw(broker)
-    (row,) = await admin.list_connections()
+    (row,) = await admin.connections.list_connections()
     properties = {name: value for name, _, value in row["client_properties"]}
 
     assert (row["user"], row["vhost"], row["state"]) == ("guest", "/", "running")
@@ -212,8 +214,11 @@ async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broke
     assert (row["channel_max"], row["frame_max"], row["timeout"]) == (2047, 131072, 0)
     assert properties["product"] == "leveret perf"
     assert ["authentication_failure_close", "bool", True] in properties["capabilities"]
-    assert await refusal(admin.close_connection("nope", "x")) == "there is no connection nope"
-    await admin.close_connection(row["pid"], "maintenance!")
+    assert (
+        await refusal(admin.connections.close_connection("nope", "x"))
+        == "there is no connection nope"
+    )
+    await admin.connections.close_connection(row["pid"], "maintenance!")
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - maintenance!")
 
 
@@ -223,12 +228,12 @@ async def test_what_a_connection_sent_and_received_is_counted(
 ) -> None:
     connection = await raw(broker)
     await connection.channel(1)
-    (before,) = await admin.list_connections()
+    (before,) = await admin.connections.list_connections()
     method = methods.QueueDeclare("q" * 200)
 
     await connection.call(1, method)
 
-    (after,) = await admin.list_connections()
+    (after,) = await admin.connections.list_connections()
     frame = methods.method_frame(1, methods.encode(method))
     answer = methods.method_frame(1, methods.encode(methods.QueueDeclareOk("q" * 200, 0, 0)))
     assert after["recv_oct"] - before["recv_oct"] == len(frame)
@@ -240,8 +245,8 @@ async def test_what_a_connection_sent_and_received_is_counted(
 
 async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: Broker) -> None:
     connection = await raw(broker)
-    assert await admin.close_all_connections("other", "bye") == 0
-    assert await admin.close_all_connections(None, "bye") == 1
+    assert await admin.connections.close_all_connections("other", "bye") == 0
+    assert await admin.connections.close_all_connections(None, "bye") == 1
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - bye")
 
 
@@ -281,9 +286,9 @@ async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> N
     [
         lambda admin: admin.status(),
         lambda admin: admin.tree(),
-        lambda admin: admin.list_queues("/"),
-        lambda admin: admin.list_bindings("/"),
-        lambda admin: admin.export_definitions(),
+        lambda admin: admin.topology.list_queues("/"),
+        lambda admin: admin.topology.list_bindings("/"),
+        lambda admin: admin.definitions.export_definitions(),
     ],
     ids=["status", "tree", "list_queues", "list_bindings", "export_definitions"],
 )
@@ -292,7 +297,7 @@ async def test_others_have_their_turn_while_many_queues_are_asked(
 ) -> None:
     count = 4 * SLICE
     queues = [{"name": f"q{number}", "vhost": "/"} for number in range(count)]
-    await admin.import_definitions({"queues": queues})
+    await admin.definitions.import_definitions({"queues": queues})
     turns = 0
 
     async def others() -> None:
@@ -311,23 +316,23 @@ async def test_others_have_their_turn_while_many_queues_are_asked(
 async def test_definitions_go_into_another_broker_and_stay_there(
     admin: NodeAdmin, client: Any, tmp_path: Path
 ) -> None:
-    await admin.add_user("hare", "pw")
-    await admin.add_vhost("v")
-    await admin.set_permissions("v", "hare", "a", "b", "c")
+    await admin.users.add_user("hare", "pw")
+    await admin.vhosts.add_vhost("v")
+    await admin.users.set_permissions("v", "hare", "a", "b", "c")
     channel = await client.channel()
     queue = await channel.declare_queue("q", durable=True, arguments={"x-max-priority": 5})
     exchange = await channel.declare_exchange("x", "headers", durable=True)
     await queue.bind(exchange, "k", arguments={"h": 1})
     await channel.declare_queue("mine", exclusive=True)
-    document = await admin.export_definitions()
+    document = await admin.definitions.export_definitions()
 
     async with Broker(config(tmp_path / "other")) as other:
-        await NodeAdmin(other).import_definitions(document)
-        await NodeAdmin(other).import_definitions(document)
-        again = await NodeAdmin(other).export_definitions()
+        await NodeAdmin(other).definitions.import_definitions(document)
+        await NodeAdmin(other).definitions.import_definitions(document)
+        again = await NodeAdmin(other).definitions.export_definitions()
     async with Broker(config(tmp_path / "other")) as other:
-        restarted = await NodeAdmin(other).export_definitions()
-        await NodeAdmin(other).authenticate_user("hare", "pw")
+        restarted = await NodeAdmin(other).definitions.export_definitions()
+        await NodeAdmin(other).users.authenticate_user("hare", "pw")
 
     assert [each["name"] for each in document["queues"]] == ["q"]
     assert [each["routing_key"] for each in document["bindings"]] == ["k"]
@@ -364,4 +369,4 @@ async def test_what_goes_through_the_broker_comes_out_right(
     result = await Run(scenario, Reporter("test", is_quiet=True))()
 
     assert result["ok"], result["violation_texts"]
-    assert await NodeAdmin(broker).list_queues("/") == []
+    assert await NodeAdmin(broker).topology.list_queues("/") == []

@@ -38,7 +38,7 @@ def admin(broker: Broker) -> NodeAdmin:
 
 
 async def modes(admin: NodeAdmin) -> dict[str, tuple[str, str]]:
-    rows = await admin.list_queues("/")
+    rows = await admin.topology.list_queues("/")
     return {row["name"]: (row["policy"], row["mode"]) for row in rows}
 
 
@@ -54,26 +54,28 @@ async def test_policies_last_and_are_applied_again(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)) as broker:
         admin = NodeAdmin(broker)
         await declare(broker, "a", "b", durable=True)
-        await admin.set_policy("/", "p", "^a", LAZY, 3, "queues")
-        await admin.set_operator_policy("/", "p", "^b", '{"expires":900000}', 0, "all")
-        await admin.set_policy("/", "gone", "", '{"queue-mode":"default"}', 9, "queues")
-        await admin.clear_policy("/", "gone")
-        before = await admin.export_definitions()
+        await admin.policies.set_policy("/", "p", "^a", LAZY, 3, "queues")
+        await admin.policies.set_operator_policy("/", "p", "^b", '{"expires":900000}', 0, "all")
+        await admin.policies.set_policy("/", "gone", "", '{"queue-mode":"default"}', 9, "queues")
+        await admin.policies.clear_policy("/", "gone")
+        before = await admin.definitions.export_definitions()
         assert await modes(admin) == {"a": ("p", "default"), "b": ("", "default")}
 
     async with Broker(config(tmp_path)) as broker:
         admin = NodeAdmin(broker)
         assert await modes(admin) == {"a": ("p", "lazy"), "b": ("", "default")}
-        rows = {row["name"]: row for row in await admin.list_queues("/")}
+        rows = {row["name"]: row for row in await admin.topology.list_queues("/")}
         assert rows["b"]["operator_policy"] == "p"
-        assert await admin.export_definitions() == before
-        assert [row["name"] for row in await admin.list_policies("/")] == ["p"]
+        assert await admin.definitions.export_definitions() == before
+        assert [row["name"] for row in await admin.policies.list_policies("/")] == ["p"]
 
 
 async def test_the_alternate_of_a_default_exchange_lasts(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)) as broker:
         definition = '{"alternate-exchange":"amq.fanout"}'
-        await NodeAdmin(broker).set_policy("/", "p", "^amq.direct", definition, 0, "exchanges")
+        await NodeAdmin(broker).policies.set_policy(
+            "/", "p", "^amq.direct", definition, 0, "exchanges"
+        )
 
     async with Broker(config(tmp_path)) as broker:
         exchanges = broker.node.vhosts["/"].topology.exchanges
@@ -82,15 +84,15 @@ async def test_the_alternate_of_a_default_exchange_lasts(tmp_path: Path) -> None
 
 
 async def test_a_policy_of_one_vhost_is_not_the_others(broker: Broker, admin: NodeAdmin) -> None:
-    await admin.add_vhost("other")
-    await admin.set_policy("other", "p", "", LAZY, 0, "all")
+    await admin.vhosts.add_vhost("other")
+    await admin.policies.set_policy("other", "p", "", LAZY, 0, "all")
     await declare(broker, "q")
 
     assert await modes(admin) == {"q": ("", "default")}
-    assert await admin.list_policies("/") == []
-    await admin.delete_vhost("other")
-    await admin.add_vhost("other")
-    assert await admin.list_policies("other") == []
+    assert await admin.policies.list_policies("/") == []
+    await admin.vhosts.delete_vhost("other")
+    await admin.vhosts.add_vhost("other")
+    assert await admin.policies.list_policies("other") == []
     assert not broker.node.vhosts["other"].policies
 
 
@@ -98,10 +100,10 @@ async def test_what_is_declared_while_many_queues_are_told_has_the_policy(
     broker: Broker, admin: NodeAdmin
 ) -> None:
     names = [f"q{number}" for number in range(2 * SLICE)]
-    await admin.import_definitions(
+    await admin.definitions.import_definitions(
         {"queues": [{"vhost": "/", "name": name, "durable": False} for name in names]}
     )
-    told = asyncio.create_task(admin.set_policy("/", "p", "", LAZY, 0, "all"))
+    told = asyncio.create_task(admin.policies.set_policy("/", "p", "", LAZY, 0, "all"))
     policies = broker.node.vhosts["/"].policies
     await eventually(lambda: policies)
 
@@ -113,9 +115,9 @@ async def test_what_is_declared_while_many_queues_are_told_has_the_policy(
 
 async def test_a_number_that_cannot_be_stored_is_refused(admin: NodeAdmin) -> None:
     with pytest.raises(RefusedError, match="cannot be stored"):
-        await admin.set_policy("/", "p", "", f'{{"max-length":{1 << 70}}}', 0, "all")
+        await admin.policies.set_policy("/", "p", "", f'{{"max-length":{1 << 70}}}', 0, "all")
     with pytest.raises(RefusedError, match="JSON decoding error"):
-        await admin.set_policy("/", "p", "", '{"max-length":NaN}', 0, "all")
+        await admin.policies.set_policy("/", "p", "", '{"max-length":NaN}', 0, "all")
 
 
 async def test_a_stored_policy_that_would_be_refused_now_is_kept_without_effect(
@@ -147,12 +149,12 @@ async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
             await channel.default_exchange.publish(body, "q")
         got = [await queue.get() for _ in range(3)]
 
-        await admin.set_policy("/", "p", "", LAZY, 0, "queues")
+        await admin.policies.set_policy("/", "p", "", LAZY, 0, "queues")
 
         store = broker.node.vhosts["/"].msg_store
         assert store is not None
         await eventually(lambda: store.status().transients.live >= 1_197)
-        (row,) = await admin.list_queues("/")
+        (row,) = await admin.topology.list_queues("/")
         assert (row["messages_ready"], row["messages_ready_ram"]) == (1_197, 0)
         assert (row["messages_unacknowledged"], row["mode"]) == (3, "lazy")
         await got[1].nack()
@@ -174,7 +176,7 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
                 for number in range(50):
                     body = aio_pika.Message(b"%d" % number, delivery_mode=2)
                     await channel.default_exchange.publish(body, name)
-            rows = {row["name"]: row for row in await admin.list_queues("/")}
+            rows = {row["name"]: row for row in await admin.topology.list_queues("/")}
             assert [rows[name]["messages_ram"] for name in rows] == [0, 0]
             store = broker.node.vhosts["/"].msg_store
             assert store is not None

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import leveret
-from leveret.server.admin.api import VERBS
 from leveret.server.cli import ctl
 from leveret.server.cli.main import main
 
@@ -58,10 +57,10 @@ def test_a_verb_asks_the_broker_and_says_what_it_does(
     assert out.splitlines()[0] == banner
 
 
-def test_every_verb_of_the_socket_has_a_command() -> None:
+def test_every_verb_of_the_socket_has_a_command(admin: Any) -> None:
     commands = {command.verb for command in ctl.COMMANDS}
 
-    assert commands == set(VERBS) - {"status", "tree", "take_snapshot"}
+    assert commands == set(admin.verbs()) - {"status", "tree", "take_snapshot"}
 
 
 def test_a_refusal_exits_65_with_rabbitmqs_text(run: Any) -> None:
@@ -230,13 +229,8 @@ def test_definitions_are_imported_from_a_file_or_standard_input(
     ]
 
 
-def test_what_an_import_leaves_out_is_told_on_stderr(
-    run: Any, admin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def two(document: Any) -> list[str]:
-        return ["binding a", "binding b"]
-
-    monkeypatch.setattr(admin, "import_definitions", two, raising=False)
+def test_what_an_import_leaves_out_is_told_on_stderr(run: Any, admin: Any, tmp_path: Path) -> None:
+    admin.notices += ["binding a", "binding b"]
     (tmp_path / "d.json").write_text("{}")
 
     assert run("ctl", "-q", "import_definitions", str(tmp_path / "d.json")) == (

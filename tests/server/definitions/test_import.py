@@ -147,22 +147,22 @@ BAD = [
 async def test_a_file_with_one_bad_entry_changes_nothing(
     broker: Broker, admin: NodeAdmin, section: str, entry: Any, said: str
 ) -> None:
-    before = await admin.export_definitions()
+    before = await admin.definitions.export_definitions()
     stored = broker.node.metadata.store.load().rows()
     document = GOOD | {section: [*GOOD.get(section, []), entry]}
 
     with pytest.raises(RefusedError) as refused:
-        await admin.import_definitions(document)
+        await admin.definitions.import_definitions(document)
 
     assert str(refused.value).startswith(said)
-    assert await admin.export_definitions() == before
+    assert await admin.definitions.export_definitions() == before
     assert broker.node.metadata.store.load().rows() == stored
-    assert await admin.import_definitions(GOOD) == []
+    assert await admin.definitions.import_definitions(GOOD) == []
 
 
 async def test_a_section_that_is_no_list_is_refused(admin: NodeAdmin) -> None:
     with pytest.raises(RefusedError, match="queues is no list"):
-        await admin.import_definitions({"queues": {"name": "q"}})
+        await admin.definitions.import_definitions({"queues": {"name": "q"}})
 
 
 async def test_what_cannot_be_bound_or_is_reserved_is_left_out_and_told(admin: NodeAdmin) -> None:
@@ -178,7 +178,7 @@ async def test_what_cannot_be_bound_or_is_reserved_is_left_out_and_told(admin: N
         ],
     }
 
-    assert await admin.import_definitions(document) == [
+    assert await admin.definitions.import_definitions(document) == [
         "exchange 'amq.mine' in vhost '/' is left out: its name begins with amq.",
         "queue 'amq.gen-1' in vhost '/' is left out: its name begins with amq.",
         "binding from 'gone' to queue 'fine' with key 'k' in vhost '/' is left out: "
@@ -188,7 +188,7 @@ async def test_what_cannot_be_bound_or_is_reserved_is_left_out_and_told(admin: N
         "binding from 'fine' to exchange 'gone' with key 'k' in vhost '/' is left out: "
         "there is no exchange 'gone'",
     ]
-    bindings = await admin.list_bindings("/")
+    bindings = await admin.topology.list_bindings("/")
     assert [row["destination_name"] for row in bindings if row["source_name"]] == ["fine"]
 
 
@@ -196,11 +196,11 @@ async def test_what_has_no_effect_is_kept_and_told(admin: NodeAdmin) -> None:
     upstream = {"vhost": "/", "component": "federation-upstream", "name": "up", "value": {"a": [1]}}
     document = {"policies": [policy()], "parameters": [upstream]}
 
-    assert await admin.import_definitions(document) == [
+    assert await admin.definitions.import_definitions(document) == [
         "parameter 'up' of component 'federation-upstream' in vhost '/' is kept and has no effect",
         "policy 'p' in vhost '/': max-length without effect so far",
     ]
-    after = await admin.export_definitions()
+    after = await admin.definitions.export_definitions()
     assert after["parameters"] == [upstream]
     assert [each["name"] for each in after["policies"]] == ["p"]
 
@@ -208,7 +208,7 @@ async def test_what_has_no_effect_is_kept_and_told(admin: NodeAdmin) -> None:
 async def test_a_long_list_of_notices_is_cut(admin: NodeAdmin) -> None:
     document = {"bindings": [binding("gone", str(number)) for number in range(60)]}
 
-    notices = await admin.import_definitions(document)
+    notices = await admin.definitions.import_definitions(document)
 
     assert len(notices) == 51
     assert notices[-1] == "and 10 more like these"
@@ -219,12 +219,12 @@ async def test_a_real_nodes_export_is_taken_twice_and_lasts(
 ) -> None:
     document = json.loads(RECORDED.read_text())
 
-    notices = await admin.import_definitions(document)
-    once = await admin.export_definitions()
-    assert await admin.import_definitions(document) == notices
-    assert await admin.export_definitions() == once
-    await admin.authenticate_user("bob", "bob secret")
-    running = [await admin.list_queues(name) for name in ("/", "orders")]
+    notices = await admin.definitions.import_definitions(document)
+    once = await admin.definitions.export_definitions()
+    assert await admin.definitions.import_definitions(document) == notices
+    assert await admin.definitions.export_definitions() == once
+    await admin.users.authenticate_user("bob", "bob secret")
+    running = [await admin.topology.list_queues(name) for name in ("/", "orders")]
     assert all(row["state"] == "running" for rows in running for row in rows)
     assert [notice for notice in notices if "'lost'" in notice] == [
         # An internal exchange, which RabbitMQ does not export.
@@ -242,17 +242,17 @@ async def test_a_real_nodes_export_is_taken_twice_and_lasts(
 async def test_a_real_nodes_export_with_loose_ends_is_taken(admin: NodeAdmin) -> None:
     document = json.loads(RECORDED.with_name("definitions-3.10.8-hashes.json").read_text())
 
-    notices = await admin.import_definitions(document)
+    notices = await admin.definitions.import_definitions(document)
 
     for name in ("u256", "u512", "umd5"):
-        await admin.authenticate_user(name, name.replace("u", "pw"))
+        await admin.users.authenticate_user(name, name.replace("u", "pw"))
     assert [notice.split(":")[1] for notice in notices if notice.startswith("binding")] == [
         " there is no exchange 'int'",
         " there is no exchange 'int'",
         " there is no queue 'amq.gen-DGrGOTrppuU8CZhwHVtS0Q'",
         " there is no queue 'e'",
     ]
-    again = await admin.export_definitions()
+    again = await admin.definitions.export_definitions()
     assert [each["name"] for each in again["policies"]] == ["pol"]
     assert {each["name"] for each in again["parameters"]} == {"op", "limits"}
     assert {each["destination"] for each in again["bindings"]} == {"d", "t"}
@@ -260,11 +260,13 @@ async def test_a_real_nodes_export_with_loose_ends_is_taken(admin: NodeAdmin) ->
 
 async def test_more_queues_than_the_vhosts_limit_are_refused(admin: NodeAdmin) -> None:
     limits = {"vhost": "/", "component": "vhost-limits", "name": "limits"}
-    await admin.import_definitions({"parameters": [limits | {"value": {"max-queues": 1}}]})
+    await admin.definitions.import_definitions(
+        {"parameters": [limits | {"value": {"max-queues": 1}}]}
+    )
     queues = [{"name": name, "vhost": "/"} for name in ("a", "b")]
 
     with pytest.raises(RefusedError, match="vhost '/': 2 queues would exceed its limit of 1"):
-        await admin.import_definitions({"queues": queues})
+        await admin.definitions.import_definitions({"queues": queues})
 
 
 @pytest.mark.parametrize(
@@ -283,9 +285,9 @@ async def test_hashes_of_all_algorithms_log_in(
     if algorithm is not None:
         entry["hashing_algorithm"] = algorithm
 
-    await admin.import_definitions({"users": [entry]})
+    await admin.definitions.import_definitions({"users": [entry]})
 
-    await admin.authenticate_user("u", "pw")
+    await admin.users.authenticate_user("u", "pw")
 
 
 def hash_of(algorithm: str) -> str:
@@ -295,9 +297,9 @@ def hash_of(algorithm: str) -> str:
 async def test_hashes_of_versions_before_3_6_are_md5(admin: NodeAdmin) -> None:
     document = {"rabbit_version": "3.5.7", "users": [user(password_hash=hash_of("md5"))]}
 
-    await admin.import_definitions(document)
+    await admin.definitions.import_definitions(document)
 
-    await admin.authenticate_user("u", "pw")
+    await admin.users.authenticate_user("u", "pw")
 
 
 # At the start.
@@ -340,7 +342,7 @@ async def test_an_embedded_broker_starts_with_its_definitions(tmp_path: Path, pl
                 message = await queue.get()
                 await message.ack()
                 assert message.body == b"hello"
-            rows = await NodeAdmin(broker).list_queues("shop")
+            rows = await NodeAdmin(broker).topology.list_queues("shop")
             assert {row["name"]: row["state"] for row in rows} == {
                 "lasting": "running",
                 "passing": "running",
@@ -363,24 +365,24 @@ async def test_definitions_that_cannot_be_keep_the_broker_from_starting(tmp_path
 
 async def test_definitions_come_over_what_is_there(tmp_path: Path) -> None:
     async with Broker(config(tmp_path / "data")) as broker:
-        await NodeAdmin(broker).add_user("hare", "old")
+        await NodeAdmin(broker).users.add_user("hare", "old")
 
     given = config(tmp_path / "data", load_definitions=definitions(tmp_path))
     async with Broker(given) as broker:
         assert sorted(broker.node.vhosts) == ["/", "shop"]
-        await NodeAdmin(broker).authenticate_user("hare", "pw")
-        await NodeAdmin(broker).authenticate_user("guest", "guest")
+        await NodeAdmin(broker).users.authenticate_user("hare", "pw")
+        await NodeAdmin(broker).users.authenticate_user("guest", "guest")
 
 
 async def test_policies_of_a_file_apply_to_what_is_there_and_what_it_brings(
     admin: NodeAdmin,
 ) -> None:
-    await admin.import_definitions({"queues": [{"vhost": "/", "name": "old"}]})
+    await admin.definitions.import_definitions({"queues": [{"vhost": "/", "name": "old"}]})
     lazy = policy(definition={"queue-mode": "lazy"})
     value = {"pattern": "new", "definition": {"expires": 5_000_000}, "apply-to": "queues"}
     operator = {"vhost": "/", "component": "operator_policy", "name": "o", "value": value}
 
-    notices = await admin.import_definitions(
+    notices = await admin.definitions.import_definitions(
         {
             "policies": [lazy],
             "parameters": [operator],
@@ -389,12 +391,12 @@ async def test_policies_of_a_file_apply_to_what_is_there_and_what_it_brings(
         }
     )
 
-    rows = {row["name"]: row for row in await admin.list_queues("/")}
+    rows = {row["name"]: row for row in await admin.topology.list_queues("/")}
     assert notices == []
     assert (rows["old"]["policy"], rows["old"]["operator_policy"]) == ("p", "")
     assert rows["new"]["effective_policy_definition"] == ('{"expires":5000000,"queue-mode":"lazy"}')
     assert {row["mode"] for row in rows.values()} == {"lazy"}
-    assert {row["policy"] for row in await admin.list_exchanges("/")} == {"p"}
-    exported = await admin.export_definitions()
+    assert {row["policy"] for row in await admin.topology.list_exchanges("/")} == {"p"}
+    exported = await admin.definitions.export_definitions()
     assert exported["policies"] == [lazy | {"priority": 0, "apply-to": "all"}]
     assert exported["parameters"] == [operator | {"value": value | {"priority": 0}}]
