@@ -1,5 +1,5 @@
-"""The operator's methods on a running broker, behind the control socket.
+"""The operator's commands on a running broker; the control socket serves them as verbs.
 
-One file per subject; ``api`` is the protocol that clients of the socket see.
-Imports definitions, snapshots, config.
+One file per subject; ``node_admin`` puts the parts together and lists the verbs.
+Imports definitions, snapshots and the parts below them.
 """

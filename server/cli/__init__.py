@@ -1,5 +1,5 @@
-"""The command ``leveret``: serve, status, tree, ctl, snapshot.
+"""The command ``leveret``: serve, status, tree, ctl, snapshot, store, perf.
 
-Arguments, words, exit codes; the work is loaded when a command is chosen.
-Imports everything of server.
+Arguments, texts and exit codes; the code of a command is loaded when the command is chosen.
+Imports every part of the server.
 """

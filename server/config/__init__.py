@@ -1,5 +1,5 @@
-"""Configuration: the settings of a broker, the keys of the files, the reading of the files.
+"""Configuration: the settings of a broker, the keys of the files, the files' readers.
 
-``leveret.toml`` and RabbitMQ's ``rabbitmq.conf``.
-Imports nothing of server.
+The files are ``leveret.toml`` and RabbitMQ's ``rabbitmq.conf``.
+Imports errors only.
 """

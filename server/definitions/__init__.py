@@ -1,5 +1,5 @@
-"""Definitions files: reading them, planning an import.
+"""Definitions: RabbitMQ's JSON document of everything a broker was told to store, out and in.
 
-The plan is worked out before anything is changed.
-Imports admin's protocol only.
+``file`` reads the document, ``plan`` checks an import as a whole, ``node_definitions`` carries it out.
+Imports output, process, config and errors.
 """

@@ -1,5 +1,5 @@
-"""What commands print: tables, JSON, CSV, status, progress.
+"""The formats of what commands print: tables, JSON, CSV, the status page, the tree, progress.
 
-Formats only; no command is known here.
-Imports nothing of server.
+No command is known here; ``json_text`` is the JSON of the control socket too.
+Imports config and errors.
 """

@@ -1,1 +1,5 @@
-"""A load generator in the shape of RabbitMQ's PerfTest that verifies what it measures."""
+"""``leveret perf``: a load generator in the shape of RabbitMQ's PerfTest that checks what it measures.
+
+A client of its own over plain sockets; works against any AMQP 0-9-1 broker.
+Imports no other part of the server.
+"""

@@ -1,1 +1,5 @@
-"""Snapshots of a data directory: making, listing, checking, restoring and dropping them."""
+"""Snapshots of a data directory: create, list, verify, restore, drop.
+
+``making`` completes a draft, ``copying`` copies and restores, ``checking`` verifies, ``directory`` names them.
+Imports output, process, config and errors.
+"""

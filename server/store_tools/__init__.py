@@ -1,5 +1,5 @@
-"""``leveret store``: stat, verify, repair, salvage and compact of stores at rest.
+"""``leveret store``: stat, verify, repair, salvage and compact of offline stores.
 
 Works on data directories that no broker has open.
-Imports output, process.
+Imports output, process, config and errors.
 """
