@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
+from leveret.broker.channel.session import Block
 from leveret.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ class StillSocket:
 
     def __init__(self, runtime: Runtime, reader: Ref, read_control: ReadControl) -> None:
         self._reader, self._read_control = reader, read_control
-        read_control.block()
+        read_control.block(Block.HELD_RUNS)
 
     def undo(self) -> None:
         """Read again."""
         if self._reader.is_alive:
-            self._read_control.unblock()
+            self._read_control.unblock(Block.HELD_RUNS)
 
 
 class SlowActor:
@@ -131,13 +132,13 @@ class SlowSocket:
     def _shut(self) -> None:
         if self._reader.is_alive:
             self._is_shut = True
-            self._read_control.block()
+            self._read_control.block(Block.HELD_RUNS)
             self._timer = self._clock.call_later(self._delay_s, self._open)
 
     def _open(self) -> None:
         if self._reader.is_alive:
             self._is_shut = False
-            self._read_control.unblock()
+            self._read_control.unblock(Block.HELD_RUNS)
             self._timer = self._clock.call_later(READ_S, self._shut)
 
     def undo(self) -> None:
@@ -146,7 +147,7 @@ class SlowSocket:
             self._timer.cancel()
         if self._is_shut and self._reader.is_alive:
             self._is_shut = False
-            self._read_control.unblock()
+            self._read_control.unblock(Block.HELD_RUNS)
 
 
 def _checked(delay_s: float) -> float:

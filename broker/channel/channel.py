@@ -37,7 +37,7 @@ from leveret.broker.channel.deliveries import Deliveries
 from leveret.broker.channel.methods import HANDLERS, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.resubscribe import cancel_consumers, resubscribe
-from leveret.broker.channel.session import Session
+from leveret.broker.channel.session import Block, Session
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     Confirm,
@@ -115,7 +115,7 @@ class Channel(GenServer):
         self._busy = False
         self._is_going_on = False
         self._script: Script | None = None
-        self._blocks_read_control = False
+        self._blocks_reading = False
         self._when_writable: Callable[[Any], None] | None = None
         self._state = "running"
         self._current = 0
@@ -154,7 +154,7 @@ class Channel(GenServer):
         """Handle what the reader got from one read, in order; hold it while a method waits."""
         if self._busy:
             self._held.extend(runs)
-            self._block_read_control()
+            self._block_reading()
             return
         publisher = self.publisher
         publisher.work_left = _FIRST_TURN_WORK
@@ -270,12 +270,12 @@ class Channel(GenServer):
     def _hold(self, runs: list[Run]) -> None:
         """Put runs back in front of those that are held already."""
         self._held.extendleft(reversed(runs))
-        self._block_read_control()
+        self._block_reading()
 
-    def _block_read_control(self) -> None:
-        if self._held and not self._blocks_read_control:
-            self._blocks_read_control = True
-            self.session.read_control.block()
+    def _block_reading(self) -> None:
+        if self._held and not self._blocks_reading:
+            self._blocks_reading = True
+            self.session.read_control.block(Block.HELD_RUNS)
 
     def _go_on(self) -> None:
         """Handle what was held, until a method waits again or the turn has done enough.
@@ -293,12 +293,12 @@ class Channel(GenServer):
                 self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
             self._is_going_on = False
             self.publisher.send_confirms()
-        self._release_read_control()
+        self._unblock_reading()
 
-    def _release_read_control(self) -> None:
-        if self._blocks_read_control and not self._held:
-            self._blocks_read_control = False
-            self.session.read_control.unblock()
+    def _unblock_reading(self) -> None:
+        if self._blocks_reading and not self._held:
+            self._blocks_reading = False
+            self.session.read_control.unblock(Block.HELD_RUNS)
 
     # -- what goes out -------------------------------------------------------------------------
 
@@ -459,9 +459,9 @@ class Channel(GenServer):
         if self._busy and self._script is not None:
             self._script.close()
         self.publisher.close()
-        if self._blocks_read_control:
+        if self._blocks_reading:
             self._held.clear()
-            self._release_read_control()
+            self._unblock_reading()
         self.deliveries.remove_all()
 
 

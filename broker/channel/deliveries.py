@@ -109,7 +109,7 @@ class Deliveries:
         self.consumers[consumer.tag] = consumer
         self._by_queue[entry] = with_item(self._by_queue.get(entry), consumer)
         if not consumer.no_ack:
-            self._session.read_control.lulls.limit(consumer.prefetch)
+            self._session.read_control.limit_coalescing(consumer.prefetch)
         entry.watch(self._channel.ref)
 
     def remove(self, tag: bytes) -> bool:
@@ -244,7 +244,7 @@ class Deliveries:
         if limit and not limiter.limit:
             limiter.in_flight = self.unacked.count_of_consumers()
         limiter.limit = limit
-        self._session.read_control.lulls.limit(limit)
+        self._session.read_control.limit_coalescing(limit)
         for queue in self._waiting():
             self._post(queue, Resume(self._channel.ref))
 

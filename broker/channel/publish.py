@@ -27,6 +27,7 @@ from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
 from leveret.broker.channel.routes import Route
+from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.message import Message
@@ -211,7 +212,7 @@ class Publisher:
                 channel.watch(ref)
                 credit = credits_[ref] = CreditSender()
             if credit.spend(count, size_bytes):
-                self._session.read_control.block()
+                self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
             send(
                 ref,
@@ -225,12 +226,12 @@ class Publisher:
     def _wait_for(self, backpressure: Backpressure) -> None:
         """Read no more until the store has caught up."""
         self._backpressure = backpressure
-        self._session.read_control.block()
+        self._session.read_control.block(Block.BACK_PRESSURE)
         backpressure.wait(self._store_follows)
 
     def _store_follows(self) -> None:
         self._backpressure = None
-        self._session.read_control.unblock()
+        self._session.read_control.unblock(Block.BACK_PRESSURE)
 
     def _missed(
         self,
@@ -287,7 +288,7 @@ class Publisher:
         """Take a queue's grant; reading goes on when it was the last one that blocked."""
         credit = self._credits.get(queue)
         if credit is not None and credit.grant(messages, size_bytes):
-            self._session.read_control.unblock()
+            self._session.read_control.unblock(Block.CREDIT)
 
     def queue_gone(self, queue: Ref, deleted: bool) -> None:
         """Forget a queue: its credit no longer blocks, what it owes is confirmed or refused.
@@ -298,7 +299,7 @@ class Publisher:
         """
         credit = self._credits.pop(queue, None)
         if credit is not None and credit.is_blocked:
-            self._session.read_control.unblock()
+            self._session.read_control.unblock(Block.CREDIT)
         if self.confirms is not None and self.confirms.gone(queue, deleted):
             self.send_confirms()
 
@@ -321,7 +322,7 @@ class Publisher:
         """The channel ends: take back what blocks the connection, promise nothing any more."""
         for credit in self._credits.values():
             if credit.is_blocked:
-                self._session.read_control.unblock()
+                self._session.read_control.unblock(Block.CREDIT)
         self._credits.clear()
         if self._backpressure is not None:
             self._backpressure.forget(self._store_follows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -19,25 +20,30 @@ class Output(Protocol):
         """Queue whole frames for the socket."""
 
 
-class Coalescing(Protocol):
-    """The acks of the connection that may wait to be read together."""
+class Block(StrEnum):
+    """Why a connection is not read; ``connection/read_control.py`` says until when."""
 
-    def limit(self, prefetch: int) -> None:
-        """Keep the wait short enough for a prefetch (0 = none)."""
+    CREDIT = auto()
+    BACK_PRESSURE = auto()
+    HELD_RUNS = auto()
+    LONG_READ = auto()
+    UNSENT = auto()
+    ALARM = auto()
+    COALESCING = auto()
+    ENDING = auto()
 
 
 class Reading(Protocol):
     """Control of reading, as a channel uses it (``connection/read_control.py``)."""
 
-    @property
-    def lulls(self) -> Coalescing:
-        """The coalescing of its acks."""
-
-    def block(self) -> None:
+    def block(self, reason: Block) -> None:
         """Stop reading the connection until the same channel unblocks it."""
 
-    def unblock(self) -> None:
+    def unblock(self, reason: Block) -> None:
         """Take one block back."""
+
+    def limit_coalescing(self, prefetch: int) -> None:
+        """Keep the wait of coalesced acks short enough for a prefetch (0 = none)."""
 
 
 class Session:

@@ -1,46 +1,46 @@
-"""Lulls in reading: acks that come one at a time are read a few at a time.
+"""Ack coalescing: acks that come one by one are read a few at a time.
 
 At some thousand messages per second, each delivered and acked by itself, every ack wakes the loop and
-costs a poll and a read, which is more than all the broker does for the message. Nobody waits for those
-acks while there is room in the prefetch. So a connection from which nothing but single acks comes, in
+costs a poll and a read, which is more than all other work of the broker for the message. Nobody waits for
+those acks while there is room in the prefetch. So a connection that sends nothing but single acks, in
 close succession, is left unread for a moment, as network cards hold interrupts back (interrupt
 coalescing).
 
-* A lull begins after a row of ``ROW`` such reads, and one follows the other as long as each read brings
-  enough of them.
-* It lasts ``LULL_S`` at most, and no longer than a quarter of the smallest prefetch of the connection
+* A pause begins after a streak of ``STREAK`` such reads, and one follows the other as long as each read
+  brings enough of them.
+* It lasts ``PAUSE_S`` at most, and no longer than a quarter of the smallest prefetch of the connection
   lasts at the present rate, so that no consumer runs dry. With a small prefetch there is none.
 * Then it ends behind the next delivery to that connection: the loop is awake, and no message waits while
-  the acks are handled but the one after it. Without a delivery it ends at ``LATEST`` lulls.
-* Anything else that is read (a publish, a method, acks of many at once) ends the row.
+  the acks are handled but the one after it. Without a delivery it ends after ``LATEST`` times its length.
+* Anything else that is read (a publish, a method, acks of many at once) ends the streak.
 
-Whatever the client says next waits for the end of the lull. Sans-IO: the reader asks, and pauses.
+The client's next request waits for the end of the pause. Sans-IO: ``ReadControl`` asks, and pauses.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-ROW: Final = 16  # reads
+STREAK: Final = 16  # reads
 FEW: Final = 8  # acks in a read; more come together by themselves
-GAP_S: Final = 0.003  # between two reads of a row
-LULL_S: Final = 0.01
-LATEST: Final = 1.5  # lulls
-WORTH: Final = 5  # acks that a lull should bring
-_ROOM: Final = 4  # which part of a prefetch a lull may take
+GAP_S: Final = 0.003  # between two reads of a streak
+PAUSE_S: Final = 0.01
+LATEST: Final = 1.5  # lengths of a pause
+WORTH: Final = 5  # acks that a pause should bring
+_ROOM: Final = 4  # which part of a prefetch a pause may take
 
 
 class AckCoalescing:
     """When to leave one connection unread."""
 
-    __slots__ = ("_acks", "_began_s", "_in_lull", "_last_s", "_reads", "_room")
+    __slots__ = ("_acks", "_began_s", "_is_pausing", "_last_s", "_reads", "_room")
 
     def __init__(self) -> None:
         self._reads = 0
         self._acks = 0
         self._began_s = 0.0
         self._last_s = 0.0
-        self._in_lull = False
+        self._is_pausing = False
         self._room = 1 << 30
 
     def limit(self, prefetch: int) -> None:
@@ -51,31 +51,31 @@ class AckCoalescing:
     def other(self) -> None:
         """Something else than single acks was read."""
         self._reads = 0
-        self._in_lull = False
+        self._is_pausing = False
 
     def acked(self, acks: int, now_s: float) -> float:
         """Take a read that held nothing but single acks; return for how long to read no more."""
         since_s = now_s - self._last_s
         self._last_s = now_s
-        if self._in_lull:
-            self._in_lull = False
-            is_row = acks >= WORTH and since_s < 2 * LULL_S
+        if self._is_pausing:
+            self._is_pausing = False
+            is_streak = acks >= WORTH and since_s < 2 * PAUSE_S
         else:
-            is_row = acks <= FEW and since_s < GAP_S
-        if not is_row or not self._reads:
+            is_streak = acks <= FEW and since_s < GAP_S
+        if not is_streak or not self._reads:
             self._reads, self._acks, self._began_s = 1, 0, now_s
             return 0.0
         self._reads += 1
         self._acks += acks
-        return self._lull_s(now_s) if self._reads > ROW else 0.0
+        return self._pause_s(now_s) if self._reads > STREAK else 0.0
 
-    def _lull_s(self, now_s: float) -> float:
-        """Begin a lull, if it is worth it; the next row is counted from here."""
+    def _pause_s(self, now_s: float) -> float:
+        """Begin a pause, if it is worth it; the next streak is counted from here."""
         pace_s = (now_s - self._began_s) / self._acks
-        lull_s = min(LULL_S, self._room * pace_s)
-        if not pace_s or lull_s < WORTH * pace_s:
+        pause_s = min(PAUSE_S, self._room * pace_s)
+        if not pace_s or pause_s < WORTH * pace_s:
             self._reads = 0
             return 0.0
         self._acks, self._began_s = 0, now_s
-        self._in_lull = True
-        return lull_s
+        self._is_pausing = True
+        return pause_s

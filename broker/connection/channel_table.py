@@ -15,6 +15,7 @@ from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
+from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
 from leveret.core.limits import CHANNELS_PER_TURN
@@ -146,7 +147,7 @@ class ChannelTable:
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
         """Give a channel its runs, as one mail."""
-        if not batch or self._reader.state != "running":
+        if not batch or self._reader.state is not State.RUNNING:
             return
         slot = self._slots.get(number)
         if slot is None:

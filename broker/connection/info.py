@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.amqp.tables import plain
 from leveret.broker.connection import address
+from leveret.broker.connection.states import State
 
 if TYPE_CHECKING:
     from leveret.broker.connection.reader import Reader
@@ -40,11 +41,11 @@ def connection_info(reader: Reader) -> dict[str, Any]:
 def _state(reader: Reader) -> str:
     """Return RabbitMQ's word.
 
-    Who has published while an alarm is raised is blocked, the others are blocking; who waits for credit is
-    in flow.
+    While an alarm is raised a connection that has published is blocked, the others are blocking; one that
+    waits for credit is in flow.
     """
-    if reader.state == "running":
-        if reader.throttle.alarms.raised:
-            return "blocked" if reader.throttle.is_blocked else "blocking"
+    if reader.state is State.RUNNING:
+        if reader.connections.alarms.raised:
+            return "blocked" if reader.read_control.throttle.is_blocked else "blocking"
         return "flow" if reader.read_control.is_blocked else "running"
-    return "opening" if reader.state == "opening" else "closing"
+    return "opening" if reader.state is State.OPENING else "closing"

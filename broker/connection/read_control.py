@@ -1,38 +1,53 @@
-"""Control of reading: whether the socket of one connection is read, and how much at a time."""
+"""Control of reading: whether the socket of one connection is read, and how much at a time.
+
+The socket is read unless something blocks it (``Block`` in ``channel/session.py``):
+
+=============  =============================================  ===========================================
+blocked by     because                                        until
+=============  =============================================  ===========================================
+CREDIT         a channel is as far ahead of a queue as it may  the queue grants more, or is gone
+BACK_PRESSURE  the disk does not follow a message store        the store has caught up
+HELD_RUNS      a channel holds runs behind a waiting method    the channel has handled them
+LONG_READ      a read holds too many runs for one turn         the reader has handled them
+UNSENT         the client sends and does not read the replies  it has read them
+ALARM          it published while memory or disk were short    the last alarm is over
+COALESCING     its acks come one by one                        a delivery to it, or some milliseconds
+ENDING         the connection ends                             its channels have ended
+=============  =============================================  ===========================================
+
+A connection whose last block has gone, and one whose read was full, waits for its turn to be read again;
+only acks that were left together are read at once. Its parts decide: ``Throttle`` which runs of a read pass
+while an alarm is raised, ``AckCoalescing`` when acks may wait, ``read_sizes`` how much is read,
+``ReadingTurns`` in which order the connections of the node are read again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.amqp.kernel import ACK, Run
+from leveret.broker.channel.session import Block
 from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
-from leveret.broker.connection.read_sizes import (
-    FIRST_READ_BYTES,
-    READ_BYTES,
-    WIDE_READ_BYTES,
-    limit_reads,
-)
+from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, limit_reads, next_read_bytes
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.connection.throttle import Throttle
     from leveret.broker.connection.writer import Writer
     from leveret.core.clock import TimerHandle
 
-_MANY_RUNS: Final = 64  # in a read: each is work of its own
-_LARGE_BYTES: Final = 8 * 1024  # so much of a body cut by a full read: bodies are large
-
 
 class ReadingTurns:
-    """The inlets of a node that may be read again, in the order in which they were let go.
+    """The connections of a node that may be read again, in the order in which they became free.
 
-    A read costs milliseconds where a client floods, what it brings costs the queues more, and asyncio
-    reads all sockets that have something before anything else runs. So those that were held up, by
-    credit or because a read was full (all that flood are), come back a few after each round of the run
-    queue: what one round has brought is handled before the next brings more. Otherwise mail would pile
-    up as far as credit allows, and whoever wants something of a queue would wait behind all of it.
+    A read costs milliseconds where a client floods, the queues' work for it costs more, and asyncio reads
+    all sockets that have something before anything else runs. So connections that were blocked, or whose
+    read was full (as all are that flood), come back a few after each round of the run queue: the work of
+    one round is done before the next brings more. Otherwise mail would pile up as far as credit allows,
+    and every other request to a queue would wait behind all of it.
     """
 
     __slots__ = ("_after_round", "_waiting", "clock")
@@ -59,135 +74,167 @@ class ReadingTurns:
 
 
 class ReadControl:
-    """The way in: reading pauses while anybody blocks it (a channel without credit or with held work).
+    """Reads the socket of one connection, or does not.
 
-    Counts the blockers; pausing and resuming the transport, and how much it reads, is all it does.
+    Args:
+        transport: whose reading is paused and resumed.
+        writer: of the same connection; what it writes ends the wait of coalesced acks.
+        turns: of the node.
+        throttle: of the same connection.
 
     Attributes:
-        lulls: when acks may wait, which blocks it for a moment.
-        read_bytes: what a full read holds; how much is read at a time, as far as that is ours to say.
+        throttle: holds back publishes while an alarm is raised.
+        coalescing: when acks may wait.
+        blocks: how often each reason blocks at present.
+        read_bytes: what a full read holds.
     """
 
     __slots__ = (
-        "_blockers",
+        "_coalesced",
+        "_coalesced_until_s",
         "_is_paused",
         "_is_waiting",
-        "_lull",
-        "_lull_until_s",
         "_transport",
         "_turns",
         "_writer",
-        "lulls",
+        "blocks",
+        "coalescing",
         "read_bytes",
+        "throttle",
     )
 
-    def __init__(self, transport: asyncio.Transport, writer: Writer, turns: ReadingTurns) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        writer: Writer,
+        turns: ReadingTurns,
+        throttle: Throttle,
+    ) -> None:
         self._transport: asyncio.Transport | None = transport
         self._writer = writer
         self._turns = turns
-        self._blockers = 0
         self._is_paused = False
-        self._is_waiting = False
-        self._lull: TimerHandle | None = None
-        self._lull_until_s = 0.0
-        self.lulls = AckCoalescing()
+        self._is_waiting = False  # for its turn
+        self._coalesced: TimerHandle | None = None
+        self._coalesced_until_s = 0.0
+        self.throttle = throttle
+        self.coalescing = AckCoalescing()
+        self.blocks: dict[Block, int] = {}
         self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether reading is paused, for more than a lull."""
-        return self._is_paused and (self._lull is None or self._blockers > 1)
+        """Whether reading is paused, for more than acks that are coalesced."""
+        return self._is_paused and (self._coalesced is None or len(self.blocks) > 1)
 
-    def block(self) -> None:
+    def block(self, reason: Block) -> None:
         """Stop reading until the same party unblocks."""
-        self._blockers += 1
-        if not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
+        self.blocks[reason] = self.blocks.get(reason, 0) + 1
+        self._pause()
 
-    def unblock(self) -> None:
-        """Take one block back."""
-        if not self._blockers:
-            return  # released meanwhile
-        self._blockers -= 1
-        if self._blockers == 0 and not self._is_waiting:
-            self._is_waiting = True
-            self._turns.wait(self)
-
-    def note(self, runs: list[Run]) -> None:
-        """See what a read held: after many that held a few acks each, the next may hold more."""
-        if len(runs) != 1 or runs[0][0] != ACK:
-            self.lulls.other()
-            return
-        clock = self._turns.clock
-        now_s = clock.monotonic_s()
-        lull_s = self.lulls.acked(len(runs[0][2]), now_s)
-        if lull_s and self._lull is None:
-            self.block()
-            self._lull_until_s = now_s + lull_s
-            self._writer.after_flush = self._written
-            self._lull = clock.call_later(lull_s * LATEST, self._lull_over)
-
-    def _written(self) -> None:
-        """End a lull that has lasted long enough: something was written to the client."""
-        if self._turns.clock.monotonic_s() >= self._lull_until_s:
-            self._end_lull()
-            self._lull_over()
-
-    def _lull_over(self) -> None:
-        self._lull = self._writer.after_flush = None
-        if self._blockers == 1 and not self._is_waiting:
-            self._blockers = 0
-            self._read()  # at once: a turn would cost what the lull has saved
-        else:
-            self.unblock()
+    def unblock(self, reason: Block) -> None:
+        """Take one block back; harmless when all were released meanwhile."""
+        count = self.blocks.get(reason, 0)
+        if count > 1:
+            self.blocks[reason] = count - 1
+        elif count:
+            del self.blocks[reason]
+            self._wait_for_turn()
 
     def release(self) -> None:
-        """Read whoever blocks: the channels are gone, killed ones without taking theirs back."""
-        self._end_lull()
-        self._blockers = 0
+        """Drop all blocks and read: the channels are gone, killed ones without taking theirs back."""
+        self._stop_coalescing()
+        self.blocks.clear()
         self._read()
 
     def resume(self) -> None:
         """It is this connection's turn: read again, unless it has been blocked meanwhile."""
         self._is_waiting = False
-        if self._blockers == 0:
+        if not self.blocks:
             self._read()
+
+    def close(self) -> None:
+        """Forget the transport, which is closed or about to be, and the runs that are held back."""
+        self._transport = None
+        self._stop_coalescing()
+        self.throttle.close()
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _wait_for_turn(self) -> None:
+        if not self.blocks and not self._is_waiting:
+            self._is_waiting = True
+            self._turns.wait(self)
 
     def _read(self) -> None:
         self._is_paused = False
         if self._transport is not None:
             self._transport.resume_reading()
 
+    # -- what a read held ----------------------------------------------------------------------
+
+    def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
+        """Return the runs that are handled now; an alarm is raised.
+
+        Args:
+            runs: of a read.
+            is_publish_pending: the scanner has the header of a content and waits for its body.
+        """
+        was_blocked = self.throttle.is_blocked
+        passing = self.throttle.until_publish(runs, is_publish_pending)
+        if self.throttle.is_blocked and not was_blocked:
+            self.block(Block.ALARM)
+        return passing
+
     def was_full(self, runs: int, cut_bytes: int) -> None:
         """Note a read that was full: its connection floods, so the next one waits for its turn.
 
-        That one is larger, unless what was read is work enough.
-
         Args:
             runs: how many it held.
-            cut_bytes: what it held of a frame that it did not hold whole. Such bodies are copied
-                once more, which counts when they are large.
+            cut_bytes: the part of a frame at its end.
         """
-        if runs > _MANY_RUNS:
-            self._read_at_most(FIRST_READ_BYTES)
-        elif self.read_bytes == FIRST_READ_BYTES:
-            self._read_at_most(READ_BYTES)
-        elif cut_bytes >= _LARGE_BYTES:
-            self._read_at_most(WIDE_READ_BYTES)
-        self.block()
-        self.unblock()
-
-    def _read_at_most(self, read_bytes: int) -> None:
+        read_bytes = next_read_bytes(self.read_bytes, runs, cut_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:
             self.read_bytes = limit_reads(self._transport, read_bytes)
+        self._pause()
+        self._wait_for_turn()
 
-    def close(self) -> None:
-        """Forget the transport; it is closed or about to be."""
-        self._transport = None
-        self._end_lull()
+    def note(self, runs: list[Run]) -> None:
+        """Look at a read: after many that held a few acks each, the next waits until it holds more."""
+        if len(runs) != 1 or runs[0][0] != ACK:
+            self.coalescing.other()
+            return
+        clock = self._turns.clock
+        now_s = clock.monotonic_s()
+        pause_s = self.coalescing.acked(len(runs[0][2]), now_s)
+        if pause_s and self._coalesced is None:
+            self.block(Block.COALESCING)
+            self._coalesced_until_s = now_s + pause_s
+            self._writer.after_flush = self._written
+            self._coalesced = clock.call_later(pause_s * LATEST, self._coalesced_enough)
 
-    def _end_lull(self) -> None:
-        if self._lull is not None:
-            self._lull.cancel()
-            self._lull = self._writer.after_flush = None
+    def limit_coalescing(self, prefetch: int) -> None:
+        """Keep the wait of acks short enough for a prefetch of the connection (0 = none)."""
+        self.coalescing.limit(prefetch)
+
+    def _written(self) -> None:
+        """Something was written to the client: acks that have waited long enough are read."""
+        if self._turns.clock.monotonic_s() >= self._coalesced_until_s:
+            self._stop_coalescing()
+            self._coalesced_enough()
+
+    def _coalesced_enough(self) -> None:
+        self._coalesced = self._writer.after_flush = None
+        if len(self.blocks) == 1 and not self._is_waiting:
+            self.blocks.clear()
+            self._read()  # at once: a turn would cost what the wait has saved
+        else:
+            self.unblock(Block.COALESCING)
+
+    def _stop_coalescing(self) -> None:
+        if self._coalesced is not None:
+            self._coalesced.cancel()
+            self._coalesced = self._writer.after_flush = None

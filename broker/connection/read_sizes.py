@@ -18,6 +18,9 @@ READ_BYTES: Final = 256 * 1024
 WIDE_READ_BYTES: Final = 1024 * 1024
 UVLOOP_READ_BYTES: Final = 256_000
 
+_MANY_RUNS: Final = 64  # in a read: each is work of its own
+_LARGE_BYTES: Final = 8 * 1024  # of a body cut by a full read: bodies are large
+
 _buffer: Final = memoryview(bytearray(WIDE_READ_BYTES))
 
 
@@ -55,6 +58,22 @@ class WideReads(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Pass it on."""
         self.protocol.resume_writing()
+
+
+def next_read_bytes(read_bytes: int, runs: int, cut_bytes: int) -> int:
+    """Return how much to read behind a full read: more, unless this one was work enough.
+
+    Args:
+        read_bytes: of the full read.
+        runs: how many it held.
+        cut_bytes: the part of a frame at its end. Such a body is copied once more, which counts when it
+            is large.
+    """
+    if runs > _MANY_RUNS:
+        return FIRST_READ_BYTES
+    if read_bytes == FIRST_READ_BYTES:
+        return READ_BYTES
+    return WIDE_READ_BYTES if cut_bytes >= _LARGE_BYTES else read_bytes
 
 
 def limit_reads(transport: Any, read_bytes: int) -> int:

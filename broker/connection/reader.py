@@ -1,17 +1,11 @@
 """The reader: one connection, from its socket to its channels.
 
-``ConnectionProtocol`` is asyncio's side; whatever it is told runs as a turn of the ``Reader``, so an
-error ends that actor and nothing else. The kernel cuts bytes into runs; runs of channel 0 are handled
-here, the others go to their channel as one mail per read.
+``ConnectionProtocol`` is asyncio's side; its events run as turns of the ``Reader``, so an error ends that
+actor and nothing else. The kernel cuts bytes into runs; runs of channel 0 are handled here, the others go
+to their channel as one mail per read. ``states.py`` says which state reads what, and what follows it.
 
 A connection is one failure unit: reader, ``connection`` supervisor and channels are linked. Before
-connection.open there is the reader only (SETTLED 7). States::
-
-    header -> handshake -> running -> closing -> (socket closed)
-    any -> (closed by the client, killed, loss of the socket)
-
-*closing*: connection.close or close-ok has been sent; the broker waits for close-ok or the end of the
-socket, which it leaves to the client so that nothing said is lost. Everything else is ignored.
+connection.open there is the reader only.
 """
 
 from __future__ import annotations
@@ -47,7 +41,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
-from leveret.broker.channel.session import Session
+from leveret.broker.channel.session import Block, Session
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
@@ -62,6 +56,7 @@ from leveret.broker.connection.handshake import (
 )
 from leveret.broker.connection.info import connection_info
 from leveret.broker.connection.read_control import ReadControl
+from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.script import Ask, Script, Steps
@@ -74,6 +69,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+_RUNNING: Final = State.RUNNING
 _WRITE_HIGH_BYTES: Final = 512 * 1024
 _WRITE_LOW_BYTES: Final = 128 * 1024
 # Replies pile up only for a client that sends and never reads; then its requests must wait as well.
@@ -98,20 +94,19 @@ class Reader(GenServer):
         self.peer = transport.get_extra_info("peername")
         self.local = transport.get_extra_info("sockname")
         self.connected_at_s = self.runtime.clock.wall_s()
-        self.state = "header"
+        self.state = State.HEADER
         self.early = b""
         self.scanner: Any = None
         self.writer = Writer(self.runtime, transport)
-        self.read_control = ReadControl(transport, self.writer, connections.turns)
+        throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
+        self.read_control = ReadControl(transport, self.writer, connections.turns, throttle)
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
         self.slots = ChannelTable(self)
         self.channels_sup: Ref | None = None
         self.writing_is_paused = False
-        self.unsent_blocks = False
         self.unanswered_closes = 0
-        self.throttle = Throttle(self)
         self.forced: ProtocolError | None = None
         self.heartbeat: Heartbeat | None = None
         self.timer: Any = self.start_timer(connections.settings.handshake_s, "handshake")
@@ -129,22 +124,27 @@ class Reader(GenServer):
         """Take bytes from the socket."""
         if self.heartbeat is not None:
             self.heartbeat.received()
-        state = self.state
-        if state == "running":
-            runs = self.scanner.scan(data)
-            if self.throttle.alarms.raised:
-                runs = self.throttle.until_publish(runs)
-            self._dispatch(runs)
-            if len(data) >= self.read_control.read_bytes:
-                self.read_control.was_full(len(runs), self.scanner.buffered)
-        elif state == "header":
-            self._protocol_header(data)
-        elif state == "handshake":
-            self._step(data)
-        elif state == "opening":
-            self.early += data
-        elif state == "closing":
-            self._closing(data)
+        if self.state is not _RUNNING:
+            self._received_while_not_running(data)
+            return
+        scanner, read_control = self.scanner, self.read_control
+        runs = scanner.scan(data)
+        if self.connections.alarms.raised:
+            runs = read_control.until_publish(runs, bool(scanner.pending))
+        self._dispatch(runs)
+        if len(data) >= read_control.read_bytes:
+            read_control.was_full(len(runs), scanner.buffered)
+
+    def _received_while_not_running(self, data: bytes) -> None:
+        match self.state:
+            case State.HEADER:
+                self._read_header(data)
+            case State.HANDSHAKE:
+                self._read_handshake(data)
+            case State.OPENING:
+                self.early += data
+            case State.CLOSING:
+                self._read_close_ok(data)
 
     def socket_lost(self) -> None:
         """The peer is gone: so is everything that belongs to the connection."""
@@ -161,13 +161,11 @@ class Reader(GenServer):
         """Let the queues that waited go on."""
         self.writing_is_paused = False
         self.slots.open_outlets()
-        if self.unsent_blocks:
-            self.unsent_blocks = False
-            self.read_control.unblock()
+        self.read_control.unblock(Block.UNSENT)
 
     # -- handshake -----------------------------------------------------------------------------
 
-    def _protocol_header(self, data: bytes) -> None:
+    def _read_header(self, data: bytes) -> None:
         self.early += data
         if len(self.early) < HEADER_BYTES:
             return
@@ -180,17 +178,17 @@ class Reader(GenServer):
         self.handshake = Handshake(self.connections, address.is_loopback(self.peer))
         self.scanner = Scanner(FRAME_MIN_BYTES, self.connections.settings.message_bytes_max)
         self.scanner.stepwise = True
-        self.state = "handshake"
+        self._enter(Event.HEADER_ACCEPTED)
         self.send_method(self.handshake.start())
         if rest:
-            self._step(rest)
+            self._read_handshake(rest)
 
-    def _step(self, data: bytes) -> None:
+    def _read_handshake(self, data: bytes) -> None:
         """Scan run by run: the handshake changes the frame size that holds for what follows."""
         runs = self.scanner.scan(data)
         while runs:
             self._handshake_run(runs[0])
-            if self.state != "handshake":
+            if self.state is not State.HANDSHAKE:
                 return
             runs = self.scanner.scan(b"")
 
@@ -223,7 +221,7 @@ class Reader(GenServer):
     def _refuse(self, refusal: RefusedError) -> None:
         """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
         log.warning("connection refused peer=%s reason=%s", address.shown(self.peer), refusal)
-        self.state = "refused"
+        self._enter(Event.LOGIN_REFUSED)
         self._arm("close", SILENT_CLOSE_S)
 
     def _open(self, opened: Opened) -> None:
@@ -242,7 +240,7 @@ class Reader(GenServer):
             opened.cancel_notify,
         )
         self.handshake = None
-        self.state = "opening"
+        self._enter(Event.VHOST_OPENED)
         self.connections.opened(self)
         self.call(
             self.connections.supervisor,
@@ -257,7 +255,7 @@ class Reader(GenServer):
             self._say_close(InternalError(), 0)
             return
         self.channels_sup = answer[1]
-        self.state = "running"
+        self._enter(Event.CHANNELS_READY)
         if self.forced is None:
             self.send_method(ConnectionOpenOk())
         else:
@@ -278,14 +276,20 @@ class Reader(GenServer):
         """Handle channel 0, hand the rest to the channels; go on in a later turn if they are many."""
         rest = self.slots.hand_over_all(runs)
         if rest:
-            self.read_control.block()
-            self.runtime.again(self.ref, RunsLeft(rest))
+            self._handle_later(rest)
         elif self.scanner.pending:
             self._check_pending()
-        if self.writing_is_paused and not self.unsent_blocks:
-            self.unsent_blocks = self.writer.unsent_bytes > _UNSENT_BYTES_MAX
-            if self.unsent_blocks:
-                self.read_control.block()
+        if (
+            self.writing_is_paused
+            and Block.UNSENT not in self.read_control.blocks
+            and self.writer.unsent_bytes > _UNSENT_BYTES_MAX
+        ):
+            self.read_control.block(Block.UNSENT)
+
+    def _handle_later(self, runs: list[Run]) -> None:
+        """Go on with runs in a later turn, and read nothing before."""
+        self.read_control.block(Block.LONG_READ)
+        self.runtime.again(self.ref, RunsLeft(runs))
 
     def _check_pending(self) -> None:
         """Refuse content for a channel that is not open without waiting for the rest of it."""
@@ -295,7 +299,7 @@ class Reader(GenServer):
 
     def own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
-        if self.state != "running":
+        if self.state is not _RUNNING:
             if is_close(run):
                 self._close_again()
             return
@@ -331,9 +335,9 @@ class Reader(GenServer):
             self.fail(message.error)
         elif type(message) is RunsLeft:
             self._dispatch_all(message.runs)
-            self.read_control.unblock()
+            self.read_control.unblock(Block.LONG_READ)
         elif type(message) is AlarmsOver:
-            self.throttle.over()
+            self._alarms_over()
         elif type(message) is ChannelStays:
             self.slots.stays(message.number)
         elif type(message) is CloseConnection:
@@ -350,13 +354,23 @@ class Reader(GenServer):
         elif message == "heartbeat":
             self._heartbeat_due()
         elif message in {"handshake", "close"}:
-            if self.state == "closed":
+            if self.state is State.PARTING:
                 self.writer.abort()
             self._close_socket()
 
+    def _alarms_over(self) -> None:
+        throttle = self.read_control.throttle
+        if throttle.is_blocked and self.state is _RUNNING:
+            self._handle_later(throttle.over())
+            self.read_control.unblock(Block.ALARM)
+
+    def _tell_throttled(self, method: Method) -> None:
+        if self.opened is not None and self.opened.blocked_notify:
+            self.send_method(method)
+
     def _linked_exit(self, exit_: Exit) -> None:
         """The supervisor of the channels ended: with the node, or because a channel's end was odd."""
-        if exit_.sender is self.channels_sup and self.state == "running":
+        if exit_.sender is self.channels_sup and self.state is _RUNNING:
             self.channels_sup = None
             if not self.connections.is_stopping:
                 self.fail(InternalError(method=0))
@@ -386,17 +400,17 @@ class Reader(GenServer):
 
     def fail(self, error: ProtocolError) -> None:
         """Close the connection with an error: first its channels end, then connection.close goes."""
-        if self.state == "opening":
+        if self.state is State.OPENING:
             self.forced = error  # the channels' supervisor is on its way and must end first
-        if self.state != "running":
+        if self.state is not _RUNNING:
             return
         method = error.method or 0
         log.warning("connection error name=%s text=%s method=%s", self.name, error, method)
-        self.state = "ending"
+        self._enter(Event.END_BEGINS)
         Script(self, self._end_steps(), lambda _: self._say_close(error, method), _raise).resume()
 
     def _client_closes(self) -> None:
-        self.state = "ending"
+        self._enter(Event.END_BEGINS)
 
         def ended(_: object) -> None:
             self.send_method(ConnectionCloseOk())
@@ -408,7 +422,7 @@ class Reader(GenServer):
     def _end_steps(self) -> Steps:
         """End the channels (their messages go back) and delete the connection's exclusive queues."""
         self._disarm()
-        self.read_control.block()
+        self.read_control.block(Block.ENDING)
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
             yield Ask(self.connections.supervisor, TerminateChild(ended))
@@ -420,8 +434,11 @@ class Reader(GenServer):
         self._wait_for_end()
 
     def _wait_for_end(self) -> None:
-        """Wait for the client's close-ok, or for it to close the socket; not for ever."""
-        self.state = "closing"
+        """Wait for the client's close-ok, or for it to close the socket; not for ever.
+
+        The socket is left to the client, so that it hears the last word.
+        """
+        self._enter(Event.CLOSE_SENT)
         self.scanner.stepwise = False
         self.read_control.release()
         for _ in range(self.unanswered_closes):
@@ -435,7 +452,7 @@ class Reader(GenServer):
         text = error.text.decode("utf-8", "surrogateescape")
         self.send_method(ConnectionClose(error.code, text, method >> 16, method & 0xFFFF))
 
-    def _closing(self, data: bytes) -> None:
+    def _read_close_ok(self, data: bytes) -> None:
         """Hear close-ok, and close again, which RabbitMQ answers each time; nothing else."""
         for run in self.scanner.scan(data):
             if run[0] == ERROR:
@@ -448,7 +465,7 @@ class Reader(GenServer):
 
     def _close_again(self) -> None:
         """Answer a close that is not the first one; behind our own word, if that is not out yet."""
-        if self.state == "closing":
+        if self.state is State.CLOSING:
             self.send_method(ConnectionCloseOk())
         else:
             self.unanswered_closes += 1
@@ -467,30 +484,32 @@ class Reader(GenServer):
         Closing it over bytes that were not read would have the kernel reset the connection, and the
         peer might lose our last word.
         """
-        self.state = "closed"
+        self._enter(Event.HEADER_REFUSED)
         self.writer.finish()
         self._arm("close", PART_WAIT_S)
 
     def _close_socket(self) -> None:
         """Send what waits, close the socket and end."""
-        self.state = "closed"
+        self._enter(Event.SOCKET_CLOSED)
         self.read_control.close()
         self.writer.close()
         self.stop(NORMAL)
 
     def terminate(self, reason: object) -> None:
         """Leave no socket behind, whatever ended the reader."""
-        if reason == SHUTDOWN and self.state == "running":
+        if reason == SHUTDOWN and self.state is _RUNNING:
             forced = "broker forced connection closure with reason 'shutdown'"
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()
-        self.throttle.forget()
         self.connections.closed(self.ref)
 
     def send_method(self, method: Method) -> None:
         """Write a method on channel 0."""
         self.writer.write(method_frame(0, encode(method)))
+
+    def _enter(self, event: Event) -> None:
+        self.state = after(self.state, event)
 
     def _arm(self, what: str, delay_s: float) -> None:
         self._disarm()

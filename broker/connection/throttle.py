@@ -1,44 +1,51 @@
-"""The throttle of one connection: stops it when it publishes while an alarm is raised.
+"""The throttle of one connection: holds back what it publishes while an alarm is raised.
 
-A connection is *blocked* from the first content on whose header has come; what was read behind it is held
-and nothing more is read, so no method behind a publish is answered either. It is told with
-connection.blocked, once, if it said that it understands that. Source: ``rabbit_reader``.
+A connection is *blocked* from the first content on whose header has come; the runs behind it are held and
+nothing more is read, so no method behind a publish is answered either. It is told with connection.blocked,
+once, if it said that it understands that. Source: ``rabbit_reader``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import ConnectionBlocked, ConnectionUnblocked
-from leveret.broker.connection.channel_table import RunsLeft
 from leveret.core.message import BODY
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
     from leveret.amqp.fields import Method
-    from leveret.broker.connection.reader import Reader
+    from leveret.broker.connection.alarms import Alarms
 
 _PUBLISHES: Final = (PUBLISH, OVERSIZE)
 
 
 class Throttle:
-    """What alarms do to a connection; its reader asks when it has read something.
+    """What alarms do to a connection.
+
+    Args:
+        alarms: the node's.
+        reader: hears when they are over.
+        tell: sends the client connection.blocked and connection.unblocked.
 
     Attributes:
         alarms: the node's.
-        is_blocked: it has published since an alarm was raised.
+        is_blocked: the connection has published since an alarm was raised.
     """
 
-    __slots__ = ("_held", "_reader", "alarms", "is_blocked")
+    __slots__ = ("_held", "_reader", "_tell", "alarms", "is_blocked")
 
-    def __init__(self, reader: Reader) -> None:
-        self.alarms = reader.connections.alarms
+    def __init__(self, alarms: Alarms, reader: Ref, tell: Callable[[Method], None]) -> None:
+        self.alarms = alarms
         self.is_blocked = False
         self._reader = reader
+        self._tell = tell
         self._held: list[Run] = []
 
-    def until_publish(self, runs: list[Run]) -> list[Run]:
-        """Block the connection if it publishes; return the runs that are to be handled now.
+    def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
+        """Return the runs that are handled now; hold the others, from the first publish on.
 
         A message without a body is complete with its header, so it still passes.
         """
@@ -50,36 +57,26 @@ class Throttle:
                 passing, held = _first_without_body(run)
                 self._block(held + runs[position + 1 :])
                 return runs[:position] + passing
-        if self._reader.scanner.pending:
+        if is_publish_pending:
             self._block([])
         return runs
 
     def _block(self, held: list[Run]) -> None:
-        reader = self._reader
         self.is_blocked = True
         self._held = held
-        reader.read_control.block()
-        self.alarms.block(reader.ref)
+        self.alarms.block(self._reader)
         self._tell(ConnectionBlocked(self.alarms.reason))
 
-    def over(self) -> None:
-        """Go on: no alarm is raised any more."""
-        reader = self._reader
-        if not self.is_blocked or reader.state != "running":
-            return
+    def over(self) -> list[Run]:
+        """Return the runs that were held: no alarm is raised any more."""
         self.is_blocked = False
         self._tell(ConnectionUnblocked())
         held, self._held = self._held, []
-        reader.runtime.again(reader.ref, RunsLeft(held))  # takes the block back, too
+        return held
 
-    def _tell(self, method: Method) -> None:
-        opened = self._reader.opened
-        if opened is not None and opened.blocked_notify:
-            self._reader.send_method(method)
-
-    def forget(self) -> None:
+    def close(self) -> None:
         """The connection has ended."""
-        self.alarms.forget(self._reader.ref)
+        self.alarms.forget(self._reader)
         self._held = []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.broker.channel.session import Block
 from leveret.core import limits
 from rigs.broker_rig import HEADER, Client, Rig
 
@@ -66,7 +67,7 @@ def test_no_heartbeat_is_no_end(rig: Rig) -> None:
 
 def test_a_client_that_we_do_not_read_from_is_not_cut_off(rig: Rig) -> None:
     client = rig.session(heartbeat_s=1)
-    rig.node.connections.readers[client.reader].read_control.block()
+    rig.node.connections.readers[client.reader].read_control.block(Block.CREDIT)
     rig.jump(60)
 
     assert client.is_up

@@ -9,8 +9,8 @@ from leveret.broker.connection.ack_coalescing import (
     FEW,
     GAP_S,
     LATEST,
-    LULL_S,
-    ROW,
+    PAUSE_S,
+    STREAK,
     WORTH,
     AckCoalescing,
 )
@@ -19,80 +19,82 @@ from rigs.broker_rig import Client, Rig
 PACE_S = 0.0005
 
 
-def after_a_row(lulls: AckCoalescing, pace_s: float = PACE_S) -> float:
-    """Return the lull that a row of single acks ends in."""
-    for read in range(ROW):
-        assert lulls.acked(1, 1.0 + read * pace_s) == 0
-    return lulls.acked(1, 1.0 + ROW * pace_s)
+def after_a_streak(coalescing: AckCoalescing, pace_s: float = PACE_S) -> float:
+    """Return the pause that a streak of single acks ends in."""
+    for read in range(STREAK):
+        assert coalescing.acked(1, 1.0 + read * pace_s) == 0
+    return coalescing.acked(1, 1.0 + STREAK * pace_s)
 
 
 @pytest.mark.parametrize(
-    ("pace_s", "prefetch", "lull_s"),
+    ("pace_s", "prefetch", "pause_s"),
     [
-        (PACE_S, 0, LULL_S),
-        (PACE_S, 200, LULL_S),
+        (PACE_S, 0, PAUSE_S),
+        (PACE_S, 200, PAUSE_S),
         (PACE_S, 40, 10 * PACE_S),
         (PACE_S, 4 * WORTH, WORTH * PACE_S),
         (PACE_S, 4 * WORTH - 1, 0.0),
         (PACE_S, 1, 0.0),
-        (LULL_S / WORTH * 0.99, 0, LULL_S),
-        (LULL_S / WORTH * 1.01, 0, 0.0),
+        (PAUSE_S / WORTH * 0.99, 0, PAUSE_S),
+        (PAUSE_S / WORTH * 1.01, 0, 0.0),
         (GAP_S * 1.01, 0, 0.0),
         (0.0, 0, 0.0),
     ],
 )
-def test_how_long(pace_s: float, prefetch: int, lull_s: float) -> None:
-    lulls = AckCoalescing()
-    lulls.limit(prefetch)
+def test_how_long(pace_s: float, prefetch: int, pause_s: float) -> None:
+    coalescing = AckCoalescing()
+    coalescing.limit(prefetch)
 
-    assert after_a_row(lulls, pace_s) == pytest.approx(lull_s)
+    assert after_a_streak(coalescing, pace_s) == pytest.approx(pause_s)
 
 
 def test_the_smallest_prefetch_counts() -> None:
-    lulls = AckCoalescing()
+    coalescing = AckCoalescing()
     for prefetch in (0, 40, 200):
-        lulls.limit(prefetch)
+        coalescing.limit(prefetch)
 
-    assert after_a_row(lulls) == pytest.approx(10 * PACE_S)
+    assert after_a_streak(coalescing) == pytest.approx(10 * PACE_S)
 
 
-def test_anything_else_begins_a_new_row() -> None:
-    lulls = AckCoalescing()
-    for read in range(ROW):
-        lulls.acked(1, 0.5 + read * PACE_S)
-    lulls.other()
+def test_anything_else_begins_a_new_streak() -> None:
+    coalescing = AckCoalescing()
+    for read in range(STREAK):
+        coalescing.acked(1, 0.5 + read * PACE_S)
+    coalescing.other()
 
-    assert after_a_row(lulls) == pytest.approx(LULL_S)
+    assert after_a_streak(coalescing) == pytest.approx(PAUSE_S)
 
 
 @pytest.mark.parametrize(("acks", "gap_s"), [(FEW + 1, PACE_S), (1, GAP_S * 1.01)])
 def test_so_does_a_read_of_many_acks_or_a_late_one(acks: int, gap_s: float) -> None:
-    lulls = AckCoalescing()
-    for read in range(ROW):
-        lulls.acked(1, read * PACE_S)
-    late_s = (ROW - 1) * PACE_S + gap_s
-    lulls.acked(acks, late_s)
+    coalescing = AckCoalescing()
+    for read in range(STREAK):
+        coalescing.acked(1, read * PACE_S)
+    late_s = (STREAK - 1) * PACE_S + gap_s
+    coalescing.acked(acks, late_s)
 
-    later = [lulls.acked(1, late_s + read * PACE_S) for read in range(1, ROW + 1)]
+    later = [coalescing.acked(1, late_s + read * PACE_S) for read in range(1, STREAK + 1)]
 
-    assert [bool(lull_s) for lull_s in later] == [False] * (ROW - 1) + [True]
-
-
-@pytest.mark.parametrize(("acks", "after_s", "goes_on"), [(20, LULL_S, True), (WORTH + 1, LULL_S, True),
-    (WORTH - 1, LULL_S, False), (20, 2 * LULL_S, False)])  # fmt: skip
-def test_a_lull_follows_a_lull_that_was_worth_it(acks: int, after_s: float, goes_on: bool) -> None:
-    lulls = AckCoalescing()
-    after_a_row(lulls)
-
-    assert bool(lulls.acked(acks, 1.0 + ROW * PACE_S + after_s)) is goes_on
+    assert [bool(pause_s) for pause_s in later] == [False] * (STREAK - 1) + [True]
 
 
-def test_the_next_lull_goes_by_the_rate_of_the_last_one() -> None:
-    lulls = AckCoalescing()
-    lulls.limit(100)
-    after_a_row(lulls)
+@pytest.mark.parametrize(("acks", "after_s", "goes_on"), [(20, PAUSE_S, True), (WORTH + 1, PAUSE_S, True),
+    (WORTH - 1, PAUSE_S, False), (20, 2 * PAUSE_S, False)])  # fmt: skip
+def test_a_pause_follows_a_pause_that_was_worth_it(
+    acks: int, after_s: float, goes_on: bool
+) -> None:
+    coalescing = AckCoalescing()
+    after_a_streak(coalescing)
 
-    assert lulls.acked(40, 1.0 + ROW * PACE_S + LULL_S) == pytest.approx(25 * LULL_S / 40)
+    assert bool(coalescing.acked(acks, 1.0 + STREAK * PACE_S + after_s)) is goes_on
+
+
+def test_the_next_pause_goes_by_the_rate_of_the_last_one() -> None:
+    coalescing = AckCoalescing()
+    coalescing.limit(100)
+    after_a_streak(coalescing)
+
+    assert coalescing.acked(40, 1.0 + STREAK * PACE_S + PAUSE_S) == pytest.approx(25 * PAUSE_S / 40)
 
 
 # Through the broker.
@@ -118,13 +120,13 @@ def one_by_one(rig: Rig, publisher: Client, consumer: Client, tags: range) -> No
 def test_a_consumer_that_acks_one_by_one_is_left_unread_for_a_moment(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
 
-    one_by_one(rig, publisher, consumer, range(1, ROW + 2))
+    one_by_one(rig, publisher, consumer, range(1, STREAK + 2))
     assert not consumer.wire.is_reading
     publisher.publish(1, "q", b"goes on")
     assert b"goes on" in consumer.bodies()
-    rig.jump(LULL_S)
+    rig.jump(PAUSE_S)
     assert not consumer.wire.is_reading
-    rig.jump(LULL_S * LATEST - LULL_S)
+    rig.jump(PAUSE_S * LATEST - PAUSE_S)
 
     assert consumer.wire.is_reading
     assert publisher.wire.is_reading
@@ -132,9 +134,9 @@ def test_a_consumer_that_acks_one_by_one_is_left_unread_for_a_moment(rig: Rig) -
 
 def test_it_is_read_again_behind_the_first_delivery_after_that_moment(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
-    one_by_one(rig, publisher, consumer, range(1, ROW + 2))
+    one_by_one(rig, publisher, consumer, range(1, STREAK + 2))
     timers = rig.clock.pending_count
-    rig.jump(LULL_S)
+    rig.jump(PAUSE_S)
 
     publisher.publish(1, "q", b"goes on")
 
@@ -145,7 +147,7 @@ def test_it_is_read_again_behind_the_first_delivery_after_that_moment(rig: Rig) 
 def test_not_with_a_small_prefetch(rig: Rig) -> None:
     publisher, consumer = consuming(rig, prefetch=4 * WORTH - 1)
 
-    one_by_one(rig, publisher, consumer, range(1, 4 * ROW))
+    one_by_one(rig, publisher, consumer, range(1, 4 * STREAK))
 
     assert consumer.wire.is_reading
 
@@ -154,24 +156,24 @@ def test_not_with_a_small_prefetch_of_the_channel(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
     consumer.ask(1, m.BasicQos(0, 4 * WORTH - 1, True))
 
-    one_by_one(rig, publisher, consumer, range(1, 4 * ROW))
+    one_by_one(rig, publisher, consumer, range(1, 4 * STREAK))
 
     assert consumer.wire.is_reading
 
 
-def test_a_connection_that_is_closed_in_a_lull_leaves_no_timer(rig: Rig) -> None:
+def test_a_connection_that_is_closed_in_a_pause_leaves_no_timer(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
-    one_by_one(rig, publisher, consumer, range(1, ROW + 2))
+    one_by_one(rig, publisher, consumer, range(1, STREAK + 2))
     timers = rig.clock.pending_count
 
     consumer.hang_up()
 
     assert rig.clock.pending_count < timers
-    rig.jump(LULL_S)
+    rig.jump(PAUSE_S)
 
 
-def test_a_lull_is_not_shown_as_flow_control(rig: Rig) -> None:
+def test_a_pause_is_not_shown_as_flow_control(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
-    one_by_one(rig, publisher, consumer, range(1, ROW + 2))
+    one_by_one(rig, publisher, consumer, range(1, STREAK + 2))
 
     assert rig.runtime.call_inline(consumer.reader, "info")["state"] == "running"

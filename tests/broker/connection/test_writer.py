@@ -7,9 +7,7 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.broker.connection.read_control import ReadControl, ReadingTurns
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
-from leveret.core.limits import READS_PER_ROUND
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Wire
 
@@ -106,68 +104,6 @@ def test_abort_drops_what_waits(runtime: Runtime, wire: Wire, writer: Writer) ->
     runtime.run_until_idle()
 
     assert (bytes(wire.out), wire.state) == (b"", "aborted")
-
-
-def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire, writer: Writer) -> None:
-    read_control = ReadControl(wire, writer, ReadingTurns(runtime))
-    read_control.block()
-    read_control.block()
-    assert (wire.is_reading, read_control.is_blocked) == (False, True)
-    read_control.unblock()
-    assert (wire.is_reading, read_control.is_blocked) == (False, True)
-    read_control.unblock()
-    runtime.run_until_idle()
-    assert (wire.is_reading, read_control.is_blocked) == (True, False)
-
-
-def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
-    turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
-    inlets = [ReadControl(wire, Writer(runtime, wire), turns) for wire in wires]
-    for read_control in inlets:
-        read_control.block()
-        read_control.unblock()
-        read_control.block()
-        read_control.unblock()
-    inlets[1].block()
-
-    reading = []
-    while not runtime.is_idle:
-        runtime.drain()
-        reading.append([number for number, wire in enumerate(wires) if wire.is_reading])
-
-    in_turn = [number for number in range(len(wires)) if number != 1]
-    assert reading == [in_turn[:3], in_turn[:7], in_turn]
-    assert inlets[1].is_blocked
-
-
-def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails() -> None:
-        raise RuntimeError("the transport is gone")
-
-    turns, wires = ReadingTurns(runtime), [Wire(), Wire()]
-    monkeypatch.setattr(wires[0], "resume_reading", fails)
-    for wire in wires:
-        read_control = ReadControl(wire, Writer(runtime, wire), turns)
-        read_control.block()
-        read_control.unblock()
-
-    runtime.run_until_idle()
-
-    assert wires[1].is_reading
-
-
-def test_a_closed_inlet_leaves_the_transport_alone(
-    runtime: Runtime, wire: Wire, writer: Writer
-) -> None:
-    read_control = ReadControl(wire, writer, ReadingTurns(runtime))
-    read_control.block()
-    read_control.close()
-    read_control.unblock()
-    runtime.run_until_idle()
-
-    assert not wire.is_reading
 
 
 def test_a_peer_that_has_reset_the_connection_is_told_nothing(
