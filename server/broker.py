@@ -5,10 +5,10 @@
     async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=path)) as broker:
         connect_to(broker.url)
 
-It runs in the caller's event loop, beside whatever else runs there, changes nothing of the process
-(no signals, no logging, no gc settings) and leaves no thread, socket or file open. ``child_spec``
-makes it a child of a service's own supervisor. ``Config(data_dir=None)`` touches no file at all: no
-lock, no control socket, and the definitions end with the broker.
+The broker shares the caller's event loop, changes no process-wide state (no signals, no logging, no gc
+settings) and leaves no thread, socket or file open. ``child_spec`` makes it a child of a service's own
+supervisor. With ``Config(data_dir=None)`` the broker touches no file: no lock, no control socket, and
+the definitions end with the broker.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Together less than 10 s, in which `leveret serve` has to be gone.
-STOP_S: Final = 6.0  # to stop in order
-END_S: Final = 0.5  # then for those without order; whoever is left is killed
+# Together less than 10 s, the time that `leveret serve` has to end.
+STOP_S: Final = 6.0  # for the supervision tree to stop in order
+END_S: Final = 0.5  # then for the remaining actors to end; after it they are killed
 FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
 
 
@@ -61,15 +61,15 @@ class Broker:
     """One broker node in this process.
 
     Args:
-        config: what it is told; the defaults of ``Config`` otherwise.
-        clock: for all its timers; the loop's time by default.
-        files: the way to its messages; the machine's by default.
+        config: the settings; the defaults of ``Config`` otherwise.
+        clock: for all timers; the loop's time by default.
+        files: file access for the message store; the machine's by default.
 
     Attributes:
-        addresses: where it listens, with the real ports.
-        node_id: who it is; made with the data directory.
-        node: its inside, for those who test or extend it.
-        runtime: the actor runtime it runs on.
+        addresses: of the listeners, with the real ports.
+        node_id: the node's UUID; created with the data directory.
+        node: the broker's inside, for tests and extensions.
+        runtime: the actor runtime of its actors.
     """
 
     addresses: list[Address]
@@ -102,16 +102,16 @@ class Broker:
 
     @property
     def root(self) -> Ref | None:
-        """The root of its supervision tree; None when it does not run."""
+        """The root of the supervision tree; None while the broker does not run."""
         return self._root if self._root is not None and self._root.is_alive else None
 
     async def start(self) -> None:
-        """Start everything; when this returns clients can connect.
+        """Start the broker; clients can connect when this returns.
 
         Raises:
             StoreError: the data directory or its metadata cannot be used.
             AddressUnavailableError: an address cannot be bound.
-            ConfigError: the definitions file cannot be read, or names what cannot be made.
+            ConfigError: the definitions file cannot be read, or one of its entries cannot be created.
             BrokerFailedError: the supervision tree did not start.
         """
         try:
@@ -167,9 +167,9 @@ class Broker:
             raise ConfigError(str(error)) from error
 
     async def _load(self, definitions: dict[str, Any] | None) -> None:
-        """Fill the node from its store and the definitions file, before anything runs.
+        """Load the node from its metadata and the definitions file, before any actor runs.
 
-        Who gives a file gets neither the default user nor the default vhost, as in RabbitMQ.
+        With a definitions file there is neither a default user nor a default vhost, as in RabbitMQ.
         """
         await bootstrap.load(self.node, with_defaults=definitions is None)
         if definitions is None:
@@ -194,7 +194,7 @@ class Broker:
         self.runtime.watch(root, self._root_ended)
 
     async def _open_control(self, directory: DataDirectory) -> None:
-        # Not loaded with this module: an embedding service may never need the operator's side.
+        # Not loaded with this module: an embedding service without a data directory needs no control socket.
         from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
 
@@ -209,20 +209,20 @@ class Broker:
             log.critical("broker ended reason=%s", reason)
 
     async def wait_ended(self) -> None:
-        """Wait until the broker's tree has ended by itself.
+        """Wait until the supervision tree has ended by itself.
 
         Raises:
-            BrokerFailedError: it has.
+            BrokerFailedError: the tree has ended.
         """
         assert self._ended is not None
         reason = await asyncio.shield(self._ended)
         raise BrokerFailedError(f"the broker's supervision tree has ended: {reason}")
 
     async def stop(self) -> None:
-        """Close all connections with 320, stop everything, leave nothing open.
+        """Close all connections with 320, stop all actors, close all files and sockets.
 
-        It cannot be interrupted: whoever is cancelled meanwhile is so when it is done, which takes
-        less than ten seconds. Harmless when repeated.
+        A stop cannot be interrupted: a cancellation takes effect when the stop is complete, which takes
+        less than ten seconds. A second call does nothing.
         """
         stopping = asyncio.ensure_future(self._stop())
         cancelled: asyncio.CancelledError | None = None
@@ -261,7 +261,7 @@ class Broker:
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown(END_S)
         for vhost in node.vhosts.values():
-            let_go(vhost, loop)  # where its actor was killed
+            let_go(vhost, loop)  # the store of an actor that was killed
         ends = [vhost.store_end for vhost in node.vhosts.values() if vhost.store_end is not None]
         if ends:
             await asyncio.wait(ends)
@@ -310,7 +310,7 @@ class Broker:
 def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:
     """Return the child spec of a broker under a service's own supervisor.
 
-    Its start is acknowledged when clients can connect, and its end stops the broker.
+    The child's start is acknowledged when clients can connect; its end stops the broker.
 
     Args:
         config: as for ``Broker``.
@@ -323,7 +323,7 @@ def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:
 
 
 async def _serve(service: Service, config: Config | None, turn: asyncio.Lock) -> None:
-    # One that was killed still closes its sockets and files when the next is started.
+    # A killed broker may still be closing its sockets and files when its successor starts.
     async with turn, Broker(config) as broker:
         service.ready(broker)
         await broker.wait_ended()

@@ -1,11 +1,11 @@
-r"""The operator's door to a running broker: a unix socket in the data directory.
+r"""The control socket of a running broker: a unix socket in the data directory.
 
 One JSON document per line each way::
 
     {"verb": "add_user", "arguments": {"name": "hare", "password": "..."}}
     {"ok": null}   or   {"refused": "User \"hare\" already exists"}   or   {"failed": "..."}
 
-The socket is 0600 in a directory of 0700; who may open it may do everything. A unix socket's path
+The socket has mode 0600 in a directory of mode 0700; every process that may open it may do everything. A unix socket's path
 has at most 107 bytes, so both sides reach it through a short alias of its directory.
 """
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
 SOCKET: Final = "control.sock"
-LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # definitions of a large broker are one line
+LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # the definitions of a large broker are one line
 CLIENTS_MAX: Final = 16
 SLICE: Final = 250
 PATH_BYTES_MAX: Final = 100
@@ -42,15 +42,15 @@ class NoBrokerError(LeveretError):
 
 
 class ControlFailedError(LeveretError):
-    """The broker could not answer, through no fault of the request."""
+    """The broker could not answer; the request was not at fault."""
 
 
 class ControlServer:
     """Serves verbs on the data directory's socket.
 
     Args:
-        data_dir: the caller holds its lock, so a socket found there is a dead broker's.
-        verbs: by name; a verb takes the arguments of its function. ``RefusedError`` is its refusal.
+        data_dir: the caller holds its lock, so a socket found there belongs to a dead broker.
+        verbs: by name; a verb takes the arguments of its function, and refuses with ``RefusedError``.
     """
 
     def __init__(self, data_dir: Path, verbs: Mapping[str, Verb]) -> None:
@@ -62,7 +62,7 @@ class ControlServer:
         self._clients: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Bind the socket; a name beside it is used first, so that it is never open to others."""
+        """Bind the socket under a draft name and rename it when its mode is set, so that it is never open to others."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         draft = self._path.with_suffix(".new")
         try:
@@ -79,7 +79,7 @@ class ControlServer:
             raise
 
     async def close(self) -> None:
-        """Stop serving, cut the clients off and remove the socket."""
+        """Stop serving, close the clients' connections and remove the socket."""
         if self._server is None:
             return
         self._server.close()
@@ -112,7 +112,7 @@ class ControlServer:
                 await _send(writer, await self._answer(line))
                 writer.write(b"\n")
                 await writer.drain()
-        except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
+        except (ConnectionError, ValueError) as error:  # ValueError: a line longer than the limit
             log.warning("control client dropped reason=%s", error)
         finally:
             writer.close()
@@ -125,7 +125,7 @@ class ControlServer:
             return {"ok": await verb(**arguments)}
         except RefusedError as error:
             return {"refused": str(error)}
-        except LeveretError as error:  # the disk, mostly
+        except LeveretError as error:  # usually the disk
             log.error("control request failed error=%s", error)
             return {"failed": str(error)}
         except Exception as error:
@@ -149,9 +149,9 @@ class ControlServer:
 
 
 async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:
-    """Write a value as JSON; a long list goes in slices, and is taken apart with them.
+    """Write a value as JSON; a long list is encoded and freed in slices.
 
-    Encoding a hundred thousand rows at once, or letting go of them, would hold the loop up.
+    Encoding or freeing a hundred thousand rows at once would block the event loop.
     """
     if levels and isinstance(value, dict):
         for number, (name, each) in enumerate(value.items()):
@@ -178,8 +178,8 @@ def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float =
         The value that the verb returned.
 
     Raises:
-        NoBrokerError: nobody listens there.
-        RefusedError: the broker refuses, in its own words.
+        NoBrokerError: no broker runs on that data directory.
+        RefusedError: the broker refused; with the broker's text.
         ControlFailedError: no answer, or the broker failed.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -218,7 +218,7 @@ def _connect(client: socket.socket, data_dir: Path) -> None:
 
 @contextlib.contextmanager
 def _alias(path: Path) -> Iterator[str]:
-    """Give a path that is short enough for a unix socket's address."""
+    """Yield a path to the same file that is short enough for a unix socket's address."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return

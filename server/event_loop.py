@@ -1,8 +1,8 @@
-"""Which event loop ``leveret serve`` runs on.
+"""The event loop of ``leveret serve``.
 
-uvloop's where it is installed (the extra ``fast``), asyncio's otherwise. ``LEVERET_LOOP`` = ``uvloop`` or
-``asyncio`` chooses, as ``LEVERET_KERNEL`` does for the kernels (``core/compiled.py``). An embedded broker runs on
-the loop of its service.
+uvloop where it is installed (the extra ``fast``), asyncio otherwise. ``LEVERET_LOOP`` = ``uvloop`` or ``asyncio``
+chooses, as ``LEVERET_KERNEL`` does for the kernels (``core/compiled.py``). An embedded broker runs on its service's
+event loop.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _VARIABLE: Final = "LEVERET_LOOP"
 
 
 def loop_factory() -> LoopFactory:
-    """Return what makes the loop.
+    """Return the factory of the event loop.
 
     Raises:
-        ConfigError: LEVERET_LOOP is neither, or uvloop is asked for and not installed.
+        ConfigError: LEVERET_LOOP has another value, or demands uvloop and uvloop is not installed.
     """
     wanted = os.environ.get(_VARIABLE, "")
     if wanted not in {"", UVLOOP, ASYNCIO}:
@@ -33,7 +33,7 @@ def loop_factory() -> LoopFactory:
     if wanted == ASYNCIO:
         return asyncio.new_event_loop
     try:
-        import uvloop  # noqa: PLC0415 - it need not be there
+        import uvloop  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         if wanted:
             raise ConfigError(
@@ -45,5 +45,5 @@ def loop_factory() -> LoopFactory:
 
 
 def name_of(loop: asyncio.AbstractEventLoop) -> str:
-    """Return ``uvloop`` or ``asyncio``, or the package of another."""
+    """Return the package of an event loop: ``uvloop``, ``asyncio`` or another."""
     return type(loop).__module__.partition(".")[0]

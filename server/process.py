@@ -1,10 +1,10 @@
-"""What a broker process holds of its machine: the data directory with its lock, and the sockets.
+"""The resources of a broker process: the data directory with its lock, and the listening sockets.
 
 ::
 
     data/              0700
-        lock           held with flock while a broker runs; its text is the owner's process id
-        node           the node's UUID, made once; nothing else identifies a node
+        lock           held with flock while a broker runs; its content is the owner's process id
+        node           the node's UUID, created once; nothing else identifies a node
         control.sock   0600, see control.py
         metadata/      see leveret.metadata
 
@@ -40,14 +40,14 @@ class AddressUnavailableError(LeveretError):
 
 
 class DataDirectory:
-    """A data directory that this object has the lock of, until ``close``.
+    """A data directory whose lock this object holds until ``close``.
 
     Args:
-        path: made, with 0700, when it is not there.
+        path: created with mode 0700 when it does not exist.
 
     Raises:
-        DataDirectoryError: it is locked by another broker, lies on a network file system, or cannot
-            be written.
+        DataDirectoryError: another broker holds the lock, the directory lies on a network file
+            system, or it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class DataDirectory:
             raise
 
     def close(self) -> None:
-        """Give the lock back; the file stays, empty."""
+        """Release the lock; its file stays, empty."""
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
             os.close(self._lock)
@@ -111,7 +111,9 @@ class DataDirectory:
                 with draft.open("w", encoding="ascii") as file:
                     file.write(f"{uuid.uuid4()}\n")
                     file.flush()
-                    os.fsync(file.fileno())  # a name without its text would keep the next start off
+                    os.fsync(
+                        file.fileno()
+                    )  # a file without its content would make the next start fail
                 draft.replace(path)
             return stored_node_id(self.path)
         except OSError as error:
@@ -125,10 +127,10 @@ class DataDirectory:
 
 
 def refuse_network(path: Path) -> None:
-    """Hold a folder to lie on a disk of this machine.
+    """Check that a folder lies on a disk of this machine.
 
     Raises:
-        DataDirectoryError: it lies on a network file system.
+        DataDirectoryError: the folder lies on a network file system.
     """
     kind = network_file_system(path)
     if kind is not None:
@@ -142,8 +144,8 @@ def stored_node_id(data_dir: Path) -> uuid.UUID:
     """Return the UUID that a data directory holds.
 
     Raises:
-        OSError: there is none.
-        ValueError: it is damaged.
+        OSError: the file with the UUID is missing.
+        ValueError: the file is damaged.
     """
     return uuid.UUID((data_dir / NODE).read_text("ascii").strip())
 
@@ -151,8 +153,8 @@ def stored_node_id(data_dir: Path) -> uuid.UUID:
 def bind(addresses: Sequence[Address]) -> list[socket.socket]:
     """Bind and listen on every address; all or none.
 
-    An address of ``DEFAULT_LISTEN`` that the machine does not have is left out while another is
-    left. Where several addresses ask for port 0 they get the same free port if they can.
+    An address of ``DEFAULT_LISTEN`` that the machine does not have is left out if at least one other
+    address remains. Several addresses with port 0 get the same free port if possible.
 
     Raises:
         AddressUnavailableError: a port is in use or an address cannot be bound.
@@ -171,7 +173,7 @@ def bind(addresses: Sequence[Address]) -> list[socket.socket]:
 
 
 def address_of(listener: socket.socket) -> Address:
-    """Return where a bound socket listens, with its real port."""
+    """Return the address of a bound socket, with the real port."""
     host, port = listener.getsockname()[:2]
     return Address(host, port)
 
@@ -179,7 +181,7 @@ def address_of(listener: socket.socket) -> Address:
 def _bind(
     address: Address, addresses: Sequence[Address], bound: list[socket.socket]
 ) -> list[socket.socket]:
-    """Listen on every address a name stands for."""
+    """Listen on every address that a host name resolves to."""
     listeners: list[socket.socket] = []
     try:
         for family, _, _, _, place in socket.getaddrinfo(
@@ -213,7 +215,7 @@ def _with_port(
 
 
 def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
-    # With the protocol: asyncio switches Nagle's algorithm off where a socket names TCP, only there.
+    # With the protocol: asyncio disables Nagle's algorithm only for sockets that name TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

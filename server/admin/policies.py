@@ -1,8 +1,8 @@
-"""The operator's view of policies.
+"""The operator's commands on policies.
 
-A policy is checked, written, and then made known to its vhost: what is declared from now on has it from
-the start, and the queues that are there are told one slice after the other. ``policies.py`` says which
-policy applies, ``amqqueue.py`` what a queue does about it.
+A policy is checked, written to the metadata store, and then applied to its vhost: new queues and exchanges have
+it from their declaration, existing queues are told in slices. ``broker/vhost/policies.py`` decides which policy
+applies; ``amqqueue.py`` carries it out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class PolicyAdmin:
-    """The policies of one node."""
+    """Sets, clears and lists the policies of one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -35,29 +35,29 @@ class PolicyAdmin:
     async def set_policy(
         self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
     ) -> None:
-        """Make a policy, or replace the one of that name."""
+        """Add a policy, or replace the policy of that name; the definition is JSON."""
         await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=False)
 
     async def set_operator_policy(
         self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
     ) -> None:
-        """Make an operator policy, or replace the one of that name."""
+        """Add an operator policy, or replace the operator policy of that name."""
         await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=True)
 
     async def clear_policy(self, vhost: str, name: str) -> None:
-        """Take a policy away."""
+        """Remove a policy."""
         await self._clear(vhost, name, is_operator=False)
 
     async def clear_operator_policy(self, vhost: str, name: str) -> None:
-        """Take an operator policy away."""
+        """Remove an operator policy."""
         await self._clear(vhost, name, is_operator=True)
 
     async def list_policies(self, vhost: str) -> list[Row]:
-        """Return the policies of a vhost."""
+        """Return vhost, name, pattern, apply-to, definition (JSON), priority; the strongest last."""
         return self._list(vhost, is_operator=False)
 
     async def list_operator_policies(self, vhost: str) -> list[Row]:
-        """Return the operator policies of a vhost."""
+        """Return the operator policies of a vhost, with the same columns."""
         return self._list(vhost, is_operator=True)
 
     async def _set(
@@ -117,7 +117,7 @@ def _no_json(word: str) -> NoReturn:
 
 
 def _check(row: PolicyRow) -> None:
-    """Refuse what is no policy, and what cannot be written."""
+    """Refuse a row that is not a valid policy, or cannot be stored."""
     try:
         policy_rules.check(row)
         msgpack.packb(row.to_fields(), unicode_errors="surrogateescape")

@@ -1,7 +1,7 @@
-"""Asking many queues for their figures, beside the clients that use them.
+"""The figures of many queues, requested while clients use them.
 
-Each queue is asked by a mail of its own and answers in its own turn; a slice of them at a time, so that
-neither the asking nor the answering holds the loop up. One timer serves a slice.
+Each queue gets a request of its own and answers in its own turn. Requests go out in slices, so that neither
+the requests nor the answers block the event loop. One timer serves a slice.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ async def queue_rows(
     """Yield a row for every queue of some vhosts.
 
     Args:
-        runtime: where they run.
-        vhosts: whose queues.
-        items: the figures to ask for; none are all.
+        runtime: of the queues' actors.
+        vhosts: with the queues.
+        items: the requested figures; empty: all.
 
     Yields:
-        Rows; a queue that ends while it is asked, or does not answer within ``ASK_S``, has no figures; its
-        state says why.
+        Rows; a queue that ends meanwhile, or does not answer within ``ASK_S``, has no figures; its state
+        says why.
     """
     entries = [entry for vhost in vhosts for entry in vhost.topology.queues.values()]
     for start in range(0, len(entries), ASKED_AT_ONCE):
@@ -57,7 +57,7 @@ async def queue_rows(
 async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, int], list[Row]]:
     """Return the sums of ``COUNTS`` over all queues, and the ``LARGEST`` queues by messages.
 
-    These have their ``PLACES`` too; a queue in memory has no parts.
+    The largest queues have their ``PLACES`` too, except transient queues, which have none.
     """
     sums = dict.fromkeys(COUNTS, 0)
     largest: list[tuple[int, int, Row]] = []
@@ -66,7 +66,7 @@ async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, i
         counts = {name: int(row.get(name, 0)) for name in COUNTS}
         for name, count in counts.items():
             sums[name] += count
-        number -= 1  # of equally large ones the first is kept
+        number -= 1  # of equally large queues the first stays
         size = counts["messages_ready"] + counts["messages_unacknowledged"]
         places = {name: row[name] for name in PLACES if name in row}
         ranked = (size, number, {"vhost": row["vhost"], "name": row["name"]} | counts | places)

@@ -1,4 +1,4 @@
-"""Rows for the operator, with rabbitmqctl's column names, out of the broker's own objects."""
+"""Rows for the operator, with rabbitmqctl's column names, made from the broker's objects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def triples(table: Table) -> list[list[Any]]:
-    """Return a field table as ``[name, type, value]`` lists, tables inside likewise."""
+    """Return a field table as ``[name, type, value]`` lists, nested tables likewise."""
     return [[name, type_name(field), _value(field)] for name, field in table.items()]
 
 
@@ -42,7 +42,7 @@ def _value(field: Field) -> Any:
 
 
 def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
-    """Return a queue; ``figures`` is its own answer, empty when it does not run."""
+    """Return the row of a queue; ``figures`` is the queue's answer, empty when it does not run."""
     kind = entry.arguments.get("x-queue-type")
     return {
         **figures,
@@ -68,7 +68,7 @@ _BACKING = (
 
 
 def _backing(figures: dict[str, Any]) -> str:
-    """Return the parts of a backing queue as JSON; ``delta`` is how many messages it has."""
+    """Return the parts of a backing queue as JSON; ``delta`` is its number of messages."""
     shown = {**figures, "delta": figures["delta_messages"]} if "q1" in figures else figures
     return _json({name: shown[name] for name in _BACKING if name in shown})
 
@@ -87,7 +87,7 @@ def _policies(applied: Applied) -> Row:
 
 
 def exchange(found: Exchange, applied: Applied) -> Row:
-    """Return an exchange and the name of its policy."""
+    """Return the row of an exchange, with the name of its policy."""
     return {
         "name": found.name,
         "type": found.type,
@@ -100,7 +100,7 @@ def exchange(found: Exchange, applied: Applied) -> Row:
 
 
 def binding(found: Binding) -> Row:
-    """Return a binding."""
+    """Return the row of a binding."""
     return {
         "source_name": found.source,
         "source_kind": "exchange",
@@ -112,7 +112,7 @@ def binding(found: Binding) -> Row:
 
 
 def implicit_binding(queue_name: str) -> Row:
-    """Return the default exchange's binding of a queue."""
+    """Return the row of the default exchange's binding to a queue."""
     return {
         "source_name": "",
         "source_kind": "exchange",
@@ -124,7 +124,7 @@ def implicit_binding(queue_name: str) -> Row:
 
 
 def connection(reader: Reader) -> Row:
-    """Return a connection."""
+    """Return the row of a connection."""
     opened = reader.opened
     return (
         connection_info(reader)
@@ -138,7 +138,7 @@ def connection(reader: Reader) -> Row:
 
 
 def actor(node: TreeNode, now_s: float) -> Row:
-    """Return a place in the supervision tree, as of ``now_s`` of the runtime's clock."""
+    """Return the row of an actor in the supervision tree; ``now_s`` is the runtime's time."""
     restarted_s = node.restarted_s
     return {
         "depth": node.depth,

@@ -1,4 +1,4 @@
-"""Operators' snapshots of a running broker: it makes the draft, ``server/snapshots`` the rest."""
+"""Snapshots of a running broker: the broker makes the draft, the command completes it (``server/snapshots``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.broker.node.snapshots import in_thread, take
 from leveret.core.errors import StoreError
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
-from leveret.server.snapshots.directory import FOLDER, Shelf
+from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
@@ -19,18 +19,18 @@ log = logging.getLogger(__name__)
 
 
 class SnapshotAdmin:
-    """Makes drafts, one at a time."""
+    """Makes drafts of snapshots, one at a time."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._is_taking = False
 
     async def take_snapshot(self, name: str, vhosts: list[str]) -> None:
-        """Make the draft of a snapshot; who asks has the lock of the folder of snapshots.
+        """Make the draft of a snapshot; the caller holds the lock of the snapshot directory.
 
         Args:
             name: of the snapshot.
-            vhosts: their names; none are all.
+            vhosts: their names; empty: all.
         """
         node = self._node
         if node.data_dir is None:
@@ -40,12 +40,12 @@ class SnapshotAdmin:
         names = vhosts or list(node.vhosts)
         for each in names:
             vhost_named(self._node, each)
-        shelf = Shelf(node.files, node.data_dir / FOLDER)
-        shelf.check_new(name)
-        draft = shelf.draft(name)
+        directory = SnapshotDirectory(node.files, node.data_dir / FOLDER)
+        directory.check_new(name)
+        draft = directory.draft(name)
 
         def prepare() -> None:
-            shelf.drop_drafts()
+            directory.drop_drafts()
             node.files.mkdir(draft)
 
         self._is_taking = True

@@ -1,4 +1,4 @@
-"""The operator's view of users and permissions."""
+"""The operator's commands on users and permissions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class UserAdmin:
-    """Users and permissions of one node."""
+    """Changes and lists the users and permissions of one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def add_user(self, name: str, password: str) -> None:
-        """Make a user."""
+        """Add a user without permissions."""
         async with self._node.admin_turn:
             if name in self._node.access.users:
                 raise RefusedError(f'User "{name}" already exists')
@@ -37,13 +37,13 @@ class UserAdmin:
             await self._put(UserRow(name, _hashed(password)))
 
     async def change_password(self, name: str, password: str) -> None:
-        """Set a password."""
+        """Set a user's password."""
         async with self._node.admin_turn:
             row = replace(user_named(self._node, name), password_hash=_hashed(password))
             await self._put(replace(row, hashing_algorithm=UserRow("").hashing_algorithm))
 
     async def delete_user(self, name: str) -> None:
-        """Delete a user and close its connections."""
+        """Delete a user and its permissions, and close its connections."""
         async with self._node.admin_turn:
             user_named(self._node, name)
             await self._remove(self._node.access.rows_of_user(name))
@@ -52,12 +52,12 @@ class UserAdmin:
             )
 
     async def set_user_tags(self, name: str, tags: list[str]) -> None:
-        """Replace tags."""
+        """Replace a user's tags."""
         async with self._node.admin_turn:
             await self._put(replace(user_named(self._node, name), tags=tags))
 
     async def authenticate_user(self, name: str, password: str) -> None:
-        """Check a password."""
+        """Check a user's password."""
         try:
             self._node.access.authenticate(name, password, "PLAIN", from_loopback=True)
         except LoginRefused as error:
@@ -65,14 +65,14 @@ class UserAdmin:
             raise RefusedError(text) from error
 
     async def list_users(self) -> list[Row]:
-        """Return users and tags."""
+        """Return user and tags."""
         users = self._node.access.users.values()
         return [{"user": user.name, "tags": list(user.row.tags)} for user in users]
 
     async def set_permissions(
         self, vhost: str, user: str, configure: str, write: str, read: str
     ) -> None:
-        """Give permissions."""
+        """Set a user's three patterns on a vhost."""
         row = PermissionRow(user, vhost, configure, write, read)
         async with self._node.admin_turn:
             self._check_user_and_vhost(user, vhost)
@@ -83,7 +83,7 @@ class UserAdmin:
             await self._put(row)
 
     async def clear_permissions(self, vhost: str, user: str) -> None:
-        """Take permissions away."""
+        """Remove a user's permissions on a vhost."""
         async with self._node.admin_turn:
             self._check_user_and_vhost(user, vhost)
             row = self._node.access.permissions.get((user, vhost))
@@ -91,13 +91,13 @@ class UserAdmin:
                 await self._remove([row])
 
     async def list_permissions(self, vhost: str) -> list[Row]:
-        """Return the permissions on a vhost."""
+        """Return user, configure, write, read."""
         vhost_named(self._node, vhost)
         rows = self._node.access.permissions.values()
         return [{"user": row.user, **_patterns(row)} for row in rows if row.vhost == vhost]
 
     async def list_user_permissions(self, user: str) -> list[Row]:
-        """Return the permissions of a user."""
+        """Return vhost, configure, write, read."""
         user_named(self._node, user)
         rows = self._node.access.permissions.values()
         return [{"vhost": row.vhost, **_patterns(row)} for row in rows if row.user == user]
@@ -119,7 +119,7 @@ class UserAdmin:
 
 def _hashed(password: str) -> bytes:
     if not password:
-        return b""  # as in RabbitMQ: a user that never logs in with a password
+        return b""  # as in RabbitMQ: a user that cannot log in with a password
     return hash_password(password.encode("utf-8", "surrogateescape"), os.urandom(SALT_BYTES))
 
 

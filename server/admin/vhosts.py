@@ -1,4 +1,4 @@
-"""The operator's view of vhosts."""
+"""The operator's commands on vhosts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class VhostAdmin:
-    """The vhosts of one node."""
+    """Adds, deletes and lists the vhosts of one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def add_vhost(self, name: str) -> None:
-        """Make a vhost; one that cannot be started is not made."""
+        """Add a vhost, unless it exists; a vhost that cannot be started is removed again."""
         if not name:
             raise RefusedError("vhost name is empty")
         node = self._node
@@ -52,7 +52,7 @@ class VhostAdmin:
                 raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
 
     async def delete_vhost(self, name: str) -> None:
-        """Delete a vhost: its rows, then its connections and its actors."""
+        """Delete a vhost: first its rows, then its connections and its actors."""
         node = self._node
         async with node.admin_turn:
             vhost = vhost_named(self._node, name)
@@ -75,7 +75,7 @@ class VhostAdmin:
             await remove_store(node, name)
 
     async def _hand_over_writes(self) -> None:
-        """Wait until what clients have declared so far is on its way: deletions come behind it."""
+        """Wait until the rows that clients have declared so far are submitted: the deletions must follow them."""
         server = self._node.runtime.whereis(METADATA_SERVER)
         try:
             if server is not None:
@@ -84,7 +84,7 @@ class VhostAdmin:
             raise RefusedError(f"the metadata store has just failed: {error.reason}") from error
 
     async def list_vhosts(self) -> list[Row]:
-        """Return the vhosts."""
+        """Return name, description, tags, tracing, default_queue_type, cluster_state."""
         return [
             {
                 "name": vhost.name,

@@ -23,7 +23,7 @@ from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.snapshots import copying
 from leveret.server.snapshots.checking import Report, verify
-from leveret.server.snapshots.directory import FOLDER, Shelf, read_manifest
+from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory, read_manifest
 from leveret.server.snapshots.manifest import Manifest
 
 EX_DAMAGED: Final = 1
@@ -71,10 +71,10 @@ def _create(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     folder = options.folder.absolute() if options.folder is not None else options.data / FOLDER
-    shelf, rows, failed = Shelf(Files(), folder), [], 0
-    for name in shelf.names():
+    directory, rows, failed = SnapshotDirectory(Files(), folder), [], 0
+    for name in directory.names():
         try:
-            rows.append(_row(shelf.read(name)) | {"name": name})
+            rows.append(_row(directory.read(name)) | {"name": name})
         except StoreError as error:
             failed = _fail(EX_CONFIG, str(error))
     print(formats.rows("json" if options.json else "table", COLUMNS, rows), end="")
@@ -145,7 +145,7 @@ def _restore(options: argparse.Namespace) -> int:
 
 
 def _drop(options: argparse.Namespace) -> int:
-    Shelf(Files(), options.data / FOLDER).drop(options.name)
+    SnapshotDirectory(Files(), options.data / FOLDER).drop(options.name)
     return 0
 
 

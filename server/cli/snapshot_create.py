@@ -1,7 +1,7 @@
-"""Creating a snapshot, of a running broker or of a data directory that nobody uses.
+"""Creating a snapshot, of a running broker or of a data directory that no broker uses.
 
-All of it goes into a draft; it is a snapshot when the draft, synced and with its manifest, is renamed. What
-fails removes its draft, and what a crash leaves of one goes with the next snapshot or the next start.
+All files go into a draft. The draft becomes a snapshot when it is synced, has its manifest and is renamed. A
+failure removes the draft; a draft that a crash has left is removed with the next snapshot or the next start.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from leveret.server import control
 from leveret.server.process import DataDirectory, stored_node_id
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.copying import publish_copy
-from leveret.server.snapshots.directory import FOLDER, Shelf
-from leveret.server.snapshots.making import Reached, Wanted, complete, take_at_rest
+from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory
+from leveret.server.snapshots.making import Reached, Wanted, complete, take_offline
 from leveret.server.snapshots.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the operator wants.
+    """The operator's request.
 
     Attributes:
         data_dir: of the broker.
         name: of the snapshot.
-        vhosts: their names; none are all.
-        copy_to: another folder for snapshots, on any file system; None: beside the data.
+        vhosts: their names; empty: all.
+        copy_to: another snapshot directory, on any file system; None: in the data directory.
         timeout_s: for the broker's answer.
     """
 
@@ -41,32 +41,32 @@ class Asked:
 
 
 def create(files: Files, asked: Asked, reached: Reached = lambda _: None) -> tuple[Path, Manifest]:
-    """Make a snapshot; return where it lies and what is in it.
+    """Make a snapshot; return its folder and its manifest.
 
     Args:
-        files: the way to the disk.
-        asked: what is wanted.
-        reached: called at each point, for tests that end the process there.
+        files: file access.
+        asked: the request.
+        reached: called at each step, for tests that end the process there.
 
     Raises:
-        RefusedError: the name is taken, a vhost does not exist, or another one is being made.
+        RefusedError: the name is taken, a vhost does not exist, or another snapshot is being made.
         ControlFailedError: the broker could not do its part.
-        StoreError: the data directory cannot be read as it is.
-        OSError: the disk refuses.
+        StoreError: the data directory must be repaired first.
+        OSError: a file operation failed.
     """
     try:
         node = str(stored_node_id(asked.data_dir))
     except (OSError, ValueError) as error:
         raise StoreError(f"{asked.data_dir} is not a data directory of Leveret") from error
     if asked.copy_to is not None:
-        Shelf(files, asked.copy_to).check_new(asked.name)
-    shelf = Shelf(files, asked.data_dir / FOLDER)
-    with shelf.locked():
-        shelf.check_new(asked.name)
-        draft = shelf.draft(asked.name)
+        SnapshotDirectory(files, asked.copy_to).check_new(asked.name)
+    directory = SnapshotDirectory(files, asked.data_dir / FOLDER)
+    with directory.locked():
+        directory.check_new(asked.name)
+        draft = directory.draft(asked.name)
         try:
             wanted = Wanted(asked.name, node, asked.vhosts)
-            _take(files, shelf, asked, wanted, reached)
+            _take(files, directory, asked, wanted, reached)
             made = complete(files, draft, wanted, reached)
             if asked.copy_to is not None:
                 target = asked.copy_to / asked.name
@@ -75,19 +75,21 @@ def create(files: Files, asked: Asked, reached: Reached = lambda _: None) -> tup
                 return target, made
             manifest.write(files, draft, made)
             reached("snapshot: described")
-            return shelf.commit(asked.name), made
+            return directory.commit(asked.name), made
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
 
 
-def _take(files: Files, shelf: Shelf, asked: Asked, wanted: Wanted, reached: Reached) -> None:
+def _take(
+    files: Files, directory: SnapshotDirectory, asked: Asked, wanted: Wanted, reached: Reached
+) -> None:
     arguments = {"name": wanted.name, "vhosts": wanted.vhosts}
     try:
         control.ask(asked.data_dir, "take_snapshot", arguments, asked.timeout_s)
     except control.NoBrokerError:
         with DataDirectory(asked.data_dir):
-            shelf.drop_drafts()
-            for point in take_at_rest(files, asked.data_dir, shelf.draft(wanted.name), wanted):
+            directory.drop_drafts()
+            for point in take_offline(files, asked.data_dir, directory.draft(wanted.name), wanted):
                 reached(point)
     reached("snapshot: taken")

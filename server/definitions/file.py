@@ -14,7 +14,7 @@ def read_definitions(file: str | None) -> dict[str, Any]:
     """Read a definitions document; None or ``-`` is standard input.
 
     Raises:
-        RefusedError: it cannot be read, or is no JSON object.
+        RefusedError: the file cannot be read, or is not a JSON object.
     """
     try:
         source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")

@@ -1,13 +1,13 @@
-"""Definitions of a running broker: everything it was told to keep, out and in.
+"""Export and import of a node's definitions.
 
-An import is worked out and checked as a whole (``server/definitions/plan.py``), written in one
-transaction, and then made, in RabbitMQ's order: vhosts, users, permissions, limits, policies, exchanges,
-queues, bindings. Users, permissions, policies and limits replace what is there; exchanges and queues
-that are there stay as they are, as in RabbitMQ. Before the broker's tree runs nothing is started: the
-tree does it.
+An import is planned and checked as a whole (``server/definitions/plan.py``), written in one transaction, and
+then carried out in RabbitMQ's order: vhosts, users, permissions, limits, policies, exchanges, queues,
+bindings. Users, permissions, policies and limits replace existing ones; existing exchanges and queues stay
+as they are, as in RabbitMQ. An import before the start of the supervision tree starts no actors: the tree
+does.
 
-Clients go on meanwhile, so one may make or delete what the file names between the writing and the
-making; then what the client did holds, and the row is taken back.
+Clients work meanwhile. A client may create or delete an object of the file between the write and its
+execution; then the client's change holds, and the row of the import is deleted again.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ QUEUES_AT_ONCE: Final = 50
 
 
 class NodeDefinitions:
-    """Export and import for one node."""
+    """Exports and imports the definitions of one node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def export_definitions(self) -> dict[str, Any]:
-        """Return RabbitMQ's document; exclusive queues are left out."""
+        """Return RabbitMQ's definitions document; exclusive queues are left out."""
         node, contents = self._node, self._node.settings_rows.contents()
         contents.users = [user.row for user in node.access.users.values()]
         contents.permissions = list(node.access.permissions.values())
@@ -64,14 +64,14 @@ class NodeDefinitions:
         return document
 
     async def import_definitions(self, document: dict[str, Any]) -> list[str]:
-        """Import a document.
+        """Import RabbitMQ's definitions document.
 
         Returns:
-            What was left out or has no effect, a line each.
+            A line for each entry that was left out or has no effect.
 
         Raises:
-            RefusedError: it cannot be read, or names what cannot be made; nothing is changed.
-            StoreError: the disk refuses; likewise.
+            RefusedError: the document is malformed, or an entry cannot be created; nothing is changed.
+            StoreError: the rows cannot be written; nothing is changed.
         """
         async with self._node.admin_turn:
             plan = await self._planned(document)
@@ -97,7 +97,7 @@ class NodeDefinitions:
         plan.finish()
         return plan
 
-    # Making it.
+    # Carrying out the plan.
 
     async def _make(self, plan: Plan) -> None:
         self._make_settings(plan)
@@ -120,8 +120,8 @@ class NodeDefinitions:
         node = self._node
         for row in plan.access:
             node.access.put(row)
-        for kept in plan.kept:
-            node.settings_rows.put(kept)
+        for setting in plan.settings:
+            node.settings_rows.put(setting)
         node.vhosts.update(plan.new_vhosts)
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
@@ -129,7 +129,7 @@ class NodeDefinitions:
             node.vhosts[policy.vhost].policies.put(policy)
 
     def _add_exchanges(self, plan: Plan) -> list[Row]:
-        """Add the exchanges; return the rows of those that are there."""
+        """Add the exchanges; return the rows of those that exist already."""
         there: list[Row] = []
         for row, exchange in plan.exchanges.values():
             topology = self._node.vhosts[row.vhost].topology
@@ -147,7 +147,7 @@ class NodeDefinitions:
                 plan.notices.append(f"vhost '{name}' did not start: {error.reason}")
 
     async def _add_queue(self, row: QueueRow, starts: bool, plan: Plan) -> bool:
-        """Register and start a queue; return whether it was not there."""
+        """Register and start a queue; return False if it exists already."""
         vhost = self._node.vhosts[row.vhost]
         if row.name in vhost.topology.queues:
             return False
@@ -169,7 +169,7 @@ class NodeDefinitions:
         return True
 
     def _bind(self, row: BindingRow) -> bool:
-        """Bind, and return whether it could be done."""
+        """Add a binding; return False if one of its ends is gone."""
         topology = self._node.vhosts[row.vhost].topology
         try:
             topology.bind(row.source, row.kind, row.destination, row.routing_key, row.arguments)
@@ -178,9 +178,9 @@ class NodeDefinitions:
         return True
 
     def _take_back(self, lost: list[Row]) -> None:
-        """Delete the rows of what clients made otherwise, or took away the ends of, meanwhile.
+        """Delete the rows of objects that a client has declared differently, or whose ends it has deleted, meanwhile.
 
-        A durable one that a client has declared is on disk as the client's.
+        The row of a durable object that a client has declared belongs to the client and stays.
         """
         doomed: list[Row] = []
         for row in lost:
@@ -195,7 +195,7 @@ class NodeDefinitions:
             self._node.metadata.delete_later(doomed)
 
     async def _run(self, steps: Steps) -> Any:
-        """Run a script of the broker from outside the actors."""
+        """Run a script of the broker outside the actors."""
         value: Any = None
         try:
             while True:

@@ -1,9 +1,9 @@
-"""What an import of definitions is going to do, worked out before anything is changed.
+"""The plan of an import of definitions, complete before anything is changed.
 
-Rows are checked one by one in RabbitMQ's order; the first that cannot be made refuses the whole file, by
-its name. What RabbitMQ leaves out without a word is left out and told: queues and exchanges whose names
-begin with ``amq.``, and bindings without their ends, which its own exports contain (it does not export
-exclusive queues and internal exchanges, but does export their bindings).
+Rows are checked one by one in RabbitMQ's order; the first row that cannot be created refuses the whole file, and
+the refusal names the row. Entries that RabbitMQ silently leaves out are left out with a notice: queues and
+exchanges whose names begin with ``amq.``, and bindings without their ends, which RabbitMQ's own exports contain
+(it exports neither exclusive queues nor internal exchanges, but does export their bindings).
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ class Plan:
     """The rows of one file, checked against a node.
 
     Attributes:
-        access: users and permissions, which replace what is there.
-        kept: vhosts' texts, policies and parameters, likewise.
+        access: users and permissions, which replace existing ones.
+        settings: vhosts' descriptions, policies and parameters, which replace existing ones.
         limits: limits of vhosts, by name.
-        new_vhosts: by name.
+        new_vhosts: vhosts to start, by name.
         exchanges: new ones with their rows, by vhost and name.
         queues: rows of new queues, by vhost and name.
         bindings: rows of new bindings.
-        notices: what is left out or has no effect, a line each.
+        notices: a line for each entry that is left out or has no effect.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self.access: list[UserRow | PermissionRow | TopicPermissionRow] = []
-        self.kept: list[Row] = []
+        self.settings: list[Row] = []
         self.limits: dict[str, dict[str, int]] = {}
         self.new_vhosts: dict[str, VHost] = {}
         self.exchanges: dict[tuple[str, str], tuple[ExchangeRow, Exchange]] = {}
@@ -79,10 +79,10 @@ class Plan:
         self._users: set[str] = set()
 
     def add(self, row: Row) -> None:
-        """Take a row in; rows come in the order of ``ORDER``.
+        """Check and add a row; rows must come in the order of ``ORDER``.
 
         Raises:
-            RefusedError: it cannot be made.
+            RefusedError: the row cannot be created.
         """
         try:
             self.CHECKS[type(row)](self, row)
@@ -90,8 +90,8 @@ class Plan:
             raise RefusedError(f"{described(row)}: {error}") from error
 
     async def rows(self) -> list[Row]:
-        """Return all that lasts over a restart."""
-        rows: list[Row] = [*self.kept, *self.access]
+        """Return the rows that survive a restart."""
+        rows: list[Row] = [*self.settings, *self.access]
         rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
         async for queue in sliced(self.queues.values()):
             if queue.durable:
@@ -101,14 +101,14 @@ class Plan:
 
     @property
     def policies(self) -> list[PolicyRow]:
-        """The policies among what is kept."""
-        return [row for row in self.kept if isinstance(row, PolicyRow)]
+        """The policies among the settings."""
+        return [row for row in self.settings if isinstance(row, PolicyRow)]
 
     def vhost(self, name: str) -> VHost:
-        """Return a vhost, the node's or a new one.
+        """Return a vhost, existing or new.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the vhost does not exist.
         """
         vhost = self._node.vhosts.get(name) or self.new_vhosts.get(name)
         if vhost is None:
@@ -116,7 +116,7 @@ class Plan:
         return vhost
 
     def finish(self) -> None:
-        """Check what only all rows together tell.
+        """Check the limits that need all rows.
 
         Raises:
             RefusedError: a vhost would have more queues than its limit.
@@ -130,12 +130,12 @@ class Plan:
                     f"vhost '{name}': {total} queues would exceed its limit of {limit}"
                 )
 
-    # One table each.
+    # One method per table.
 
     def _add_vhost(self, row: VhostRow) -> None:
         if row.name not in self._node.vhosts:
             self.new_vhosts[row.name] = self._node.new_vhost(row.name)
-        self.kept.append(row)
+        self.settings.append(row)
 
     def _add_user(self, row: UserRow) -> None:
         self._users.add(row.name)
@@ -154,19 +154,19 @@ class Plan:
             self.limits[row.vhost] = dict(row.value)
         else:
             self.notices.append(f"{described(row)} is kept and has no effect")
-        self._keep(row)
+        self._add_setting(row)
 
     def _add_policy(self, row: PolicyRow) -> None:
         self.vhost(row.vhost)
         policy_rules.check(row)
         if idle := ", ".join(sorted(WITHOUT_EFFECT & row.definition.keys())):
             self.notices.append(f"{described(row)}: {idle} without effect so far")
-        self._keep(row)
+        self._add_setting(row)
 
-    def _keep(self, row: Row) -> None:
-        """Keep a row with values of any kind, if they can be stored."""
+    def _add_setting(self, row: Row) -> None:
+        """Add a row whose values may have any type, if msgpack can store them."""
         msgpack.packb(row.to_fields(), unicode_errors="surrogateescape")
-        self.kept.append(row)
+        self.settings.append(row)
 
     def _add_exchange(self, row: ExchangeRow) -> None:
         place, vhost = (row.vhost, row.name), self.vhost(row.vhost)
@@ -243,7 +243,7 @@ class Plan:
         PermissionRow: _add_permission,
         TopicPermissionRow: _add_permission,
         ParameterRow: _add_parameter,
-        GlobalParameterRow: _keep,
+        GlobalParameterRow: _add_setting,
         PolicyRow: _add_policy,
         ExchangeRow: _add_exchange,
         QueueRow: _add_queue,
@@ -252,7 +252,7 @@ class Plan:
 
 
 ORDER: Final = tuple(Plan.CHECKS)
-"""The tables, those that others need first."""
+"""The tables, each after the tables that it refers to."""
 
 
 def _check_name(name: str) -> None:
@@ -279,7 +279,7 @@ _WORDS: Final[dict[type[Row], str]] = {
 
 
 def described(row: Row) -> str:
-    """Return what a row is, as refusals and notices name it."""
+    """Return a row's name for refusals and notices."""
     if isinstance(row, BindingRow):
         key = row.routing_key.decode("utf-8", "backslashreplace")
         return (

@@ -1,8 +1,8 @@
-"""What the command line prints: rabbitmqctl's table, JSON and CSV, the status page and the tree.
+"""The output of the command line: rabbitmqctl's table, JSON and CSV, the status page and the tree.
 
 A table value of AMQP (arguments, client properties) comes as ``[name, type, value]`` triples, an
-array inside as ``[type, value]`` pairs. JSON shows them so, as rabbitmqctl does (arrays: rabbitmqctl
-prints an object that loses elements of one type, this keeps the pairs); the others show Erlang terms.
+array inside as ``[type, value]`` pairs. JSON shows them in this form, as rabbitmqctl does (for arrays rabbitmqctl
+prints an object that loses elements of the same type; here the pairs stay). The other formats show Erlang terms.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLES: Final = frozenset({"arguments", "client_properties"})
 
 
 def rows(formatter: str, columns: Sequence[str], found: list[Row], headers: bool = True) -> str:
-    """Return rows as one of ``FORMATTERS`` prints them, ending in a line break unless empty."""
+    """Return rows in one of ``FORMATTERS``, ending in a line break unless empty."""
     if formatter == "json":
         return _json(columns, found)
     cells = [[cell(column, row.get(column)) for column in columns] for row in found]
@@ -93,7 +93,7 @@ _QUEUE_COUNTS: Final = {
 
 
 def _store(store: Row) -> list[str]:
-    """Return what the status page says about the message store of a vhost."""
+    """Return the lines of the status page about the message store of a vhost."""
     age_s, transients = store["checkpoint_age_s"], store["transients"]
     age = "none since the start" if age_s is None else f"{age_s:.0f} s ago"
     return [
@@ -165,7 +165,7 @@ def _quoted(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Keep a name from breaking the line or the column it stands in, or steering the terminal."""
+    """Escape characters of a name that would break the line or column, or control the terminal."""
     return "".join(
         character if character.isprintable() else _escape(character) for character in text
     )

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal's stderr, and nothing anywhere else."""
+"""The progress of a long command: a bar if stderr is a terminal, else nothing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # what, how much of it, of how much
+Progress: TypeAlias = Callable[[str, int, int], None]  # step, done, total
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """Show a bar as long as the block runs; it is called with what is done."""
+    """Show a bar while the block runs; the block calls the yielded function with its progress."""
     if not sys.stderr.isatty():
         yield _nothing
         return
@@ -30,4 +30,4 @@ def progress_bar(title: str) -> Iterator[Progress]:
 
 
 def _nothing(what: str, done: int, total: int) -> None:
-    """Show nothing."""
+    """Show no bar."""

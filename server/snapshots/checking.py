@@ -1,4 +1,4 @@
-"""Checking a snapshot: every file, every record that a row names, every row's record."""
+"""Verification of a snapshot: every file, every row of its index, every message record."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from leveret.server.snapshots.manifest import Manifest, StoreEntry
 
 @dataclass(slots=True)
 class Report:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
         snapshot: its name.
-        rows: messages that were looked at, each once for every queue that holds it.
-        records: messages that were read.
-        size_bytes: of those.
-        damaged: ``vhost``, ``queue``, ``seqs`` and ``why`` of the first, for each queue.
-        problems: all else.
+        rows: messages checked, counted once for every queue that holds them.
+        records: message records read.
+        size_bytes: of those records.
+        damaged: for each queue ``vhost``, ``queue``, ``seqs``, and ``why`` for the first message.
+        problems: all other damage, a line each.
     """
 
     snapshot: str
@@ -37,20 +37,20 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """Nothing is wrong."""
+        """Whether nothing is damaged."""
         return not self.damaged and not self.problems
 
 
 def verify(
     files: Files, folder: Path, wanted: Manifest, advance: Callable[[int], None] = lambda _: None
 ) -> Report:
-    """Read all that a snapshot holds.
+    """Read every file and message of a snapshot.
 
     Args:
-        files: the way to the disk.
+        files: file access.
         folder: the snapshot.
         wanted: its manifest.
-        advance: told now and then how many messages were looked at since.
+        advance: called now and then with the number of messages checked since the last call.
     """
     report = Report(wanted.name, problems=check_files(folder, wanted))
     for store in wanted.stores:

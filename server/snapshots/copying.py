@@ -1,8 +1,8 @@
-"""Snapshots as whole folders: a copy on another file system, and a data directory made of one.
+"""Copying a snapshot to another file system, and restoring one to a data directory.
 
-Both are made beside their place and renamed there when they are synced. Segments never change, so a
-restored directory shares them with the snapshot where the file system can; what a broker writes, index and
-definitions, it gets of its own.
+Both are written to a draft beside the target and renamed when the draft is synced. Segments never change, so a
+restored data directory links those of the snapshot where the file system can; files that a broker writes (index,
+journals, definitions) are copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_LINK: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNO
 
 
 def check_files(folder: Path, wanted: Manifest) -> list[str]:
-    """Return what is wrong with the files of a snapshot, without reading the segments."""
+    """Return a line for each missing or damaged file of a snapshot; segments are not read."""
     wrong = []
     for name, entry in wanted.all_files():
         path = folder / name
@@ -44,7 +44,7 @@ def copy(files: Files, source: Path, target: Path, wanted: Manifest) -> None:
     """Copy all files of a snapshot into a new folder, synced.
 
     Raises:
-        OSError: the disk refuses; a part is there.
+        OSError: the copy failed; the target is incomplete.
     """
     _make_folders(files, target, wanted)
     for name, _ in wanted.all_files():
@@ -53,12 +53,12 @@ def copy(files: Files, source: Path, target: Path, wanted: Manifest) -> None:
 
 
 def restore(files: Files, source: Path, wanted: Manifest, data_dir: Path) -> None:
-    """Make a data directory of a snapshot, with a node of its own.
+    """Make a data directory from a snapshot, for a new node.
 
     Raises:
-        RefusedError: there is something already.
+        RefusedError: the target is not empty.
         StoreError: files of the snapshot are missing or damaged.
-        OSError: the disk refuses; nothing is there.
+        OSError: a file operation failed; the target is unchanged.
     """
     if data_dir.exists() and (not data_dir.is_dir() or os.listdir(data_dir)):
         raise RefusedError(f"{data_dir} is not empty")
@@ -66,7 +66,7 @@ def restore(files: Files, source: Path, wanted: Manifest, data_dir: Path) -> Non
         raise StoreError(f"{source} cannot be restored: {wrong[0]}")
     draft = data_dir.with_name(f".{data_dir.name}{RESTORING}")
     if draft.exists():
-        shutil.rmtree(draft)  # a crash has left it
+        shutil.rmtree(draft)  # left by a crash
     try:
         _fill(files, source, wanted, draft)
         files.rename(draft, data_dir)
@@ -93,7 +93,7 @@ def _fill(files: Files, source: Path, wanted: Manifest, draft: Path) -> None:
 
 
 def _make_folders(files: Files, top: Path, wanted: Manifest) -> None:
-    """Make all folders, those of stores also where nothing is in them."""
+    """Make all folders, including empty folders of stores."""
     folders = {(top / name).parent for name, _ in wanted.all_files()}
     for store in wanted.stores:
         paths = StorePaths(files, top / store.folder)
@@ -115,10 +115,10 @@ def _sync_folders(files: Files, top: Path) -> None:
 
 
 def publish_copy(files: Files, draft: Path, target: Path, wanted: Manifest) -> None:
-    """Put a draft as a snapshot into another folder; a crash leaves a draft there.
+    """Copy a draft to another folder as a complete snapshot; a crash leaves a draft there.
 
     Raises:
-        OSError: the disk refuses; nothing is there.
+        OSError: a file operation failed; the target is unchanged.
     """
     copied = target.with_name(draft.name)
     if copied.exists():

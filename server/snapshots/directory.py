@@ -1,11 +1,11 @@
-"""The folder in which snapshots lie, one folder for each.
+"""The snapshot directory: one folder for each snapshot.
 
 ::
 
     snapshots/
-        lock                 held by the process that makes, drops or cleans up
+        lock                 held by the process that creates, drops or cleans up
         NAME/MANIFEST.json   a snapshot
-        NAME.draft/          not one: being made or dropped, or left by a crash
+        NAME.draft/          not a snapshot: being created or dropped, or left by a crash
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LOCK: Final = "lock"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Shelf:
-    """Snapshots in a folder.
+class SnapshotDirectory:
+    """A folder with snapshots.
 
     Args:
-        files: the way to the disk.
-        path: the folder; made when something is put there.
+        files: file access.
+        path: of the folder; created with the first snapshot.
     """
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -45,10 +45,10 @@ class Shelf:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from changing anything.
+        """Hold the lock that keeps other processes from changing the folder.
 
         Raises:
-            RefusedError: one does.
+            RefusedError: another process holds it.
         """
         self.files.mkdir(self.path)
         with self.files.open_lock(self.path / _LOCK) as lock:
@@ -59,7 +59,7 @@ class Shelf:
             yield
 
     def check_new(self, name: str) -> None:
-        """Raise RefusedError if no snapshot can get this name."""
+        """Raise RefusedError if the name is invalid or taken."""
         if not _NAME.fullmatch(name) or name.endswith(DRAFT) or name == _LOCK:
             raise RefusedError(
                 f"'{name}' cannot be the name of a snapshot: letters, digits, dots, '_' and '-', "
@@ -69,11 +69,11 @@ class Shelf:
             raise RefusedError(f"snapshot '{name}' exists")
 
     def draft(self, name: str) -> Path:
-        """Return where a snapshot is made."""
+        """Return the folder in which a snapshot is made."""
         return self.path / (name + DRAFT)
 
     def drop_drafts(self) -> None:
-        """Remove what is no snapshot; for who keeps others out."""
+        """Remove all drafts; the caller holds the lock."""
         if not self.path.exists():
             return
         for name in self.files.names(self.path):
@@ -81,7 +81,7 @@ class Shelf:
                 shutil.rmtree(self.path / name)
 
     def commit(self, name: str) -> Path:
-        """Make a snapshot of a draft that is synced and has its manifest."""
+        """Rename a draft to its snapshot; the draft is synced and has its manifest."""
         self.files.rename(self.draft(name), self.path / name)
         self.files.fsync_dir(self.path)
         return self.path / name
@@ -101,16 +101,16 @@ class Shelf:
         """Return a snapshot's manifest.
 
         Raises:
-            RefusedError: there is no such snapshot.
-            StoreError: it is damaged.
+            RefusedError: the snapshot does not exist.
+            StoreError: the manifest is damaged.
         """
         return read_manifest(self.path / name)
 
     def drop(self, name: str) -> None:
-        """Remove a snapshot; a crash leaves it, or a draft.
+        """Remove a snapshot; a crash leaves the snapshot or a draft.
 
         Raises:
-            RefusedError: there is no such snapshot, or another process is at work.
+            RefusedError: the snapshot does not exist, or another process holds the lock.
         """
         if name not in self.names():
             raise RefusedError(f"no snapshot '{name}' in {self.path}")
@@ -125,8 +125,8 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a snapshot in any folder.
 
     Raises:
-        RefusedError: there is none.
-        StoreError: it is damaged.
+        RefusedError: the folder is not a snapshot.
+        StoreError: the manifest is damaged.
     """
     try:
         return manifest.read(folder)
@@ -135,14 +135,14 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def clean_up(files: Files, data_dir: Path) -> None:
-    """Remove drafts that a crash has left; at a start of the broker, unless a process is at work."""
-    shelf = Shelf(files, data_dir / FOLDER)
-    if not shelf.path.exists():
+    """Remove drafts that a crash has left; at the start of a broker, unless another process holds the lock."""
+    directory = SnapshotDirectory(files, data_dir / FOLDER)
+    if not directory.path.exists():
         return
     try:
-        with shelf.locked():
-            shelf.drop_drafts()
+        with directory.locked():
+            directory.drop_drafts()
     except RefusedError:
-        pass  # that process will see to it
-    except OSError as error:  # they take room on the disk, and no more
-        log.warning("drafts of snapshots not removed folder=%s error=%s", shelf.path, error)
+        pass  # that process removes them
+    except OSError as error:  # they only take disk space
+        log.warning("drafts of snapshots not removed folder=%s error=%s", directory.path, error)

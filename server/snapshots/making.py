@@ -1,7 +1,7 @@
-"""From a draft to a snapshot: what it holds is counted and told, all of it is synced, it gets its name.
+"""Making a snapshot from a draft: count its contents, sync all files, describe it in a manifest.
 
-Nothing but the draft is needed, whether a broker has made it or ``take_at_rest``, so a broker at work is
-asked only for what it alone can do: links and copies as of one moment.
+This needs only the draft, which either a running broker or ``take_offline`` has made. So a running broker does
+only the part that no other process can do: link and copy its files as of one moment.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _BLOCK_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Wanted:
-    """What a snapshot is of.
+    """The request for a snapshot.
 
     Attributes:
         name: its name.
         node: the node's UUID.
-        vhosts: their names; none are all.
-        torn: by folder of a store that was at rest, the bytes that a crash has spoilt.
+        vhosts: their names; empty: all.
+        torn: by folder of an offline store, the torn bytes that a crash has left.
     """
 
     name: str
@@ -54,27 +54,27 @@ class Wanted:
     torn: dict[str, Torn] = field(default_factory=dict)
 
 
-def take_at_rest(files: Files, data_dir: Path, draft: Path, wanted: Wanted) -> Iterator[str]:
-    """Make the draft of a data directory that no broker uses.
+def take_offline(files: Files, data_dir: Path, draft: Path, wanted: Wanted) -> Iterator[str]:
+    """Make the draft from a data directory that no broker uses.
 
     Raises:
-        RefusedError: there is no such vhost.
-        StoreError: something in it cannot be read as it is.
-        OSError: the disk refuses.
+        RefusedError: a wanted vhost does not exist.
+        StoreError: a store must be repaired first.
+        OSError: a file operation failed.
     """
     files.mkdir(draft)
     copy_at_rest(data_dir / METADATA, draft / METADATA)
     yield "snapshot: metadata copied"
     for vhost in _checked(load(draft / METADATA), wanted):
         source, target = store_folder(data_dir, vhost), store_folder(draft, vhost)
-        if (source / STORE_FORMAT).exists():  # else it was never started
+        if (source / STORE_FORMAT).exists():  # else the vhost was never started
             torn = wanted.torn[_relative(target, draft)] = Torn()
             yield from take(files, source, target, torn)
 
 
 def complete(files: Files, draft: Path, wanted: Wanted, reached: Reached) -> Manifest:
-    """Count what is in a draft and sync it; return its manifest, which is not written yet."""
-    contents = _kept(draft / METADATA, wanted)
+    """Count a draft's contents and sync its files; return its manifest, which is not written yet."""
+    contents = _wanted_contents(draft / METADATA, wanted)
     entries = [_store(files, draft, vhost.name, contents, wanted) for vhost in contents.vhosts]
     reached("snapshot: counted")
     for folder, _, names in os.walk(draft, topdown=False):
@@ -96,30 +96,30 @@ def complete(files: Files, draft: Path, wanted: Wanted, reached: Reached) -> Man
 
 
 def load(directory: Path) -> Contents:
-    """Return the definitions in a folder of a draft."""
-    store = MetadataStore(directory, _nobody)
+    """Return the definitions in a draft's metadata."""
+    store = MetadataStore(directory, _unused)
     try:
         return store.load()
     finally:
         store.close()
 
 
-def _kept(directory: Path, wanted: Wanted) -> Contents:
-    """Take the definitions of vhosts that are not wanted out; return the others."""
-    contents, kept, unwanted = load(directory), Contents(), []
+def _wanted_contents(directory: Path, wanted: Wanted) -> Contents:
+    """Delete the definitions of vhosts that are not wanted; return the others."""
+    contents, wanted_rows, unwanted = load(directory), Contents(), []
     vhosts = {None, *_checked(contents, wanted)}
     for row in contents.rows():
         if _vhost_of(row) in vhosts:
-            kept.add(row)
+            wanted_rows.add(row)
         else:
             unwanted.append(row)
     if unwanted:
         _delete(directory, unwanted)
     compact = directory.with_name(f"{METADATA}.compact")
-    copy_at_rest(directory, compact)  # opening it has made the file as long as its map
+    copy_at_rest(directory, compact)  # opening has extended the file to the size of its map
     shutil.rmtree(directory)
     compact.rename(directory)
-    return kept
+    return wanted_rows
 
 
 def _delete(directory: Path, rows: list[Row]) -> None:
@@ -134,8 +134,8 @@ def _delete(directory: Path, rows: list[Row]) -> None:
             raise failure
 
 
-def _nobody(tell: Callable[[], None]) -> None:
-    """Nothing is written, so there is nothing to tell."""
+def _unused(tell: Callable[[], None]) -> None:
+    """Nothing is written, so no outcome is delivered."""
 
 
 def _checked(contents: Contents, wanted: Wanted) -> list[str]:
@@ -156,7 +156,7 @@ def _store(
 ) -> StoreEntry | None:
     path = store_folder(draft, vhost)
     if not path.exists():
-        return None  # made after the stores were taken; nothing in it is promised
+        return None  # added after the stores were linked; the snapshot promises nothing of it
     rows = sorted((row for row in contents.queues if row.vhost == vhost), key=_name_of)
     torn = wanted.torn.get(_relative(path, draft))
     with StoreImage(files, path) as image:
@@ -206,7 +206,7 @@ def _entry(folder: Path, path: Path) -> FileEntry:
 
 
 def crc32_of(path: Path) -> int:
-    """Return the checksum of a whole file."""
+    """Return zlib's CRC-32 of a file."""
     crc = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):

@@ -1,8 +1,8 @@
-"""The manifest of a snapshot, ``MANIFEST.json``: what is in it, and how to tell that it is all there.
+"""The manifest of a snapshot, ``MANIFEST.json``: its contents, with lengths and checksums.
 
-Written last, so a folder with one is a whole snapshot. Enough to read the messages without a broker: the
-numbers that ``qidx`` and ``loc`` of the index use are told for every queue, and the segments with their
-lengths. Bytes of segments have checksums of their own; of all other files the manifest has one.
+The manifest is written last, so a folder with a manifest is a complete snapshot. It is sufficient to read the
+messages without a broker: it has the queue numbers used in ``qidx`` and ``loc`` of the index, and the segments with
+their lengths. Records in segments have checksums of their own; every other file has one in the manifest.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class FileEntry:
     """A file of a snapshot.
 
     Attributes:
-        name: relative to the folder it is told for.
-        size_bytes: its length; a segment may be longer.
-        crc32: zlib's over all of it; None of segments, whose records have their own.
+        name: relative to the folder of its entry.
+        size_bytes: the length; a segment may be longer.
+        crc32: zlib's CRC-32 of the file; None for segments, whose records have their own.
     """
 
     name: str
@@ -42,9 +42,9 @@ class QueueEntry:
 
     Attributes:
         name: its name.
-        queue_nos: its numbers in the store; several if it has priorities, the lowest priority first.
+        queue_nos: its queue numbers in the store; one per priority, the lowest first.
         messages: how many it holds.
-        size_bytes: their bodies.
+        size_bytes: of their bodies.
     """
 
     name: str
@@ -60,15 +60,15 @@ class StoreEntry:
     Attributes:
         vhost: its name.
         folder: relative to the snapshot.
-        uuid: of the store, in hex; kept by a restored one.
-        lsn: all records of its log below it are in the snapshot, and none above.
+        uuid: of the store, in hex; a restored store has the same.
+        lsn: the snapshot contains exactly the journal records below it.
         boot_epoch: of the start that wrote the last checkpoint.
-        is_clean: taken of a working or stopped store; not of one that a crash has left.
-        torn_bytes: at the ends of files, spoilt by the crash and left out.
+        is_clean: whether the store was running or stopped in order, not left by a crash.
+        torn_bytes: at the ends of files, torn by the crash and left out.
         dropped: rows without a message, never confirmed.
-        unknown_messages: of queues that were being deleted.
-        segments: its messages.
-        files: its index and journals.
+        unknown_messages: in queues that were being deleted.
+        segments: with the messages.
+        files: index and journals.
         queues: of the vhost.
     """
 
@@ -87,19 +87,19 @@ class StoreEntry:
 
     @property
     def messages(self) -> int:
-        """How many all queues hold together."""
+        """The number of messages in all queues."""
         return sum(queue.messages for queue in self.queues)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a snapshot consists of.
+    """The contents of a snapshot.
 
     Attributes:
         format: of the manifest.
         name: of the snapshot.
         created_ms: wall time.
-        leveret: the version that made it.
+        leveret: the version that made the snapshot.
         node: the UUID of the node.
         stores: of the vhosts.
         files: the definitions.
@@ -115,22 +115,22 @@ class Manifest:
 
     @property
     def messages(self) -> int:
-        """How many all queues hold together."""
+        """The number of messages in all queues."""
         return sum(store.messages for store in self.stores)
 
     @property
     def queue_count(self) -> int:
-        """How many durable queues there are."""
+        """The number of durable queues."""
         return sum(len(store.queues) for store in self.stores)
 
     @property
     def is_clean(self) -> bool:
-        """All stores are."""
+        """Whether all stores are."""
         return all(store.is_clean for store in self.stores)
 
     @property
     def size_bytes(self) -> int:
-        """All files together, shared with the broker or not."""
+        """The size of all files, whether linked to the broker's or not."""
         return sum(entry.size_bytes for _, entry in self.all_files())
 
     def all_files(self) -> list[tuple[str, FileEntry]]:
@@ -143,7 +143,7 @@ class Manifest:
 
 
 def write(files: Files, folder: Path, manifest: Manifest) -> None:
-    """Put a manifest in place, synced."""
+    """Write and sync a manifest."""
     text = json_text.encode(msgspec.to_builtins(manifest))
     files.write_new(folder / NAME, text + b"\n")
 
@@ -152,8 +152,8 @@ def read(folder: Path) -> Manifest:
     """Read the manifest of a snapshot.
 
     Raises:
-        FileNotFoundError: there is none.
-        StoreError: it is damaged, or written by a newer version.
+        FileNotFoundError: the folder has no manifest.
+        StoreError: the manifest is damaged, or written by a newer version.
     """
     text = (folder / NAME).read_bytes()
     try:
@@ -162,5 +162,5 @@ def read(folder: Path) -> Manifest:
         if version > FORMAT:
             raise StoreError(f"{folder} has format {version}, known are up to {FORMAT}")
         return msgspec.convert(fields, Manifest)
-    except (ValueError, KeyError, TypeError) as error:  # msgspec's are ValueErrors
+    except (ValueError, KeyError, TypeError) as error:  # msgspec raises ValueErrors
         raise StoreError(f"{folder / NAME} is damaged: {error}") from error

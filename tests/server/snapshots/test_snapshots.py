@@ -20,7 +20,7 @@ from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.cli.main import main
 from leveret.server.config.config import Address, Config
-from leveret.server.snapshots.directory import Shelf
+from leveret.server.snapshots.directory import SnapshotDirectory
 from rigs.waiting import eventually
 
 PERSISTENT = aio_pika.DeliveryMode.PERSISTENT
@@ -233,7 +233,7 @@ async def test_refusals_exit_65_with_one_line(run: Run, data: Path) -> None:
 
 async def test_one_process_at_a_time(run: Run, data: Path) -> None:
     async with broker_on(data):
-        with Shelf(Files(), data / "snapshots").locked():
+        with SnapshotDirectory(Files(), data / "snapshots").locked():
             code, _, err = await run("create", "one")
 
     assert (code, err) == (65, f"leveret: another process changes {data}/snapshots\n")
