@@ -51,7 +51,7 @@ from leveret.msg_store.format.file_header import (
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import header_at
 from leveret.msg_store.gc.scan import TURN, Source
-from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.threads.worker import Steps
 
 log = logging.getLogger(__name__)

@@ -17,31 +17,86 @@ What a generation holds:
   vanish, so messages that live shortly never reach the index.
 * ``acked`` and ``changed``: rows and messages from below that are gone, or have another count or place.
 
-The **log count** of a message is the number of its rows in the durable log (``log_counts``).
+**Reference counts.** The count of a message is the number of its rows in the durable log. The index has
+counts and places exactly as of its checkpoint, and the memtables above it what has changed since. A count
+that was too low would lose a message, so it must be known before it changes. If a change (an ack, a late
+row, a move) becomes durable and the count is only in the index, the change is *owed*, unless it was read a
+short while ago (``ReadLocations``): ``unresolved`` names the message, a thread reads its count, and
+``resolve`` applies the change. The loop never reads. No memtable is frozen as long as a change is owed.
+
+A message that a queue has been promised and has not taken yet is *held* (``pending.References``). It
+keeps its bytes valid though its count may be 0; then it is an **orphan**, unknown to the index.
+
+A consumer that drains a queue acks messages of which only the index knew and whose places have just been
+read; they are taken off together (``_subtract_read``). All others go one by one, as a ``Change``.
 
 All for one thread, the loop's. Frozen generations do not change, and the checkpoint's thread reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import repeat
+from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.memtable.file_states import FileStates
 from leveret.msg_store.memtable.memtable import Memtable, Terms
 from leveret.msg_store.memtable.read_view import ReadView
-from leveret.msg_store.memtable.reference_counts import ReferenceCounts
-from leveret.msg_store.memtable.seq_set import SeqSet, is_run
+from leveret.msg_store.memtable.seq_set import SeqSet, is_run, span_of
 
+ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
 
 
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
+Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
 
 
-class Memtables(ReferenceCounts):
+class Relocation(NamedTuple):
+    """A copy of a message that the collector has made; of use if it still lies in ``source_no``."""
+
+    msg_no: int
+    source_no: int
+    file_no: int
+    offset: int
+    total_len: int
+
+
+READ_LOCATIONS_MAX: Final = 20_000  # some 5 MB; above that it begins anew
+
+
+class ReadLocations(dict[int, Location]):
+    """Places of messages that were read from the index in passing, by message.
+
+    A message is mostly acked soon after it was read from the disk, and for the read its place was looked up
+    in the index. The ack needs the place again: where the bytes are that become garbage, and how many rows
+    there are. So it is kept as long as it is certainly what the index would say and nothing above the index
+    says otherwise. It is a cache: for a message that is not here the index is asked.
+    """
+
+    def learn(self, view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]) -> None:
+        """Take what was read from the index.
+
+        Args:
+            view: made before it was read; what its generations speak of is not taken, since the index
+                may have had it before they were written to it, or after.
+            found: what the index had.
+            owed: messages of which a change is durable that no generation has yet.
+        """
+        numbers = found.keys()
+        above = [each for each in (*view.spoken_of(numbers), owed) if not each.isdisjoint(numbers)]
+        if above:
+            found = {no: at for no, at in found.items() if not any(no in each for each in above)}
+        if len(self) + len(found) > READ_LOCATIONS_MAX:
+            self.clear()
+        self.update(found)
+
+
+class Memtables:
     """The durable state above the index.
 
     Args:
@@ -50,6 +105,8 @@ class Memtables(ReferenceCounts):
         queues: the queues at the start.
 
     Attributes:
+        active, frozen: the memtables; the frozen ones oldest first.
+        files: the states of the segments.
         leaving: queues that are forgotten as soon as they have no rows.
     """
 
@@ -59,7 +116,13 @@ class Memtables(ReferenceCounts):
         files: Mapping[int, FileRow] | None = None,
         queues: Mapping[int, QueueTerms] | None = None,
     ) -> None:
-        super().__init__(held, files or {})
+        self.active = Memtable(1)
+        self.frozen: list[Memtable] = []
+        self.files = FileStates(files or {})
+        self._held = held
+        self._orphans: set[int] = set()
+        self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
+        self._read = ReadLocations()  # of none that is owed, or that a memtable speaks of
         self.committed = 0  # the number of the last generation that is in the index
         self.terms: dict[int, Terms] = {}
         self.leaving: set[int] = set()
@@ -70,7 +133,7 @@ class Memtables(ReferenceCounts):
                 self.terms[queue_no].is_clean = False
                 self.active.dirty_queues.add(queue_no)
 
-    # What a flush has made durable.
+    # Rows that a flush has made durable.
 
     def filled(self, file_no: int, record_bytes: int, size_bytes: int) -> None:
         """Note that records of messages were appended to a segment, the newest one."""
@@ -131,13 +194,101 @@ class Memtables(ReferenceCounts):
         if below:
             self._ack_below(queue_no, below, terms)
 
-    # What is asked.
+    # Messages that a flush has made durable.
+
+    def placed(self, locations: dict[int, Location]) -> None:
+        """Add messages, counted with one row each; the rows follow."""
+        if locations:
+            self.active.bear(locations, *span_of(list(locations)))
+
+    def count_rows(
+        self, counts: Mapping[int, int], new: Mapping[int, Location], late: Mapping[int, Location]
+    ) -> None:
+        """Count rows, where not every one is of a message of its own.
+
+        Args:
+            counts: how many rows of a flush each message has.
+            new: what ``placed`` got; counted with one already.
+            late: the others' places.
+        """
+        inserted = self.active.inserted
+        for msg_no, count in counts.items():
+            location = inserted.get(msg_no)
+            if location is None:
+                self._change(msg_no, self._adder(msg_no, late[msg_no], count))
+            elif msg_no not in new:
+                inserted[msg_no] = (*location[:4], location[4] + count)
+            elif count > 1:
+                inserted[msg_no] = (*location[:4], count)
+
+    def moved(self, moves: Iterable[Relocation], then: Callable[[bool], None]) -> None:
+        """Let messages that still lie in their source lie in the copy.
+
+        Args:
+            moves: the copies, durable; of messages that are not held. (The row of a queue that takes
+                one later would name the place it had before.)
+            then: called for each, now or later, with whether the copy is used.
+        """
+        for move in moves:
+            self._change(move.msg_no, self._mover(move, then))
+
+    def unheld(self, msg_no: int, location: Location) -> None:
+        """Note that nobody is promised a message any more."""
+        if msg_no in self._orphans:
+            self._orphans.discard(msg_no)
+            self._free(location[0], location[2])
+
+    def refilled(self, file_no: int, record_bytes: int) -> None:
+        """Note, at a start, that records of a segment are live."""
+        self.files.hold(file_no, record_bytes)
+        self.active.dirty_files.add(file_no)
+
+    def found(self, msg_no: int, place: Location) -> None:
+        """Note, at a start, that a message lies elsewhere than the log says."""
+
+        def change(location: Location | None) -> Location | None:
+            if location is None:
+                return None
+            self._free(location[0], location[2])
+            self.refilled(place[0], place[2])
+            return (*place[:4], location[4])
+
+        self._change(msg_no, change)
+
+    # Reading.
 
     def view(self) -> ReadView:
         """Return what a read of the index that begins now must be overlaid with."""
         view = ReadView([*self.frozen, self.active])
         self._views.add(view)
         return view
+
+    def location(self, msg_no: int) -> Location | None:
+        """Return where a message lies; None if it is gone, or the index must be asked."""
+        for generation in (self.active, *reversed(self.frozen)):
+            if msg_no in generation.inserted:
+                return generation.inserted[msg_no]
+            if msg_no in generation.changed:
+                location = generation.changed[msg_no]
+                return location if location is not None else self._held.get(msg_no)
+        return self._held.get(msg_no)
+
+    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
+        """Return where messages lie; None for those of which the index must be asked."""
+        if self._is_below(list(msg_nos)) and self._held.keys().isdisjoint(msg_nos):
+            return list(map(self._read.get, msg_nos))
+        return [self.location(msg_no) for msg_no in msg_nos]
+
+    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
+        """Take what was read from the index; ``view`` was made before."""
+        self._read.learn(view, found, self._owed.keys())
+
+    def knows(self, msg_no: int) -> bool:
+        """Tell whether the index need not be asked about a message."""
+        above = (self.active, *self.frozen)
+        return msg_no in self._owed or any(
+            msg_no in o.inserted or msg_no in o.changed for o in above
+        )
 
     @property
     def is_behind(self) -> bool:
@@ -153,7 +304,7 @@ class Memtables(ReferenceCounts):
         self.files.pop(file_no, None)
         self.active.dirty_files.add(file_no)
 
-    # Generations.
+    # Rotation.
 
     def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Memtable:
         """Freeze the active generation and begin another.
@@ -208,6 +359,87 @@ class Memtables(ReferenceCounts):
         self.leaving.add(queue_no)
         self.active.dirty_queues.add(queue_no)
 
+    # Counts that must be looked up in the index.
+
+    @property
+    def has_unresolved(self) -> bool:
+        """Something is owed."""
+        return bool(self._owed)
+
+    def unresolved(self) -> list[int]:
+        """Return the messages that must be looked up in the index for ``resolve``."""
+        return list(self._owed)
+
+    def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
+        """Pay what is owed to messages, with what the index has of them."""
+        acked: list[tuple[int, Location, Terms]] = []
+        for msg_no in msg_nos:
+            location = known = found.get(msg_no)
+            owed = self._owed.pop(msg_no, ())
+            if isinstance(owed, Terms):
+                if location is not None:  # else a row of a damaged index
+                    acked.append((msg_no, location, owed))
+                continue
+            for change in owed:
+                location = change(location)
+            if location is not known:
+                self._put(msg_no, location)
+        self._subtract(acked)
+
+    def _subtract(self, acked: list[tuple[int, Location, Terms]]) -> None:
+        """Take a row off each message; as ``_subtractor``, but for many that only the index knows."""
+        changed, held = dict[int, Location | None](), self._held
+        gone: list[Location] = []
+        for msg_no, location, terms in acked:
+            terms.size_bytes -= location[3]
+            if location[4] > 1:
+                changed[msg_no] = (*location[:4], location[4] - 1)
+                continue
+            changed[msg_no] = None
+            if msg_no in held:
+                self._orphans.add(msg_no)
+            else:
+                gone.append(location)
+        self._free_all(total(gone)[2])
+        if changed:
+            self.active.change(changed, *span_of(list(changed)))
+
+    def _take_off(self, msg_nos: list[int], terms: Terms) -> None:
+        """Take a row of a queue off each message; of rows that are not of this generation."""
+        if not self._is_below(msg_nos):
+            for msg_no in msg_nos:
+                self._change(msg_no, self._subtractor(msg_no, terms))
+            return
+        read = self._read
+        before = len(read)
+        places: list[Any] = list(map(read.pop, msg_nos, repeat(None)))
+        if before - len(read) == len(places):
+            self._subtract_read(msg_nos, places, terms)
+            return
+        found = list(zip(msg_nos, places, repeat(terms), strict=False))
+        self._owed.update((msg_no, terms) for msg_no, place, _ in found if place is None)
+        self._subtract([each for each in found if each[1] is not None])
+
+    def _subtract_read(self, msg_nos: list[int], places: list[Location], terms: Terms) -> None:
+        """As ``_subtract``, for messages of one queue: mostly they are gone with that."""
+        row_count, size_bytes, freed = total(places)
+        if row_count > len(places) or not self._held.keys().isdisjoint(msg_nos):
+            self._subtract(list(zip(msg_nos, places, repeat(terms), strict=False)))
+            return
+        terms.size_bytes -= size_bytes
+        self.active.change(dict.fromkeys(msg_nos), *span_of(msg_nos))
+        self._free_all(freed)
+
+    def _is_below(self, msg_nos: list[int]) -> bool:
+        """Tell whether of all of these messages only the index knows."""
+        if not msg_nos:
+            return True
+        for known in (self._owed.keys(), self._orphans):
+            if known and not known.isdisjoint(msg_nos):
+                return False
+        low, high = span_of(msg_nos)
+        return all(each.says_nothing_of(msg_nos, low, high) for each in (self.active, *self.frozen))
+
     # Inside.
 
     def _touched(self, queue_no: int) -> Terms:
@@ -234,3 +466,96 @@ class Memtables(ReferenceCounts):
         self.active.row_count += len(msg_nos)
         terms.messages -= len(msg_nos)
         self._take_off(msg_nos, terms)
+
+    def _free(self, file_no: int, record_bytes: int) -> None:
+        if record_bytes:
+            self.files.free(file_no, record_bytes, self.active.number)
+            self.active.dirty_files.add(file_no)
+
+    def _free_all(self, freed: Mapping[int, int]) -> None:
+        """Free bytes of several segments."""
+        for file_no, record_bytes in freed.items():
+            self._free(file_no, record_bytes)
+
+    def _change(self, msg_no: int, change: Change) -> None:
+        """Change a message's count or place, now if they are known."""
+        owed = self._owed.get(msg_no)
+        if owed is not None:
+            if isinstance(owed, Terms):
+                owed = self._owed[msg_no] = [self._subtractor(msg_no, owed)]
+            owed.append(change)
+            return
+        location: Location | None = None
+        if msg_no not in self._orphans:
+            for generation in (self.active, *reversed(self.frozen)):
+                if msg_no in generation.inserted:
+                    location = generation.inserted[msg_no]
+                    break
+                if msg_no in generation.changed:
+                    location = generation.changed[msg_no]
+                    break
+            else:
+                location = self._read.pop(msg_no, None)
+                if location is None:
+                    self._owed[msg_no] = [change]
+                    return
+        changed = change(location)
+        if changed is not location:
+            self._put(msg_no, changed)
+
+    def _put(self, msg_no: int, location: Location | None) -> None:
+        active = self.active
+        if msg_no not in active.inserted:
+            active.change_one(msg_no, location)
+        elif location is not None:
+            active.inserted[msg_no] = location
+        else:
+            del active.inserted[msg_no]
+
+    def _subtractor(self, msg_no: int, terms: Terms | None = None) -> Change:
+        """Take off a row, and its bytes off a queue's terms if that was not done."""
+
+        def change(location: Location | None) -> Location | None:
+            if location is None:
+                return None  # a row of a damaged index
+            if terms is not None:
+                terms.size_bytes -= location[3]
+            if location[4] > 1:
+                return (*location[:4], location[4] - 1)
+            if msg_no in self._held:
+                self._orphans.add(msg_no)
+            else:
+                self._free(location[0], location[2])
+            return None
+
+        return change
+
+    def _adder(self, msg_no: int, place: Location, count: int) -> Change:
+        """Add rows of a message whose first row came with an earlier flush."""
+
+        def change(location: Location | None) -> Location | None:
+            if location is not None:
+                return (*location[:4], location[4] + count)
+            if msg_no in self._orphans:
+                self._orphans.discard(msg_no)
+            else:
+                self.refilled(place[0], place[2])
+            return (*place[:4], count)
+
+        return change
+
+    def _mover(self, move: Relocation, then: Callable[[bool], None]) -> Change:
+        _, source_no, file_no, offset, length = move
+
+        def change(location: Location | None) -> Location | None:
+            is_used = location is not None and (
+                location[0] == source_no if source_no != ANY_SOURCE else (location[0] < file_no)
+            )
+            then(is_used)
+            if location is None or not is_used:
+                return location
+            self._free(location[0], location[2])
+            self.refilled(file_no, length)
+            return (file_no, offset, length, *location[3:])
+
+        return change

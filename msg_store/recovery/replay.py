@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
 from leveret.msg_store.format.rows import Index, IndexRow
-from leveret.msg_store.memtable.memtables import Memtables
-from leveret.msg_store.memtable.reference_counts import ANY_SOURCE, Relocation
+from leveret.msg_store.memtable.memtables import ANY_SOURCE, Memtables, Relocation
 
 _PAGE_ROWS = 2_000
 _RESOLVED_AT_ONCE = 10_000

@@ -16,8 +16,7 @@ from leveret.msg_store.format import journal_records as records
 from leveret.msg_store.format.append_log import Job, Place
 from leveret.msg_store.format.record import Unwritten
 from leveret.msg_store.format.rows import IndexRow, Location
-from leveret.msg_store.memtable.memtables import Memtables
-from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
 from leveret.msg_store.wal.pending import (
     PendingQueue,

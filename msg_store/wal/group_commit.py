@@ -47,9 +47,8 @@ from leveret.msg_store.format.journal_records import PERSISTENT
 from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
 from leveret.msg_store.memtable.memtable import Memtable
-from leveret.msg_store.memtable.memtables import Memtables
+from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.memtable.read_view import ReadView, next_low
-from leveret.msg_store.memtable.reference_counts import Relocation
 from leveret.msg_store.wal.flush import (
     SLICE_OPS,
     Flush,

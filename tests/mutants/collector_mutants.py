@@ -22,7 +22,7 @@ MUTANTS = {
         "yield Job(unlink(self._folder, [each.file_no for each in sources], []))",
     ),
     "what died meanwhile is moved all the same": Mutant(
-        "memtable/reference_counts.py",
+        "memtable/memtables.py",
         "if location is None or not is_used:\n                return location",
         "if location is None:\n                location = (source_no, 0, length, 0, 1)",
     ),

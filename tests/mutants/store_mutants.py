@@ -68,38 +68,38 @@ MUTANTS = {
         "            self._core.tables.commit(job.generation)\n            return None",
     ),
     "counts that are owed are forgotten": Mutant(
-        "memtable/reference_counts.py",
+        "memtable/memtables.py",
         "            for change in owed:\n                location",
         "            for change in owed[:1]:\n                location",
     ),
     "what was read while it changed counts as it was": Mutant(
-        "memtable/reference_counts.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
+        "memtable/memtables.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
     ),
     "what was read while a change is owed counts as it was": Mutant(
-        "memtable/reference_counts.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
+        "memtable/memtables.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
     ),
     "a place that was read outlives the ack": Mutant(
-        "memtable/reference_counts.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"
+        "memtable/memtables.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"
     ),
     "a place that was read outlives another change": Mutant(
-        "memtable/reference_counts.py", "location = self._read.pop(msg_no, None)", "location = self._read.get(msg_no)"
+        "memtable/memtables.py", "location = self._read.pop(msg_no, None)", "location = self._read.get(msg_no)"
     ),
     "a message is gone with its first ack": Mutant(
-        "memtable/reference_counts.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
+        "memtable/memtables.py", "            if location[4] > 1:\n                return", "            if False:\n                return"
     ),
     "a message that only the index knows is gone with its first ack": Mutant(
-        "memtable/reference_counts.py", "            if location[4] > 1:\n                changed", "            if False:\n                changed"
+        "memtable/memtables.py", "            if location[4] > 1:\n                changed", "            if False:\n                changed"
     ),
     "a held message that only the index knows is garbage": Mutant(
-        "memtable/reference_counts.py",
+        "memtable/memtables.py",
         "            changed[msg_no] = None\n            if msg_no in held:",
         "            changed[msg_no] = None\n            if False:",
     ),
     "late rows do not count": Mutant(
-        "memtable/reference_counts.py", "return (*location[:4], location[4] + count)", "return location"
+        "memtable/memtables.py", "return (*location[:4], location[4] + count)", "return location"
     ),
     "a held message is garbage": Mutant(
-        "memtable/reference_counts.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
+        "memtable/memtables.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
     ),
     "orphans are in the index": Mutant(
         "memtable/memtables.py",
@@ -114,10 +114,10 @@ MUTANTS = {
     ),
     "an ack in a run counts again": Mutant("memtable/seq_set.py", "if first <= end or", "if"),
     "messages that were just read are gone with their first ack": Mutant(
-        "memtable/reference_counts.py", "if row_count > len(places) or not", "if not"
+        "memtable/memtables.py", "if row_count > len(places) or not", "if not"
     ),
     "a held message that was just read is garbage": Mutant(
-        "memtable/reference_counts.py",
+        "memtable/memtables.py",
         "> len(places) or not self._held.keys().isdisjoint(msg_nos)",
         "> len(places)",
     ),

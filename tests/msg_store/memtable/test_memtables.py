@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from leveret.msg_store.format.rows import Checkpoint, FileRow, Location, QueueTerms
-from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS, Memtables
-from leveret.msg_store.memtable.reference_counts import READ_LOCATIONS_MAX, Relocation
+from leveret.msg_store.memtable.memtables import (
+    BEHIND_GENERATIONS,
+    READ_LOCATIONS_MAX,
+    Memtables,
+    Relocation,
+)
 from leveret.testing.memory_index import MemoryIndex
 
 POINT = Checkpoint(1, 1, 1, 1)

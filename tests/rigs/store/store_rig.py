@@ -27,7 +27,7 @@ from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
-from leveret.msg_store.memtable.reference_counts import Relocation
+from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.findings import Recovered
 from leveret.msg_store.recovery.recovery import Recovery
