@@ -55,7 +55,7 @@ class ClientsStore(Protocol):
     awaited_below: int
     contents: ContentReader
     rows: RowReader
-    arrived: ReadCache
+    read_cache: ReadCache
 
     @property
     def transients(self) -> Transients:
@@ -132,9 +132,9 @@ class QueueClient:
         return self._store.transients
 
     @property
-    def arrived(self) -> ReadCache:
+    def read_cache(self) -> ReadCache:
         """Where contents are that have been read and not taken."""
-        return self._store.arrived
+        return self._store.read_cache
 
     # Begin and end.
 

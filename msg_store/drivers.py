@@ -10,7 +10,7 @@ from leveret.core.gil_yielding import GilYielding
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
-from leveret.msg_store.reading import read_cache as arrived
+from leveret.msg_store.reading import read_cache
 from leveret.msg_store.threads.worker import MakeWorker, ThreadWorker
 from leveret.msg_store.threads.writers import WriterThreads
 from leveret.msg_store.transient import store as transient_store
@@ -40,14 +40,14 @@ class StoreLimits:
 
     Attributes:
         room_bytes: for contents that have been read and not taken.
-        checkpoint: when a generation goes into the index.
+        checkpoint: when a memtable goes into the index.
         choice: when segments are merged.
         pace: of the collector.
         transient: of the transient store.
         backpressure: when publishers should wait.
     """
 
-    room_bytes: int = arrived.ROOM_BYTES
+    room_bytes: int = read_cache.ROOM_BYTES
     checkpoint: CheckpointLimits = field(default_factory=CheckpointLimits)
     choice: ChoiceLimits = field(default_factory=ChoiceLimits)
     pace: Pace = field(default_factory=Pace)

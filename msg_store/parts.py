@@ -75,10 +75,10 @@ class StoreParts:
     ) -> None:
         self.core = core = opened.core
         self.resident = core.resident  # for readers, as the three that follow
-        self.places = core.tables.places
-        self.learn = core.tables.learn
-        self.view = core.tables.view
-        self.arrived = ReadCache(limits.room_bytes)
+        self.places = core.memtables.places
+        self.learn = core.memtables.learn
+        self.read_view = core.memtables.read_view
+        self.read_cache = ReadCache(limits.room_bytes)
         self.pins = Pins()
         self._opened = opened
         self._loop = loop
@@ -121,7 +121,7 @@ class StoreParts:
         index, files = self._opened.recovered.index, SegmentReader(self._opened.folder)
         worker = drivers.make_worker(loop, "leveret-read", files.close)
         self.reader = ReadThread(worker, listeners.failed)
-        self.contents = ContentReader(self, files, index, self.reader, loop, self.arrived)
+        self.contents = ContentReader(self, files, index, self.reader, loop, self.read_cache)
         self.rows = RowReader(self, index, self.reader)
 
     def _make_collector(
@@ -131,7 +131,7 @@ class StoreParts:
         self._collector = Collector(
             opened.folder,
             self.core,
-            self.core.tables,
+            self.core.memtables,
             opened.recovered.index,
             self.pins,
             opened.now_ms,
@@ -173,7 +173,7 @@ class StoreParts:
             self.transients,
             self._syncs,
             self._age,
-            self.arrived.size_bytes,
+            self.read_cache.size_bytes,
             self._collector.collected,
         )
 
@@ -234,7 +234,7 @@ class StoreParts:
         self._opened.folder.close()
 
     def _empty(self) -> None:
-        self.arrived.drop(list(self.arrived.contents))
+        self.read_cache.drop(list(self.read_cache.contents))
 
 
 def _transient_store(

@@ -93,19 +93,19 @@ def status_of(
     collected: Collected,
 ) -> StoreStatus:
     """Return the figures; goes over segments and queues, so not for every message."""
-    tables = core.tables
-    files = list(tables.files.values())
+    memtables = core.memtables
+    files = list(memtables.files.values())
     size_bytes = sum(state.size_bytes for state in files)
     live_bytes = sum(state.valid_bytes for state in files)
     return StoreStatus(
-        messages=sum(terms.messages for terms in tables.terms.values()),
+        messages=sum(terms.messages for terms in memtables.terms.values()),
         segments=len(files),
         segment_bytes=size_bytes,
         live_bytes=live_bytes,
         garbage_bytes=size_bytes - live_bytes,
         journal_bytes=core.journal_bytes,
-        unindexed_rows=sum(each.weight for each in (tables.active, *tables.frozen)),
-        waiting_generations=len(tables.frozen),
+        unindexed_rows=sum(each.weight for each in (memtables.active, *memtables.frozen)),
+        waiting_generations=len(memtables.frozen),
         checkpoint_age_s=age.age_s(),
         ranges_leaving=len(core.range_acks),
         syncs=syncs.count,

@@ -63,7 +63,7 @@ class MsgStore:
         contents: reads contents.
         rows: reads rows.
         transients: where transients are paged out to.
-        arrived: what has been read and not taken.
+        read_cache: what has been read and not taken.
         pins: segments that must stay, for snapshots.
         backpressure: whether publishers should wait.
         is_full: the disk has no room; what was published waits, refused, until it has.
@@ -80,7 +80,7 @@ class MsgStore:
         full_changed: Callable[[], None] | None = None,
     ) -> None:
         self.core = opened.core
-        self.tables = opened.core.tables
+        self.memtables = opened.core.memtables
         self._opened = opened
         self._loop = loop
         self._failed = failed
@@ -104,7 +104,7 @@ class MsgStore:
             self._progressed,
         )
         self._parts = parts = StoreParts(opened, loop, monotonic_s, listeners, drivers, limits)
-        self.arrived = parts.arrived
+        self.read_cache = parts.read_cache
         self.contents = parts.contents
         self.pins = parts.pins
         self.rows = parts.rows
@@ -168,7 +168,7 @@ class MsgStore:
         if is_new:
             return QueueClient(self, queue_no, 0)
         recovered = self._opened.recovered
-        found, now = recovered.queues.get(queue_no), self.tables.terms.get(queue_no)
+        found, now = recovered.queues.get(queue_no), self.memtables.terms.get(queue_no)
         messages, size_bytes = (now.messages, now.size_bytes) if now is not None else (0, 0)
         if (terms := self._unopened.pop(queue_no, None)) is not None:
             return QueueClient(self, queue_no, terms.next_seq, messages, size_bytes, terms)
@@ -177,15 +177,15 @@ class MsgStore:
 
     def message_counts(self) -> dict[int, int]:
         """Return how many messages each queue has that the store knows, known to anybody or not."""
-        return {no: terms.messages for no, terms in self.tables.terms.items()}
+        return {no: terms.messages for no, terms in self.memtables.terms.items()}
 
     def leaving(self) -> set[int]:
         """Return the queues that are being deleted."""
-        return set(self.tables.leaving)
+        return set(self.memtables.leaving)
 
     def queue_nos(self) -> set[int]:
         """Return all queues that have anything in the store, known to anybody or not."""
-        return {no for no, terms in self.tables.terms.items() if terms.messages}
+        return {no for no, terms in self.memtables.terms.items() if terms.messages}
 
     def delete_queue(self, queue_no: int) -> None:
         """Remove all rows of a queue, in slices, and forget it."""
@@ -274,9 +274,9 @@ class MsgStore:
         self._failed(error)
 
     @property
-    def failed_mark(self) -> DurablePosition | None:
+    def durable_at_failure(self) -> DurablePosition | None:
         """After a failure: how far the disk can be trusted. None if nothing has failed."""
-        return self.core.mark if self._has_failed else None
+        return self.core.durable if self._has_failed else None
 
     def status(self) -> StoreStatus:
         """Return the store's figures."""

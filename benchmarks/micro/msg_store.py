@@ -66,9 +66,9 @@ def committed(
     """Return what takes ``count`` messages through a group commit and out again."""
     identity = Identity(bytes(16), 1)
     references = References()
-    tables = Memtables(references.locations)
+    memtables = Memtables(references.locations)
     rdq, journal = SegmentWriter(identity, 1), Journal(identity, 1, 1)
-    core = GroupCommit(rdq, journal, references, tables, MARK, 1, lambda: 0)
+    core = GroupCommit(rdq, journal, references, memtables, MARK, 1, lambda: 0)
     run = messages(count, share_head=True)
     seq = 1
 
@@ -88,7 +88,7 @@ def committed(
         for queue_no in queue_nos:
             core.ack(queue_no, [(seq + n, first + n) for n in range(count)])
         flush()
-        core.settled()
+        core.take_cancelled()
         seq += count
 
     return once

@@ -191,8 +191,8 @@ def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
     if store is not None:
         end = vhost.store_end = loop.create_future()
         store.kill(lambda: end.set_result(None))
-        if store.failed_mark is not None:  # what was written since may not be on the disk
-            vhost.trusted_mark = store.failed_mark
+        if store.durable_at_failure is not None:  # what was written since may not be on the disk
+            vhost.trusted_mark = store.durable_at_failure
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:

@@ -1,21 +1,21 @@
-"""Checkpoints: when the tables go into the index, and what must be read from it. Without I/O.
+"""Checkpoints: when the memtables go into the index, and what must be read from it. Without I/O.
 
-Two kinds of jobs come out, for two threads (``index_threads``) or for a test that goes step by step:
+Two kinds of jobs come out, for two threads (``checkpoint.driver``) or for a test that goes step by step:
 
-* a **read** finds what the tables are owed (counts that only the index has) and the next slice of a
+* a **read** finds what the memtables are owed (counts that only the index has) and the next slice of a
   range that is to be acked;
-* a **write** puts the oldest frozen generation into the index, then unlinks journal files.
+* a **write** puts the oldest frozen memtable into the index, then unlinks journal files.
 
-Between two writes there may be a **snapshot** (``snapshot_job``): a generation is ended for it, and when
+Between two writes there may be a **snapshot** (``snapshot_job``): a memtable is ended for it, and when
 that one is in the index, and nothing above it, the index is copied.
 
-A generation ends when it has many rows, or its journal is long (what a start has to read), or when
+A memtable ends when it has many rows, or its journal is long (what a start has to read), or when
 nothing happens for a while. Flushes wait for the rotation, which waits for what is owed: one short
-read. A generation is one transaction with its own checkpoint, so the index is always the log up to some
-LSN. Its journal files stay until the *next* generation is in the index: should the newest transaction
+read. A memtable is one transaction with its own checkpoint, so the index is always the log up to some
+LSN. Its journal files stay until the *next* memtable is in the index: should the newest transaction
 turn out to be lost, the one before and the journals make up for it.
 
-With a full disk the generation stays frozen, its journals stay too, and it is tried again. An index
+With a full disk the memtable stays frozen, its journals stay too, and it is tried again. An index
 that is damaged is condemned, and with any other error as well the store has failed.
 """
 
@@ -37,7 +37,7 @@ from leveret.msg_store.format.rows import (
     Location,
 )
 from leveret.msg_store.memtable.memtable import Memtable
-from leveret.msg_store.memtable.memtables import BEHIND_GENERATIONS
+from leveret.msg_store.memtable.memtables import BEHIND_MEMTABLES
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import SLICE_ROWS, GroupCommit, RangeAck, Report
@@ -47,7 +47,7 @@ IDLE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLimits:
-    """When a generation ends.
+    """When a memtable ends.
 
     Attributes:
         rows: it has so many.
@@ -80,12 +80,12 @@ class ReadJob:
 
 @dataclass(slots=True)
 class WriteJob:
-    """A generation that is to be put into the index.
+    """A memtable that is to be put into the index.
 
-    The journals may go then, so what they carry of messages must have its sync before.
+    The journals may go then, so messages that were inline in them are synced in their segments before.
     """
 
-    generation: Memtable
+    memtable: Memtable
 
     def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Steps[None]:
         """Write it, then unlink the journals nobody needs; yields the points that are reached.
@@ -94,18 +94,18 @@ class WriteJob:
             IndexFull: nothing was written.
             OSError: a segment cannot be synced, or a journal not be unlinked.
         """
-        for file_no in sorted(self.generation.owed):
+        for file_no in sorted(self.memtable.owed):
             with folder.files.open_append(folder.rdq_path(file_no)) as segment:
                 segment.fdatasync()
             yield "segment synced"
         before = index.checkpoint()
         yield "before commit"
         try:
-            index.write(self.generation.batch())
+            index.write(self.memtable.batch())
         except IndexFull:
             if not reserve.release():
                 raise
-            index.write(self.generation.batch())
+            index.write(self.memtable.batch())
         yield "committed"
         for file_no in folder.journal_nos():
             if before is not None and file_no < before.first_journal:
@@ -114,15 +114,15 @@ class WriteJob:
 
 
 class Checkpointer:
-    """Decides about generations and jobs. For the loop's thread.
+    """Decides about memtables and jobs. For the loop's thread.
 
     Args:
         core: whose tables these are.
         home: to condemn the index if it is damaged.
-        limits: when a generation ends.
+        limits: when a memtable ends.
 
     Attributes:
-        is_full: the disk is, and a generation waits for ``resume``.
+        is_full: the disk is, and a memtable waits for ``resume``.
         snapshot: the one that is being made.
     """
 
@@ -142,7 +142,7 @@ class Checkpointer:
         self._is_last = False
 
     def request(self) -> None:
-        """End the generation as soon as may be."""
+        """End the memtable as soon as may be."""
         self._is_requested = True
         self._core.wake_index()
 
@@ -188,12 +188,12 @@ class Checkpointer:
         return is_idle and self.is_stopping and (failed or self._is_over())
 
     def _is_over(self) -> bool:
-        return self._is_last and not self._core.tables.frozen
+        return self._is_last and not self._core.memtables.frozen
 
     # Rotation.
 
     def turn(self, is_quiet: bool = False) -> None:
-        """End the generation if it is time.
+        """End the memtable if it is time.
 
         Args:
             is_quiet: nothing has happened for ``IDLE_S``.
@@ -213,7 +213,7 @@ class Checkpointer:
             core.rotate(is_clean=core.is_idle)
         elif self.snapshot is not None and self.snapshot.wants_cut:
             core.roll_segment()
-            self.snapshot.begin(core.rotate().number, core.tables.files)
+            self.snapshot.begin(core.rotate().number, core.memtables.files)
         else:
             core.rotate()
 
@@ -221,13 +221,13 @@ class Checkpointer:
         core, limits = self._core, self._limits
         if self.is_stopping:
             return True
-        tables, snapshot = core.tables, self.snapshot
-        if snapshot is not None and not snapshot.generation:
-            # Another reason to rotate waits: the snapshot's generation is to have all it wants.
-            return len(tables.frozen) < BEHIND_GENERATIONS and snapshot.is_ready(core)
-        if tables.active.is_empty or len(tables.frozen) >= BEHIND_GENERATIONS:
+        memtables, snapshot = core.memtables, self.snapshot
+        if snapshot is not None and not snapshot.memtable_no:
+            # Another reason to rotate waits: the snapshot's memtable is to have all it wants.
+            return len(memtables.frozen) < BEHIND_MEMTABLES and snapshot.is_ready(core)
+        if memtables.active.is_empty or len(memtables.frozen) >= BEHIND_MEMTABLES:
             return False
-        weight = tables.active.weight
+        weight = memtables.active.weight
         return (
             self._is_requested
             or weight >= limits.rows
@@ -239,14 +239,14 @@ class Checkpointer:
     def may_act(self) -> bool:
         """A turn, or a job, may be due. Told at every flush, so that most need no turn."""
         core, limits = self._core, self._limits
-        tables = core.tables
+        memtables = core.memtables
         return bool(
             core.journal_bytes >= limits.journal_bytes
-            or tables.active.weight >= limits.rows
+            or memtables.active.weight >= limits.rows
             or core.is_rotating
             or core.range_acks
-            or tables.has_unresolved
-            or (tables.frozen and self._write is None)
+            or memtables.has_unresolved
+            or (memtables.frozen and self._write is None)
             or self._is_requested
             or self.snapshot is not None
             or self.is_stopping
@@ -255,7 +255,7 @@ class Checkpointer:
     @property
     def may_become_quiet(self) -> bool:
         """It is worth calling ``turn`` when nothing has happened for ``IDLE_S``."""
-        return self._core.tables.active.weight >= self._limits.idle_rows
+        return self._core.memtables.active.weight >= self._limits.idle_rows
 
     # Reading.
 
@@ -267,8 +267,8 @@ class Checkpointer:
         asked: RangeAck | None = None
         if core.range_acks and core.pending_ops < SLICE_OPS and not self.is_stopping:
             asked = core.range_acks[0]
-            asked.view = core.tables.view()
-        msg_nos = core.tables.unresolved()
+            asked.read_view = core.memtables.read_view()
+        msg_nos = core.memtables.unresolved()
         if asked is None and not msg_nos:
             return None
         self._read = ReadJob(msg_nos, asked)
@@ -281,7 +281,7 @@ class Checkpointer:
             return None
         if error is not None:
             return self._fail(error)
-        self._core.tables.resolve(job.msg_nos, job.locations)
+        self._core.memtables.resolve(job.msg_nos, job.locations)
         if job.range_ack is not None:
             self._ack_slice(job.range_ack, job.rows)
         self._core.wake_index()
@@ -308,18 +308,18 @@ class Checkpointer:
         core, snapshot = self._core, self.snapshot
         if self._write is not None or self.is_full or core.error is not None:
             return None
-        if snapshot is not None and 0 < snapshot.generation == core.tables.committed:
+        if snapshot is not None and 0 < snapshot.memtable_no == core.memtables.committed:
             self._write = snapshot.job
             return self._write
-        if not core.tables.frozen:
+        if not core.memtables.frozen:
             return None
-        self._write = WriteJob(core.tables.frozen[0])
+        self._write = WriteJob(core.memtables.frozen[0])
         return self._write
 
     def write_done(
         self, job: WriteJob | SnapshotJob, error: Exception | None = None
     ) -> Report | None:
-        """Drop the generation, or keep it; returns a report if the store has failed."""
+        """Drop the memtable, or keep it; returns a report if the store has failed."""
         self._write = None
         if isinstance(job, SnapshotJob):
             self.end_snapshot(error)
@@ -333,7 +333,7 @@ class Checkpointer:
             return None
         if error is not None:
             return self._fail(error)
-        self._core.tables.commit(job.generation)
+        self._core.memtables.commit(job.memtable)
         self._core.wake_index()
         return None
 

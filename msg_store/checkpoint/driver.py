@@ -33,7 +33,7 @@ class CheckpointDriver:
         deliver: gets the report of a store that has failed.
         reached: called on the writing thread for each point; for tests that kill there.
         make_worker: makes the threads.
-        progressed: called when generations have begun or ended, perhaps.
+        progressed: called when memtables have begun or ended, perhaps.
     """
 
     def __init__(

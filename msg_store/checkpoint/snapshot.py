@@ -1,15 +1,15 @@
 """A snapshot of a store that goes on working: links to segments, and a copy of the index.
 
 A snapshot is the store as of one LSN, the *cut*. Segments never change, so they are only linked; the
-index does, so it is copied. Between the two there is nothing: the cut is where a generation of the
-tables ends (``checkpoint``), and the index is copied when that generation is in it and no later one.
+index does, so it is copied. Between the two there is nothing: the cut is where a memtable of the
+tables ends (``checkpoint``), and the index is copied when that memtable is in it and no later one.
 So a snapshot needs no journal, and its index alone says what it holds.
 
 ::
 
     loop                    what was issued before is flushed; the segment in use is left, so that
-                            nobody writes any linked file; a generation ends: the cut; pins
-    the checkpoint's thread that generation, then links and the copy; later generations wait
+                            nobody writes any linked file; a memtable ends: the cut; pins
+    the checkpoint's thread that memtable, then links and the copy; later memtables wait
     loop                    pins are taken back
 
 Only segments with messages that the cut needs are linked. They are there until the pins are gone: the
@@ -100,15 +100,15 @@ class Snapshot:
         job: for the thread.
         pins: of the store.
         done: gets None, or why there is none.
-        wants_cut: the next generation that ends is to end for it.
-        generation: the one that ends at the cut; 0 before.
+        wants_cut: the next memtable that ends is to end for it.
+        memtable: the one that ends at the cut; 0 before.
     """
 
     job: SnapshotJob
     pins: Pins
     done: Callable[[Exception | None], None]
     wants_cut: bool = False
-    generation: int = 0
+    memtable_no: int = 0
     _pinned: list[int] = field(default_factory=list)
     _lsn: int = -1
     _flushes_left: int = 0
@@ -121,16 +121,16 @@ class Snapshot:
         """
         if self._lsn < 0:
             self._flushes_left = 2 + core.pending_ops // OPS_PER_FLUSH
-        elif core.mark.lsn != self._lsn:
+        elif core.durable.lsn != self._lsn:
             self._flushes_left -= 1
-        self._lsn = core.mark.lsn
+        self._lsn = core.durable.lsn
         self.wants_cut |= not core.pending_ops or self._flushes_left <= 0
         return self.wants_cut
 
-    def begin(self, generation: int, file_nos: Iterable[int]) -> None:
+    def begin(self, memtable_no: int, file_nos: Iterable[int]) -> None:
         """Note the cut, and keep the segments that are there."""
         self.wants_cut = False
-        self.generation, self._pinned = generation, list(file_nos)
+        self.memtable_no, self._pinned = memtable_no, list(file_nos)
         self.pins.pin(self._pinned)
 
     def then(self, error: Exception | None) -> None:

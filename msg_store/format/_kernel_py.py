@@ -110,7 +110,7 @@ def locations(values: Sequence[bytes]) -> list[Location]:
 
 
 def total(places: Sequence[Location]) -> tuple[int, int, dict[int, int]]:
-    """Return log counts, bodies, and by segment the bytes of records."""
+    """Return reference counts, bodies, and by segment the bytes of records."""
     record_bytes: dict[int, int] = {}
     row_count = size_bytes = 0
     for file_no, _, length, size, count in places:

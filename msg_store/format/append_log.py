@@ -1,13 +1,13 @@
 """Numbered files that are only appended to: the half of journal and segments that waits for the disk.
 
-The loop decides what is written where (``rdq_writer``, ``journal``) and hands over a ``Job``; an
+``segment_writer`` and ``journal`` decide on the loop what is written where, and hand over a ``Job``; an
 ``AppendLog`` carries it out on a writer thread, or step by step in a test. A job says where the log
 was durable before it (``start``) and what comes then, so that a job can be done again: the log first
 goes back to ``start`` if it is not there.
 
 Order within a job (``docs/message-store.md``): a file that is full is synced before the next is made;
 a new file has its header and its *name* synced before the first record; everything is synced at the
-end, unless the job is *carried*: then the journal has the same bytes, and the log owes a sync of them,
+end, unless the job is *inline*: then the journal's frame has the same bytes, and the log owes a sync of them,
 which is made up for with the next job that syncs, or by the checkpoint (``checkpoint``). A file that
 was left is never opened for writing again.
 
@@ -129,7 +129,7 @@ class AppendLog:
         self._room_to = 0  # how long it is
         self._place = Place(NO_FILE, 0)
         self._made: list[int] = []  # files made by a job that may have to be undone
-        self._owed_from: int | None = None  # in the file in use: carried, and not synced since
+        self._owed_from: int | None = None  # in the file in use: inline, and not synced since
         self._is_tainted = False
 
     def path(self, file_no: int) -> Path:
@@ -264,7 +264,7 @@ class AppendLog:
     def _raise_of_sync(self, error: OSError) -> NoReturn:
         if self._owed_from is None:
             raise error
-        raise OSError(errno.EIO, f"carried records cannot be synced: {error}") from error
+        raise OSError(errno.EIO, f"inline records cannot be synced: {error}") from error
 
     def _opened(self) -> File:
         assert self._file is not None, "a job begins without a file"

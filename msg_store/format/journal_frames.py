@@ -10,11 +10,11 @@
   another by accident (a region reused, writes out of order) does not chain and is not taken for
   the next one.
 * ``first_lsn`` is the number of its first record; the next frame goes on at first_lsn + n_records.
-* ``durable_*`` is the *mark*: all records below that LSN, and all of the segments below that place,
+* ``durable_*`` is the **durable position** when the frame was made: all records below that LSN, and all of the segments below that place,
   had been synced when the frame was made; of the segments there or in frames that carry it. What lies below a mark must be there; only what lies
   above the last one may be missing after a crash, and was not confirmed.
 
-``n_records`` may be 0: such a frame only moves the mark.
+``n_records`` may be 0: such a frame only moves the durable position.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Frame:
     n_records: int
     prev_crc: int
     crc: int
-    mark: DurablePosition
+    durable: DurablePosition
     payload: bytes
     end: int
 
@@ -68,13 +68,13 @@ def encode_frame(
     records: list[bytes],
     first_lsn: int,
     prev_crc: int,
-    mark: DurablePosition,
+    durable: DurablePosition,
     extend: Extend,
     seed: int,
 ) -> tuple[bytes, int]:
     """Return the frame's bytes and its crc."""
     payload = b"".join(records)
-    fields = _FIELDS.pack(MAGIC, len(payload), len(records), first_lsn, prev_crc, *mark)
+    fields = _FIELDS.pack(MAGIC, len(payload), len(records), first_lsn, prev_crc, *durable)
     crc = extend(extend(seed, fields), payload)
     return b"".join((fields, _CRC.pack(crc), payload)), crc
 
@@ -87,7 +87,7 @@ def decode_frame(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Fra
     """
     if offset < 0 or len(data) - offset < HEADER_BYTES:
         raise Corrupt("the journal ends inside a frame header")
-    magic, length, n_records, first_lsn, prev_crc, *mark = _FIELDS.unpack_from(data, offset)
+    magic, length, n_records, first_lsn, prev_crc, *durable = _FIELDS.unpack_from(data, offset)
     if magic != MAGIC:
         raise Corrupt(f"magic of a frame is {magic!r}, not {MAGIC!r}")
     start = offset + HEADER_BYTES
@@ -98,7 +98,7 @@ def decode_frame(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Fra
     payload = data[start:end]
     if extend(extend(seed, data[offset : offset + _FIELDS.size]), payload) != crc:
         raise Corrupt(f"checksum of the frame at LSN {first_lsn} is wrong")
-    return Frame(first_lsn, n_records, prev_crc, crc, DurablePosition(*mark), payload, end)
+    return Frame(first_lsn, n_records, prev_crc, crc, DurablePosition(*durable), payload, end)
 
 
 def next_frame(data: bytes, extend: Extend, seed: int, offset: int) -> tuple[int, Frame] | None:

@@ -121,7 +121,7 @@ JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | RedoRecord
 
 
 def encode_redo(file_no: int, offset: int, data: bytes) -> bytes:
-    """Return the record with which a frame carries messages."""
+    """Return the redo record: the bytes of messages inline in a frame."""
     return _CARRY.pack(CARRY, file_no, offset, len(data)) + data
 
 

@@ -20,7 +20,7 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
   bodies of the good ones.
 * ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
   20 bytes long.
-* ``total(places: list[Location]) -> tuple[int, int, dict[int, int]]``: their log counts and their bodies, and by
+* ``total(places: list[Location]) -> tuple[int, int, dict[int, int]]``: their reference counts and their bodies, and by
   segment the bytes of their records.
 * ``rows(values: list[bytes], first_seq: int) -> list[IndexRow]``: the index's values of rows at seqs in a row;
   ``struct.error`` if one is not 21 bytes long.

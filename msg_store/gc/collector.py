@@ -27,7 +27,7 @@ all durable, not yet unlinked  sources that nobody refers to               remov
 =============================  ==========================================  =========================
 
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
-flush that made it so is durable (``Memtables`` changes only then), the generation of the log in which
+flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
 in it), and no snapshot pins it. Therefore nothing that was overlooked while copying is lost, and what
 died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only messages still at their source.
@@ -39,7 +39,7 @@ when that has come, or throws into it what went wrong. Jobs run on the collector
 A merge that fails is given up, and its copy removed. With a full disk the next one waits
 (``Wait.RETRY``). A source that made a merge fail, or did not come out of it empty (a message that a queue
 has been promised is not moved; one whose header is damaged is not found), is left alone for a while,
-longer each time, measured in generations of the log.
+longer each time, measured in memtables of the log.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Collector:
     Args:
         folder: the store's.
         core: takes the moves, and gives the copies their numbers.
-        tables: what is known of messages and segments.
+        memtables: what is known of messages and segments.
         index: the index on disk, for the thread.
         pins: segments that must stay.
         now_ms: wall time.
@@ -167,7 +167,7 @@ class Collector:
         self,
         folder: StoreFolder,
         core: GroupCommit,
-        tables: Memtables,
+        memtables: Memtables,
         index: Index,
         pins: Pins,
         now_ms: Callable[[], int],
@@ -177,7 +177,7 @@ class Collector:
         self.collected = Collected()
         self._folder = folder
         self._core = core
-        self._tables = tables
+        self._memtables = memtables
         self._index = index
         self._pins = pins
         self._now_ms = now_ms
@@ -185,7 +185,7 @@ class Collector:
         self._neighbours = neighbours or Neighbours()
         self._busy: set[int] = set()  # sources, copies, and what is being unlinked
         self._failures: Counter[int] = Counter()
-        self._left_alone: dict[int, int] = {}  # until which generation
+        self._left_alone: dict[int, int] = {}  # until which memtable
         self._merges = 0
 
     def next_task(self) -> Task | None:
@@ -193,9 +193,9 @@ class Collector:
         return self._next_removal() or self._next_merge()
 
     def _next_removal(self) -> Task | None:
-        files, waiting_bytes, ready = self._tables.files, 0, []
+        files, waiting_bytes, ready = self._memtables.files, 0, []
         for file_no in dead(files, self._busy.union(self._pins)):
-            if files[file_no].emptied_in <= self._tables.committed:
+            if files[file_no].emptied_in <= self._memtables.committed:
                 ready.append(file_no)
             else:
                 waiting_bytes += files[file_no].size_bytes
@@ -209,10 +209,10 @@ class Collector:
     def _next_merge(self) -> Task | None:
         if self._merges >= MERGES_MAX:
             return None
-        now = self._tables.active.number
+        now = self._memtables.active.number
         left_alone = {no for no, until in self._left_alone.items() if until > now}
         taken = self._busy.union(self._pins, left_alone)
-        chosen = choose(self._tables.files, taken, self._limits)
+        chosen = choose(self._memtables.files, taken, self._limits)
         if not chosen:
             return None
         self._merges += 1
@@ -235,8 +235,8 @@ class Collector:
     def _note_removed(self, gone: list[int]) -> None:
         for file_no in gone:
             self.collected.removed += 1
-            self.collected.removed_bytes += self._tables.files[file_no].size_bytes
-            self._tables.removed(file_no)
+            self.collected.removed_bytes += self._memtables.files[file_no].size_bytes
+            self._memtables.removed(file_no)
             del self._failures[file_no]
             self._left_alone.pop(file_no, None)
         if gone:
@@ -290,14 +290,14 @@ class Collector:
         return sources
 
     def _judge(self, source: Source) -> Generator[Job | Wait, None, None]:
-        tables, needed = self._tables, source.needed
+        memtables, needed = self._memtables, source.needed
         for start in range(0, len(needed), JUDGED_PER_TURN):
             some = source.msg_nos[start : start + JUDGED_PER_TURN]
             for at, msg_no in enumerate(some, start):
-                place = tables.location(msg_no)
+                place = memtables.location(msg_no)
                 if place is not None:
                     needed[at] = NEEDED if source.is_at(at, place) else NOT_NEEDED
-                elif tables.knows(msg_no):
+                elif memtables.knows(msg_no):
                     needed[at] = NOT_NEEDED
             yield Wait.TURN
 
@@ -305,7 +305,7 @@ class Collector:
         """Let the index know of the copies, a slice per flush."""
         if not made.size_bytes:
             return
-        files, used = self._tables.files, 0
+        files, used = self._memtables.files, 0
         files.add_sealed(made.file_no, made.size_bytes)
         moves = relocations(made)
         while some := list(islice(moves, MOVED_PER_FLUSH)):
@@ -315,7 +315,7 @@ class Collector:
             used += moving.used
         self.collected.moved += used
         if not used:  # all died meanwhile
-            files.free(made.file_no, 0, self._tables.active.number)
+            files.free(made.file_no, 0, self._memtables.active.number)
 
     def _note(self, made: Copy, sources: list[Source]) -> None:
         """Count a merge that came to its end."""
@@ -323,7 +323,7 @@ class Collector:
         self.collected.copied_bytes += made.size_bytes
         self.collected.damaged += len(made.damaged)
         for source in sources:
-            if self._tables.files[source.file_no].valid_bytes:
+            if self._memtables.files[source.file_no].valid_bytes:
                 self._leave_alone(source.file_no)
 
     def _give_up(self, made: Copy, error: Exception) -> Task:
@@ -342,5 +342,5 @@ class Collector:
     def _leave_alone(self, file_no: int) -> None:
         """Do not choose a segment for a while: a merge failed, or it did not come out empty."""
         self._failures[file_no] += 1
-        generations = BACKOFF_BASE ** min(self._failures[file_no], BACKOFF_MAX)
-        self._left_alone[file_no] = self._tables.active.number + generations
+        memtables = BACKOFF_BASE ** min(self._failures[file_no], BACKOFF_MAX)
+        self._left_alone[file_no] = self._memtables.active.number + memtables

@@ -77,7 +77,7 @@ class CollectorDriver:
         self._reached = reached
         self._make_worker = make_worker
         self._pace = pace
-        self._tables = commit.tables
+        self._memtables = commit.memtables
         self._worker: Worker | None = None
         self._tasks: set[Task] = set()
         self._jobs: dict[Task, Steps[None]] = {}
@@ -89,7 +89,7 @@ class CollectorDriver:
     def wake(self) -> None:
         """Look soon whether there is anything to do: whenever messages, rows or pins have gone."""
         if self._timer is None and not self._is_closed:
-            look_s = self._pace.look_s + len(self._tables.files) * LOOK_PER_FILE_S
+            look_s = self._pace.look_s + len(self._memtables.files) * LOOK_PER_FILE_S
             self._timer = self._loop.call_later(look_s, self._look)
 
     @property

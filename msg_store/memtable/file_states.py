@@ -19,7 +19,7 @@ class FileState:
         valid_bytes: records of messages that have rows or are held.
         size_bytes: its length.
         is_sealed: never written again.
-        emptied_in: the generation in which ``valid_bytes`` became 0; ``NEVER`` as long as it did not,
+        emptied_in: the memtable in which ``valid_bytes`` became 0; ``NEVER`` as long as it did not,
             also before anything was valid.
     """
 
@@ -75,20 +75,20 @@ class FileStates(dict[int, FileState]):
         state.valid_bytes += record_bytes
         state.emptied_in = NEVER
 
-    def free(self, file_no: int, record_bytes: int, generation: int) -> None:
+    def free(self, file_no: int, record_bytes: int, memtable_no: int) -> None:
         """Note that records have become garbage; of a segment that is lost, nothing."""
         state = self.get(file_no)
         if state is not None:
             state.valid_bytes -= record_bytes
             if not state.valid_bytes:
-                state.emptied_in = generation
+                state.emptied_in = memtable_no
 
-    def emptied_until(self, generation: int) -> list[int]:
-        """Return sealed segments that have been empty since a generation or before."""
+    def emptied_until(self, memtable_no: int) -> list[int]:
+        """Return sealed segments that have been empty since a memtable or before."""
         return [
             file_no
             for file_no, state in self.items()
-            if state.is_sealed and state.emptied_in <= generation
+            if state.is_sealed and state.emptied_in <= memtable_no
         ]
 
     def rows(self, file_nos: Iterable[int]) -> dict[int, FileRow | None]:

@@ -1,4 +1,4 @@
-"""A generation: what the log did between two rotations, as ``tables`` keeps it."""
+"""A memtable: what the log did between two rotations, as ``memtables`` keeps it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Terms:
 
 
 class Memtable:
-    """Changes to rows of queues and places of messages. See ``tables`` for the words.
+    """Changes to rows of queues and places of messages. See ``memtables`` for the words.
 
     Attributes:
         number: growing by one.
-        rows: by queue and seq; published in this generation.
-        acked: by queue; rows of generations below or of the index that are gone.
-        inserted: messages placed in this generation; added by ``bear``.
+        rows: by queue and seq; published in this memtable.
+        acked: by queue; rows of memtables below or of the index that are gone.
+        inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
         row_count: rows and acked together.
         dirty_queues, dirty_files: whose terms and states have changed.
@@ -82,14 +82,14 @@ class Memtable:
         self.checkpoint: Checkpoint | None = None
         self.owed: frozenset[int] = frozenset()
 
-    def bear(self, locations: Mapping[int, Location], low: int, high: int) -> None:
+    def insert(self, locations: Mapping[int, Location], low: int, high: int) -> None:
         """Add messages to ``inserted``, of which the lowest and the highest are given."""
         self.inserted.update(locations)
         first, last = self._inserted_span
         self._inserted_span = min(first, low), max(last, high)
 
     def change(self, changes: Mapping[int, Location | None], low: int, high: int) -> None:
-        """Add messages to ``changed``, as ``bear``."""
+        """Add messages to ``changed``, as ``insert``."""
         self.changed.update(changes)
         first, last = self._changed_span
         self._changed_span = min(first, low), max(last, high)

@@ -1,9 +1,9 @@
 """Memtables: what the log has made durable and no checkpoint has written yet.
 
 Between the journal, written at once and never searched, and the index (LMDB), searched and written
-seldom, stands this: rows of queues and places of messages in dicts, in *generations*. The **active** one
+seldom, stands this: rows of queues and places of messages in dicts, in *memtables*. The **active** one
 takes what each flush has made durable. A **rotation** freezes it, at a point between two flushes, so a
-generation is exactly the log between two LSNs; the checkpoint writes it into the index as one
+memtable is exactly the log between two LSNs; the checkpoint writes it into the index as one
 transaction, and it is dropped. More than one is frozen when the disk is slow (``is_behind``).
 
 ::
@@ -11,7 +11,7 @@ transaction, and it is dropped. More than one is frozen when the disk is slow (`
     flush durable --> active --rotate()--> frozen, frozen --one transaction each--> index
                       newest <------------- what is looked up, in this order ------------
 
-What a generation holds:
+What a memtable holds:
 
 * ``rows`` and ``inserted``: rows published and messages placed in it, nowhere below. Their acks make them
   vanish, so messages that live shortly never reach the index.
@@ -30,7 +30,7 @@ keeps its bytes valid though its count may be 0; then it is an **orphan**, unkno
 A consumer that drains a queue acks messages of which only the index knew and whose places have just been
 read; they are taken off together (``_subtract_read``). All others go one by one, as a ``Change``.
 
-All for one thread, the loop's. Frozen generations do not change, and the checkpoint's thread reads them.
+All for one thread, the loop's. Frozen memtables do not change, and the checkpoint's thread reads them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.memtable.seq_set import SeqSet, is_run, span_of
 
 ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
-BEHIND_GENERATIONS: Final = 3  # so many frozen ones mean that the disk does not follow
+BEHIND_MEMTABLES: Final = 3  # so many frozen ones mean that the disk does not follow
 
 
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
@@ -78,17 +78,21 @@ class ReadLocations(dict[int, Location]):
     says otherwise. It is a cache: for a message that is not here the index is asked.
     """
 
-    def learn(self, view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]) -> None:
+    def learn(
+        self, read_view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]
+    ) -> None:
         """Take what was read from the index.
 
         Args:
-            view: made before it was read; what its generations speak of is not taken, since the index
+            read_view: made before it was read; what its memtables speak of is not taken, since the index
                 may have had it before they were written to it, or after.
             found: what the index had.
-            owed: messages of which a change is durable that no generation has yet.
+            owed: messages of which a change is durable that no memtable has yet.
         """
         numbers = found.keys()
-        above = [each for each in (*view.spoken_of(numbers), owed) if not each.isdisjoint(numbers)]
+        above = [
+            each for each in (*read_view.spoken_of(numbers), owed) if not each.isdisjoint(numbers)
+        ]
         if above:
             found = {no: at for no, at in found.items() if not any(no in each for each in above)}
         if len(self) + len(found) > READ_LOCATIONS_MAX:
@@ -123,10 +127,10 @@ class Memtables:
         self._orphans: set[int] = set()
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
         self._read = ReadLocations()  # of none that is owed, or that a memtable speaks of
-        self.committed = 0  # the number of the last generation that is in the index
+        self.committed = 0  # the number of the last memtable that is in the index
         self.terms: dict[int, Terms] = {}
         self.leaving: set[int] = set()
-        self._views: WeakSet[ReadView] = WeakSet()
+        self._read_views: WeakSet[ReadView] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = Terms(*found)
             if found.is_clean:  # that holds for one start
@@ -199,7 +203,7 @@ class Memtables:
     def placed(self, locations: dict[int, Location]) -> None:
         """Add messages, counted with one row each; the rows follow."""
         if locations:
-            self.active.bear(locations, *span_of(list(locations)))
+            self.active.insert(locations, *span_of(list(locations)))
 
     def count_rows(
         self, counts: Mapping[int, int], new: Mapping[int, Location], late: Mapping[int, Location]
@@ -257,19 +261,19 @@ class Memtables:
 
     # Reading.
 
-    def view(self) -> ReadView:
+    def read_view(self) -> ReadView:
         """Return what a read of the index that begins now must be overlaid with."""
-        view = ReadView([*self.frozen, self.active])
-        self._views.add(view)
-        return view
+        read_view = ReadView([*self.frozen, self.active])
+        self._read_views.add(read_view)
+        return read_view
 
     def location(self, msg_no: int) -> Location | None:
         """Return where a message lies; None if it is gone, or the index must be asked."""
-        for generation in (self.active, *reversed(self.frozen)):
-            if msg_no in generation.inserted:
-                return generation.inserted[msg_no]
-            if msg_no in generation.changed:
-                location = generation.changed[msg_no]
+        for memtable in (self.active, *reversed(self.frozen)):
+            if msg_no in memtable.inserted:
+                return memtable.inserted[msg_no]
+            if msg_no in memtable.changed:
+                location = memtable.changed[msg_no]
                 return location if location is not None else self._held.get(msg_no)
         return self._held.get(msg_no)
 
@@ -279,9 +283,9 @@ class Memtables:
             return list(map(self._read.get, msg_nos))
         return [self.location(msg_no) for msg_no in msg_nos]
 
-    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
-        """Take what was read from the index; ``view`` was made before."""
-        self._read.learn(view, found, self._owed.keys())
+    def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
+        """Take what was read from the index; ``read_view`` was made before."""
+        self._read.learn(read_view, found, self._owed.keys())
 
     def knows(self, msg_no: int) -> bool:
         """Tell whether the index need not be asked about a message."""
@@ -293,7 +297,7 @@ class Memtables:
     @property
     def is_behind(self) -> bool:
         """So much waits for the index that no more should be published."""
-        return len(self.frozen) >= BEHIND_GENERATIONS
+        return len(self.frozen) >= BEHIND_MEMTABLES
 
     def removable(self) -> list[int]:
         """Return the segments without any live message, also in the eyes of the index."""
@@ -307,13 +311,13 @@ class Memtables:
     # Rotation.
 
     def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Memtable:
-        """Freeze the active generation and begin another.
+        """Freeze the active memtable and begin another.
 
         Args:
             checkpoint: how far the index goes with it.
             owed: segments that were written and not synced.
         """
-        assert not self._owed, "a generation is frozen while counts are owed"
+        assert not self._owed, "a memtable is frozen while counts are owed"
         frozen = self.active
         frozen.checkpoint, frozen.owed = checkpoint, owed
         frozen.files = self.files.rows(frozen.dirty_files | self._orphan_files())
@@ -333,15 +337,15 @@ class Memtables:
         self.frozen.append(frozen)
         self.active = Memtable(frozen.number + 1)
         self.active.dirty_files |= self._orphan_files()  # to be written again without them
-        for view in self._views:
-            view.generations.append(self.active)
+        for read_view in self._read_views:
+            read_view.memtables.append(self.active)
         return frozen
 
-    def commit(self, generation: Memtable) -> None:
-        """Drop the oldest frozen generation: it is in the index."""
-        assert self.frozen[0] is generation, "generations are committed in their order"
+    def commit(self, memtable: Memtable) -> None:
+        """Drop the oldest frozen memtable: it is in the index."""
+        assert self.frozen[0] is memtable, "memtables are committed in their order"
         del self.frozen[0]
-        self.committed = generation.number
+        self.committed = memtable.number
 
     # Queues.
 
@@ -405,7 +409,7 @@ class Memtables:
             self.active.change(changed, *span_of(list(changed)))
 
     def _take_off(self, msg_nos: list[int], terms: Terms) -> None:
-        """Take a row of a queue off each message; of rows that are not of this generation."""
+        """Take a row of a queue off each message; of rows that are not of this memtable."""
         if not self._is_below(msg_nos):
             for msg_no in msg_nos:
                 self._change(msg_no, self._subtractor(msg_no, terms))
@@ -453,7 +457,7 @@ class Memtables:
         return {self._held[msg_no][0] for msg_no in self._orphans}
 
     def _ack_below(self, queue_no: int, rows: Acked, terms: Terms) -> None:
-        """Remove rows that older generations or the index have."""
+        """Remove rows that older memtables or the index have."""
         acked = self.active.acked.get(queue_no)
         if acked is None:
             acked = self.active.acked[queue_no] = SeqSet()
@@ -487,12 +491,12 @@ class Memtables:
             return
         location: Location | None = None
         if msg_no not in self._orphans:
-            for generation in (self.active, *reversed(self.frozen)):
-                if msg_no in generation.inserted:
-                    location = generation.inserted[msg_no]
+            for memtable in (self.active, *reversed(self.frozen)):
+                if msg_no in memtable.inserted:
+                    location = memtable.inserted[msg_no]
                     break
-                if msg_no in generation.changed:
-                    location = generation.changed[msg_no]
+                if msg_no in memtable.changed:
+                    location = memtable.changed[msg_no]
                     break
             else:
                 location = self._read.pop(msg_no, None)

@@ -1,6 +1,6 @@
-"""A view: what a reader of the index must add to what it finds there.
+"""A read view: what a reader of the index must add to what it finds there.
 
-The index is read in a thread, and meanwhile generations are committed to it and dropped. A view keeps
+The index is read in a thread, and meanwhile memtables are committed to it and dropped. A read view keeps
 all of them from when the question was asked until it is answered. So whatever the index had when it
 was read, each change since is in one of them, and applying one that the index had already changes
 nothing.
@@ -17,15 +17,15 @@ from leveret.msg_store.memtable.seq_set import span_of
 
 
 class ReadView:
-    """The generations above an index that is being read, oldest first.
+    """The memtables above an index that is being read, oldest first.
 
-    ``tables`` adds those that begin while the view is in use.
+    ``Memtables`` adds those that begin while the read view is in use.
     """
 
-    __slots__ = ("__weakref__", "generations")
+    __slots__ = ("__weakref__", "memtables")
 
-    def __init__(self, generations: list[Memtable]) -> None:
-        self.generations = generations
+    def __init__(self, memtables: list[Memtable]) -> None:
+        self.memtables = memtables
 
     def rows(
         self, queue_no: int, low: int, high: int, limit: int, base: list[IndexRow]
@@ -43,13 +43,13 @@ class ReadView:
             Rows, ascending. If ``base`` has ``limit`` rows, what is behind its last seq is not known,
             and only rows up to there are returned, none perhaps; ``next_low`` tells where to go on.
         """
-        touched = [each for each in self.generations if _touches(each, queue_no)]
+        touched = [each for each in self.memtables if _touches(each, queue_no)]
         if not touched:
             return base
         if len(base) >= limit:
             high = min(high, base[-1][0] + 1)
         gone = [each.acked[queue_no] for each in touched if queue_no in each.acked]
-        # A generation's rows are new in it, so those of the index come from below all of them.
+        # A memtable's rows are new in it, so those of the index come from below all of them.
         near = [each for each in gone if base and each.reaches(base[0][0], base[-1][0])]
         seqs = [row[0] for row in base] if near else []
         if not all(each.isdisjoint(seqs) for each in near):
@@ -57,11 +57,11 @@ class ReadView:
         if not any(queue_no in each.rows for each in touched):
             return base
         merged = {row[0]: row for row in base}
-        for index, generation in enumerate(touched):
+        for index, memtable in enumerate(touched):
             later = [
                 each.acked[queue_no] for each in touched[index + 1 :] if queue_no in each.acked
             ]
-            for row in generation.rows_between(queue_no, low, high, limit, later):
+            for row in memtable.rows_between(queue_no, low, high, limit, later):
                 merged[row[0]] = row
         return [merged[seq] for seq in sorted(merged)[:limit]]
 
@@ -70,32 +70,32 @@ class ReadView:
     ) -> dict[int, Location]:
         """Return where messages lie as of now; ``base`` is what the index returned for them.
 
-        The log counts are not to be relied on; who is not there is gone.
+        The reference counts are not to be relied on; who is not there is gone.
         """
         found: dict[int, Location] = {}
-        generations = self.generations[::-1]
+        memtables = self.memtables[::-1]
         for msg_no in msg_nos:
             location = base.get(msg_no)
-            for generation in generations:
-                if msg_no in generation.inserted:
-                    location = generation.inserted[msg_no]
+            for memtable in memtables:
+                if msg_no in memtable.inserted:
+                    location = memtable.inserted[msg_no]
                     break
-                if msg_no in generation.changed:
-                    location = generation.changed[msg_no]
+                if msg_no in memtable.changed:
+                    location = memtable.changed[msg_no]
                     break
             if location is not None:
                 found[msg_no] = location
         return found
 
     def spoken_of(self, msg_nos: Collection[int]) -> Iterator[AbstractSet[int]]:
-        """Yield the messages of generations that may say something about any of these."""
+        """Yield the messages of memtables that may say something about any of these."""
         if not msg_nos:
             return
         low, high = span_of(list(msg_nos))
-        for generation in self.generations:
-            if not generation.says_nothing_of(msg_nos, low, high):
-                yield generation.inserted.keys()
-                yield generation.changed.keys()
+        for memtable in self.memtables:
+            if not memtable.says_nothing_of(msg_nos, low, high):
+                yield memtable.inserted.keys()
+                yield memtable.changed.keys()
 
 
 def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) -> int:
@@ -105,5 +105,5 @@ def next_low(rows: list[IndexRow], base: list[IndexRow], limit: int, high: int) 
     return base[-1][0] + 1 if len(base) == limit else high
 
 
-def _touches(generation: Memtable, queue_no: int) -> bool:
-    return queue_no in generation.rows or queue_no in generation.acked
+def _touches(memtable: Memtable, queue_no: int) -> bool:
+    return queue_no in memtable.rows or queue_no in memtable.acked

@@ -131,7 +131,7 @@ class Inspection:
 
     def rows(self, queue_no: int) -> Iterator[IndexRow]:
         """Yield the rows of a queue in order."""
-        view, low = self.recovered.tables.view(), 0
+        view, low = self.recovered.tables.read_view(), 0
         while low < SEQ_END:
             base = self.index.rows(queue_no, low, SEQ_END, PAGE)
             rows = view.rows(queue_no, low, SEQ_END, PAGE, base)

@@ -46,7 +46,7 @@ class OfflineStore:
         self._collector = Collector(
             opened.folder,
             self.core,
-            self.core.tables,
+            self.core.memtables,
             self._index,
             Pins(),
             opened.now_ms,
@@ -135,7 +135,7 @@ class OfflineStore:
                 error = _error_in(wait.steps)
             elif isinstance(wait, Moving):
                 self.flush()
-                while self.core.tables.has_unresolved:
+                while self.core.memtables.has_unresolved:
                     self.checkpoint()
             elif wait is Wait.RETRY:
                 raise OSError(

@@ -86,14 +86,14 @@ class StoreImage:
         low = 0
         while low < SEQ_END:
             base = self.index.rows(queue_no, low, SEQ_END, PAGE_ROWS)
-            rows = self._tables.view().rows(queue_no, low, SEQ_END, PAGE_ROWS, base)
+            rows = self._tables.read_view().rows(queue_no, low, SEQ_END, PAGE_ROWS, base)
             yield rows
             low = next_low(rows, base, PAGE_ROWS, SEQ_END)
 
     def places(self, msg_nos: Iterable[int]) -> dict[int, Location]:
         """Return where messages lie, those that do."""
         msg_nos = list(msg_nos)
-        return self._tables.view().locations(msg_nos, self.index.locations(msg_nos))
+        return self._tables.read_view().locations(msg_nos, self.index.locations(msg_nos))
 
     def segment_bytes(self, file_no: int) -> int:
         """Return how long a segment is as far as the store needs it."""

@@ -1,11 +1,11 @@
-"""Contents on their way back from the disk: who asked, what is being read, what has arrived.
+"""Contents on their way back from the disk: who asked, what is being read, and where it waits.
 
 The loop's half of reading; ``segment_reader`` is the half that blocks. A queue asks for contents ahead
 of their use (``prefetch``), looks what is there (``look``) and is told when more is.
 
 ::
 
-    prefetch --> asked (in order) --> at most two batches with the thread --> arrived --> look
+    prefetch --> asked (in order) --> at most two batches with the thread --> read cache --> look
                    ^                                 |
                    '---- looked up anew, <= 3 times -+--> lost
 
@@ -15,7 +15,7 @@ of their use (``prefetch``), looks what is there (``look``) and is told when mor
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
   tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
   whoever holds a row of it removes the row instead of asking for ever.
-* What has arrived waits in ``ReadCache``, which is bounded. What had to go is asked for again.
+* Contents that were read wait in ``ReadCache``, which is bounded. What was evicted is read again.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class Places(Protocol):
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
         """Return where messages lie; None when only the index on disk can tell, if anything."""
 
-    def view(self) -> ReadView:
+    def read_view(self) -> ReadView:
         """Return what goes with ``learn``."""
 
-    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
-        """Take the places that the index had, read after the view was made."""
+    def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
+        """Take the places that the index had, read after the read view was made."""
 
 
 class Locations(Protocol):
@@ -86,15 +86,17 @@ class _Batch:
     Args:
         msg_nos: of the messages.
         places: theirs, None where the index must be asked.
-        view: goes with what the index will say.
+        read_view: goes with what the index will say.
     """
 
-    __slots__ = ("_msg_nos", "_places", "failed_at", "found", "view")
+    __slots__ = ("_msg_nos", "_places", "failed_at", "found", "read_view")
 
-    def __init__(self, msg_nos: list[int], places: list[Location | None], view: ReadView) -> None:
+    def __init__(
+        self, msg_nos: list[int], places: list[Location | None], read_view: ReadView
+    ) -> None:
         self._msg_nos = msg_nos
         self._places = places
-        self.view = view
+        self.read_view = read_view
         self.found: Mapping[int, Location] = {}
         self.failed_at: dict[int, Place] = {}
 
@@ -139,7 +141,7 @@ class ContentReader:
         index: the index on disk, if there is one.
         background: the thread.
         loop: puts things off.
-        arrived: where contents go.
+        read_cache: where contents go.
     """
 
     def __init__(
@@ -149,14 +151,14 @@ class ContentReader:
         index: Locations | None,
         background: Background,
         loop: Loop,
-        arrived: ReadCache,
+        read_cache: ReadCache,
     ) -> None:
         self._places = places
         self._files = files
         self._index = index
         self._background = background
         self._loop = loop
-        self._cache = arrived
+        self._cache = read_cache
         self._waiting: dict[int, Waiter | list[Waiter]] = {}  # for what is on its way
         self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
         self._tries: dict[int, int] = {}
@@ -195,9 +197,9 @@ class ContentReader:
         new = list(wanted)
         count, numbers = len(new), dict.fromkeys(map(_msg_no_of, new), waiter)
         waiting, lost = self._waiting, self._lost
-        arrived = self._cache.contents
-        if not arrived.keys().isdisjoint(numbers.keys()):
-            new = [want for want in new if want[0] not in arrived]
+        read_cache = self._cache.contents
+        if not read_cache.keys().isdisjoint(numbers.keys()):
+            new = [want for want in new if want[0] not in read_cache]
         if not waiting.keys().isdisjoint(numbers.keys()):
             self._wait_too(new, waiter)
             new = [want for want in new if want[0] not in waiting]
@@ -268,7 +270,7 @@ class ContentReader:
             asked.extendleft(reversed(some[count:]))
             del some[count:]
         msg_nos = list(map(_msg_no_of, some))
-        return _Batch(msg_nos, self._places.places(msg_nos), self._places.view())
+        return _Batch(msg_nos, self._places.places(msg_nos), self._places.read_view())
 
     def _read(self, batch: _Batch) -> None:
         files, index = self._files, self._index
@@ -282,7 +284,7 @@ class ContentReader:
         messages = outcome.messages
         self._cache.put(messages)
         if batch.found:
-            self._places.learn(batch.view, batch.found)
+            self._places.learn(batch.read_view, batch.found)
         if self._tries:
             for msg_no in messages:
                 self._tries.pop(msg_no, None)

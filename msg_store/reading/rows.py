@@ -1,6 +1,6 @@
 """Reading a queue's rows: what the index on disk has, and all that has happened since.
 
-Four layers, oldest first: the index, the tables above it (``views``), the flush that is on its way, and
+Four layers, oldest first: the index, the memtables above it (``read_view``), the flush that is on its way, and
 what is pending. The index is read by a thread, the others are added when its answer comes, so an answer
 is true of the turn in which it is given.
 """
@@ -28,7 +28,7 @@ class IndexRows(Protocol):
 class Above(Protocol):
     """What the loop knows above the index."""
 
-    def view(self) -> ReadView:
+    def read_view(self) -> ReadView:
         """Return what a read of the index that begins now must be overlaid with."""
 
     def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
@@ -59,17 +59,17 @@ class RowReader:
             then: gets them in a later turn, and up to where they go: ``SEQ_END`` when there are no more
                 at that time.
         """
-        view, index = self._above.view(), self._index
+        read_view, index = self._above.read_view(), self._index
 
         def came(base: list[IndexRow]) -> None:
-            then(*self._merged(queue_no, low, limit, view, base))
+            then(*self._merged(queue_no, low, limit, read_view, base))
 
         self._background.submit(lambda: index.rows(queue_no, low, SEQ_END, limit), came)
 
     def _merged(
-        self, queue_no: int, low: int, limit: int, view: ReadView, base: list[IndexRow]
+        self, queue_no: int, low: int, limit: int, read_view: ReadView, base: list[IndexRow]
     ) -> tuple[list[IndexRow], int]:
-        rows = view.rows(queue_no, low, SEQ_END, limit, base)
+        rows = read_view.rows(queue_no, low, SEQ_END, limit, base)
         upto = SEQ_END
         if len(rows) >= limit:
             upto = rows[-1][0] + 1

@@ -122,7 +122,7 @@ class JournalScan:
             self._redo.add(records)
             sink.add(frame, records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
-            self.mark = max(self.mark, frame.mark)
+            self.mark = max(self.mark, frame.durable)
             end = frame.end
         self._judge_ends(file_no, file, is_last)
 

@@ -77,7 +77,7 @@ class Recovery:
         rdq_file_bytes: when a segment is full.
         journal_file_bytes: when a journal file is full.
         home: where the index lies; in the store's folder by default.
-        carried_bytes_max: up to which the journal carries the messages of a flush.
+        inline_bytes_max: up to which the journal carries the messages of a flush.
         journal_ahead_bytes: how much room the journal takes ahead at most.
 
     Attributes:
@@ -95,7 +95,7 @@ class Recovery:
         rdq_file_bytes: int = rdq_writer.FILE_BYTES,
         journal_file_bytes: int = journal.FILE_BYTES,
         home: IndexLocation | None = None,
-        carried_bytes_max: int = rdq_writer.CARRIED_BYTES_MAX,
+        inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX,
         journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX,
     ) -> None:
         self.home = home or LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
@@ -106,7 +106,7 @@ class Recovery:
         self._now_ms = now_ms
         self._trusted = trusted
         self._journal_file_bytes = journal_file_bytes
-        self._rdq_limits = rdq_file_bytes, carried_bytes_max
+        self._rdq_limits = rdq_file_bytes, inline_bytes_max
         self._references = References()
         self._index: Index
         self._is_new = False

@@ -50,7 +50,7 @@ class Replay:
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
         """Replay a frame."""
-        self.mark = max(self.mark, frame.mark)
+        self.mark = max(self.mark, frame.durable)
         self._young = [run for run in self._young if run[0] >= self.mark.lsn]
         for lsn, record in enumerate(records, frame.first_lsn):
             if lsn < self._from_lsn:

@@ -68,7 +68,7 @@ class RowCheck:
         keys: dict[Key, int] = {}
         for queue_no in self._index.queues():
             for some in _batches(self._live_rows(queue_no)):
-                view = self._tables.view()
+                view = self._tables.read_view()
                 msg_nos = [msg_no for _, msg_no in some]
                 found = view.locations(msg_nos, self._index.locations(msg_nos))
                 for seq, msg_no in some:

@@ -1,6 +1,6 @@
 """Backpressure: whether the disk does not follow, so that publishers should wait.
 
-It is on when so much waits for a flush, or so many generations for the index, that more would only fill the
+It is on when so much waits for a flush, or so many memtables for the index, that more would only fill the
 RAM; off when half of that is gone. Who publishes and finds it on stops reading from its client and is called
 back. Acks never wait: they make room.
 
@@ -59,7 +59,7 @@ class Backpressure:
         if core.error is not None:
             return False
         return (
-            core.tables.is_behind
+            core.memtables.is_behind
             or core.pending_ops > limits.ops // divisor
             or core.references.body_bytes > limits.size_bytes // divisor
         )

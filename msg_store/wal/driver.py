@@ -95,8 +95,8 @@ class FlushDriver:
         if self._on_stopped is not None and self._core.error is not None:
             self._end()
             return
-        if settled := self._core.settled():
-            self._deliver(Report(safe=settled))
+        if cancelled := self._core.take_cancelled():
+            self._deliver(Report(safe=cancelled))
         due = self._core.due()
         if due is Due.NOW:
             self._start()

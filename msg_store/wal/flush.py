@@ -1,8 +1,8 @@
 """One flush: pending work as records, frames and jobs.
 
 Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
-acks one ACKR per run. All records of a flush are one frame: messages that it carries, rows, acks, and
-the moves last: a move is for the message wherever the rows before say that it lies.
+acks one ACKR per run. All records of a flush are one frame: inline messages, rows, acks, and the moves last:
+a move is for the message wherever the rows before say that it lies.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from leveret.msg_store.format.rows import IndexRow, Location
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
 from leveret.msg_store.wal.pending import (
+    Ack,
     PendingQueue,
     References,
+    SeqRow,
     SeqRun,
-    TakenAck,
-    TakenRow,
     seq_runs,
 )
 
@@ -33,7 +33,7 @@ SLICE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
-class Moves:
+class Relocations:
     """Copies of the collector, and whom to tell of each whether it is used."""
 
     copies: list[Relocation]
@@ -41,13 +41,13 @@ class Moves:
 
 
 @dataclass(slots=True)
-class Taken:
+class FlushBatch:
     """The pending work of one flush."""
 
-    rows: list[tuple[int, list[TakenRow]]] = field(default_factory=list)  # by queue_no
-    acks: list[tuple[int, list[TakenAck]]] = field(default_factory=list)
+    rows: list[tuple[int, list[SeqRow]]] = field(default_factory=list)  # by queue_no
+    acks: list[tuple[int, list[Ack]]] = field(default_factory=list)
     items: list[Unwritten] = field(default_factory=list)
-    moves: list[Moves] = field(default_factory=list)
+    relocations: list[Relocations] = field(default_factory=list)
 
     def take(self, dirty: dict[int, PendingQueue], references: References) -> int:
         """Take as much pending work as is good for one flush; return how many operations that is.
@@ -56,7 +56,7 @@ class Taken:
         little work, and however much is published to other queues, what was acked is written with the
         flush after the one that is under way.
         """
-        ops, size_bytes = sum(len(moves.copies) for moves in self.moves), 0
+        ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
         acked = 0
         while dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS:
             queue_no = next(iter(dirty))
@@ -115,7 +115,7 @@ class Taken:
 class Flush:
     """A flush on its way: two jobs, and what to undo if they fail.
 
-    They may be done in any order and at the same time, unless the segments' is carried: that one is
+    They may be done in any order and at the same time, unless the segments' is inline: that one is
     done first.
 
     Attributes:
@@ -127,7 +127,7 @@ class Flush:
         rdq_before, journal_before: where that begins.
     """
 
-    taken: Taken
+    batch: FlushBatch
     rows: list[tuple[int, list[IndexRow]]]
     new: dict[int, Location]
     late: dict[int, Location]
@@ -136,32 +136,32 @@ class Flush:
     rdq_before: Place
     journal_before: JournalEnd
 
-    def add_to(self, tables: Memtables) -> Mapping[int, int] | None:
-        """Let the tables know what it published: it is durable.
+    def add_to(self, memtables: Memtables) -> Mapping[int, int] | None:
+        """Let the memtables know what it published: it is durable.
 
         Returns:
             How many rows each message has in it; None if each has one and is new.
         """
-        tables.placed(self.new)
+        memtables.placed(self.new)
         size_bytes = self.rdq.start.offset
         for part in self.rdq.parts:
             if part.header is not None:
                 size_bytes = len(part.header)
             record_bytes = sum(map(len, part.buffers))
             size_bytes += record_bytes
-            tables.filled(part.file_no, record_bytes, size_bytes)
+            memtables.filled(part.file_no, record_bytes, size_bytes)
         row_count = 0
         for queue_no, rows in self.rows:
-            tables.published(queue_no, rows)
+            memtables.published(queue_no, rows)
             row_count += len(rows)
         if row_count == len(self.new):
             return None
-        counts = Counter(self.taken.msg_nos())
-        tables.count_rows(counts, self.new, self.late)
+        counts = Counter(self.batch.msg_nos())
+        memtables.count_rows(counts, self.new, self.late)
         return counts
 
 
-def index_rows(rows: list[TakenRow], places: dict[int, Location]) -> list[IndexRow]:
+def index_rows(rows: list[SeqRow], places: dict[int, Location]) -> list[IndexRow]:
     """Return rows as the index has them."""
     return [
         (seq, msg_no, places[msg_no][3], expiry_ms, records.PERSISTENT)
@@ -170,7 +170,7 @@ def index_rows(rows: list[TakenRow], places: dict[int, Location]) -> list[IndexR
 
 
 def journal_records(
-    rows: list[tuple[int, list[IndexRow]]], taken: Taken, places: dict[int, Location], rdq: Job
+    rows: list[tuple[int, list[IndexRow]]], batch: FlushBatch, places: dict[int, Location], rdq: Job
 ) -> list[bytes]:
     """Return the records of all that is in a flush whose messages go to the segments by ``rdq``."""
     made = []
@@ -182,12 +182,12 @@ def journal_records(
             made.append(records.encode_publish(queue_no, some[0], places[some[0][1]]))
             continue
         made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
-    for queue_no, acks in taken.acks:
+    for queue_no, acks in batch.acks:
         made += records.encode_acks(queue_no, [seq for seq, _ in acks])
-    for moves in taken.moves:
+    for relocations in batch.relocations:
         made += [
             records.encode_move(records.Move(msg_no, file_no, offset, length))
-            for msg_no, _, file_no, offset, length in moves.copies
+            for msg_no, _, file_no, offset, length in relocations.copies
         ]
     return made
 

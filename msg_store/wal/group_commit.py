@@ -4,7 +4,7 @@ The heart of the store, without I/O, threads or clocks. Calls of queues and chan
 *pending* work. When the disk is free, a *flush* takes what is pending: it gives each new message its
 place in a segment, makes one journal frame of all rows and acks, and leaves as two jobs. They are
 written and synced at the same time (order between the two files does not matter: recovery checks every
-row against its record), or with one sync if the frame carries the few messages there are. When both are
+row against its record), or with one sync if the few messages there are go *inline* into the frame. When both are
 done, the frame's numbers are durable and the queues are told which seqs are safe. So the slower the
 disk, the more goes into one sync.
 
@@ -17,15 +17,15 @@ disk, the more goes into one sync.
 Invariants:
 
 * A seq is reported safe only if its row and its message are synced, or if it was acked already.
-* What a frame calls durable (its mark) was reported durable by both files before it was made.
+* The position that a frame calls durable was reported durable by both files before the frame was made.
 * A message that anybody may still ask for is in ``bodies``, in the flush, or at its location.
-* ``tables`` has what is durable and nothing else; between two flushes that is the log up to the mark.
+* ``memtables`` has what is durable and nothing else; between two flushes that is the log up to ``durable``.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
 Errors: if the disk is full although the reserve was given up, the flush's rows are reported *nacked*,
 and everything goes back to pending, places and numbers too; ``resume`` tries again, and a row that was
 nacked may be reported safe after all. After any other error the store has **failed**: what was written
-since the last mark is unknown, nothing is taken any more, and only recovery helps.
+since the last durable position is unknown, nothing is taken any more, and only recovery helps.
 
 Turned down: a record per message (2 us each instead of 0.3), a sync per queue, journal behind
 segment (two waits instead of one), confirming after the write without the sync.
@@ -52,19 +52,19 @@ from leveret.msg_store.memtable.read_view import ReadView, next_low
 from leveret.msg_store.wal.flush import (
     SLICE_OPS,
     Flush,
-    Moves,
-    Taken,
+    FlushBatch,
+    Relocations,
     index_rows,
     journal_records,
 )
 from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import (
+    Ack,
     CancelledWrites,
     PendingQueue,
     References,
     Row,
     SeqRun,
-    TakenAck,
 )
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
@@ -104,20 +104,20 @@ class RangeAck:
 
     Attributes:
         then: called when the acks of all of it have been issued.
-        view: while it is read: since when.
+        read_view: while it is read: since when.
     """
 
     queue_no: int
     low: int
     high: int
     then: Callable[[], None] | None
-    view: ReadView | None = None
+    read_view: ReadView | None = None
 
     def rows(self, base: list[IndexRow]) -> list[IndexRow]:
         """Return the rows of the slice that was read, and go on to the next."""
-        assert self.view is not None, "nobody was asked to read"
-        rows = self.view.rows(self.queue_no, self.low, self.high, SLICE_ROWS, base)
-        self.view = None
+        assert self.read_view is not None, "nobody was asked to read"
+        rows = self.read_view.rows(self.queue_no, self.low, self.high, SLICE_ROWS, base)
+        self.read_view = None
         self.low = next_low(rows, base, SLICE_ROWS, self.high)
         return rows
 
@@ -134,8 +134,8 @@ class GroupCommit:
         rdq: gives places in segments.
         journal: makes frames.
         references: messages that are held; new with this.
-        tables: what is durable, over the same ``references``.
-        mark: how far everything is durable now.
+        memtables: what is durable, over the same ``references``.
+        durable: how far everything is durable now.
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps that nothing depends on.
 
@@ -149,14 +149,14 @@ class GroupCommit:
         rdq: SegmentWriter,
         journal: Journal,
         references: References,
-        tables: Memtables,
-        mark: DurablePosition,
+        memtables: Memtables,
+        durable: DurablePosition,
         boot_epoch: int,
         now_ms: Callable[[], int],
     ) -> None:
         self.references = references
-        self.tables = tables
-        self.mark = mark
+        self.memtables = memtables
+        self.durable = durable
         self.boot_epoch = boot_epoch
         self.wake: Callable[[], None] | None = None
         self.index_listeners: list[Callable[[], None]] = []
@@ -164,20 +164,20 @@ class GroupCommit:
         self.range_acks: list[RangeAck] = []
         self.has_room = True  # as of the last flush
         self.is_rotating = False  # no flush is started as long as counts are owed
-        references.unheld = tables.unheld
+        references.unheld = memtables.unheld
         self._rdq = rdq
         self._journal = journal
         self._next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
-        self._dirty: dict[int, PendingQueue] = {}
+        self._pending: dict[int, PendingQueue] = {}
         self._cancelled = CancelledWrites()
-        self._moves: list[Moves] = []
-        self._closed: set[int] = set()
+        self._relocations: list[Relocations] = []
+        self._closed_queues: set[int] = set()
         self._ops = 0
         self._is_urgent = False
         self._is_full = False
         self._flush: Flush | None = None
-        self._flying: dict[int, tuple[Message, QueueNos]] | None = None  # if anybody has asked
+        self._in_flight: dict[int, tuple[Message, QueueNos]] | None = None  # if anybody has asked
 
     # What queues and channels call.
 
@@ -229,30 +229,30 @@ class GroupCommit:
             StoreError: one of them was not written for this queue, or is in it already.
         """
         self._check()
-        if self._closed:
+        if self._closed_queues:
             self._reopen(queue_no)
         accepts = queue_no if routed_as is None else routed_as
         self.references.accept(accepts, [msg_no for msg_no, _ in entries])
         seqs = range(first_seq, first_seq + len(entries))
-        self._pending(queue_no).rows.update(zip(seqs, entries, strict=True))
+        self._pending_of(queue_no).rows.update(zip(seqs, entries, strict=True))
         self._ops += len(entries)
         self._is_urgent |= is_awaited
         if self.wake is not None:
             self.wake()
 
-    def ack(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
+    def ack(self, queue_no: int, acked: Sequence[Ack]) -> None:
         """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
         self._check()
-        if self._closed:
+        if self._closed_queues:
             self._reopen(queue_no)
-        pending = self._pending(queue_no)
-        settled = pending.ack(acked)
-        self._ops += len(acked) - 2 * len(settled)
-        if settled:
-            self.references.release([msg_no for _, msg_no in settled])
-            self._cancelled.add(queue_no, settled)
+        pending = self._pending_of(queue_no)
+        cancelled = pending.ack(acked)
+        self._ops += len(acked) - 2 * len(cancelled)
+        if cancelled:
+            self.references.release([msg_no for _, msg_no in cancelled])
+            self._cancelled.add(queue_no, cancelled)
         if not pending:
-            del self._dirty[queue_no]
+            del self._pending[queue_no]
         if self.wake is not None:
             self.wake()
 
@@ -271,12 +271,12 @@ class GroupCommit:
             then: called when the acks of all have been issued.
         """
         self._check()
-        pending = self._dirty.get(queue_no)
+        pending = self._pending.get(queue_no)
         rows = [(seq, row[0]) for seq, row in pending.rows.items()] if pending else []
         if self._flush is not None:
-            for no, taken in self._flush.taken.rows:
-                rows += [(seq, msg_no) for seq, msg_no, _ in taken if no == queue_no]
-        recent = self.tables.view().rows(queue_no, low, high, SLICE_ROWS, [])
+            for no, seq_rows in self._flush.batch.rows:
+                rows += [(seq, msg_no) for seq, msg_no, _ in seq_rows if no == queue_no]
+        recent = self.memtables.read_view().rows(queue_no, low, high, SLICE_ROWS, [])
         rows += [row[:2] for row in recent]
         acked = self.acked_meanwhile(queue_no)
         rows = [row for row in rows if low <= row[0] < high and row[0] not in acked]
@@ -287,10 +287,10 @@ class GroupCommit:
 
     def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:
         """Return the seqs of a queue, from ``low`` on, whose acks are on their way to the disk."""
-        pending = self._dirty.get(queue_no)
+        pending = self._pending.get(queue_no)
         seqs = {seq for seq, _ in pending.acks if seq >= low} if pending else set()
         if self._flush is not None:
-            seqs |= self._flush.taken.acked(queue_no, low)
+            seqs |= self._flush.batch.acked(queue_no, low)
         return seqs
 
     def queue_down(self, queue_no: int) -> None:
@@ -301,15 +301,15 @@ class GroupCommit:
     @property
     def has_residents(self) -> bool:
         """Some messages are in RAM because they are not on disk yet."""
-        return bool(self.references.bodies or (self._flush is not None and self._flush.taken.items))
+        return bool(self.references.bodies or (self._flush is not None and self._flush.batch.items))
 
     def resident(self, msg_no: int) -> Message | None:
         """Return one of them."""
         item = self.references.bodies.get(msg_no)
         if item is None and self._flush is not None:
-            if self._flying is None:
-                self._flying = dict(self._flush.taken.items)
-            item = self._flying.get(msg_no)
+            if self._in_flight is None:
+                self._in_flight = dict(self._flush.batch.items)
+            item = self._in_flight.get(msg_no)
         return item[0] if item is not None else None
 
     def unwritten_rows(self, queue_no: int) -> list[IndexRow]:
@@ -319,7 +319,7 @@ class GroupCommit:
             for no, rows in self._flush.rows:
                 if no == queue_no:
                     found += rows
-        pending = self._dirty.get(queue_no)
+        pending = self._pending.get(queue_no)
         if pending:
             found += [
                 (seq, msg_no, self._size_of(msg_no), expiry_ms, PERSISTENT)
@@ -340,30 +340,30 @@ class GroupCommit:
             next_deliver: every message below it was handed out.
         """
         self.queue_down(queue_no)
-        self.tables.close_queue(queue_no, next_seq, next_deliver)
-        self._closed.add(queue_no)
+        self.memtables.close_queue(queue_no, next_seq, next_deliver)
+        self._closed_queues.add(queue_no)
 
     def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
         """Take everything out of a queue, and forget it when that is durable."""
         self.queue_down(queue_no)
         self.ack_range(queue_no, 0, SEQ_END, then)
-        self.tables.forget_queue(queue_no)
+        self.memtables.forget_queue(queue_no)
 
     def take_file_no(self) -> int:
         """Give away the number of a segment."""
         return self._rdq.take_file_no()
 
-    def move(self, moves: Sequence[Relocation], then: Callable[[bool], None]) -> None:
+    def move(self, relocations: Sequence[Relocation], then: Callable[[bool], None]) -> None:
         """Let messages lie where the collector has copied them, synced.
 
         Args:
-            moves: the copies.
+            relocations: the copies.
             then: called once for each, some day, with whether the copy is used. It is not if the
                 message is gone, lies elsewhere, or is held: its next row may name the old place.
         """
         self._check()
-        self._moves.append(Moves(list(moves), then))
-        self._ops += len(moves)
+        self._relocations.append(Relocations(list(relocations), then))
+        self._ops += len(relocations)
         self._is_urgent = True
         if self.wake is not None:
             self.wake()
@@ -406,11 +406,11 @@ class GroupCommit:
         """The last flush found no room, and waits for ``resume``."""
         return self._is_full
 
-    def settled(self) -> list[SeqRun]:
+    def take_cancelled(self) -> list[SeqRun]:
         """Return, once, what became safe without a flush; in order, unless the disk is full."""
         if self._flush is not None or not self._cancelled:
             return []  # a flush's report has them
-        runs = self._cancelled.take({} if self._is_full else self._dirty)
+        runs = self._cancelled.take({} if self._is_full else self._pending)
         self._is_urgent = self._is_urgent or bool(self._cancelled)
         return runs
 
@@ -421,21 +421,21 @@ class GroupCommit:
         """
         self._check()
         assert self._flush is None, "one flush at a time"
-        taken = self._take()
+        batch = self._take_batch()
         rdq_before, journal_before = self._rdq.place, self._journal.end
         now_ms = self._now_ms()
-        rdq, new = self._rdq.job(taken.items, now_ms)
-        late = self._late(taken, new)
+        rdq, new = self._rdq.job(batch.items, now_ms)
+        late = self._late(batch, new)
         places = new | late if late else new
-        rows = [(no, index_rows(some, places)) for no, some in taken.rows]
-        records = journal_records(rows, taken, places, rdq)
-        journal = self._journal.job(records, self.mark, now_ms)
-        self._flush = Flush(taken, rows, new, late, rdq, journal, rdq_before, journal_before)
+        rows = [(no, index_rows(some, places)) for no, some in batch.rows]
+        records = journal_records(rows, batch, places, rdq)
+        journal = self._journal.job(records, self.durable, now_ms)
+        self._flush = Flush(batch, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
 
     def finish(self, *errors: Exception | None) -> Report:
         """Note that both jobs of the flush have ended, each well or with an error."""
-        flush, self._flush, self._flying = self._flush, None, None
+        flush, self._flush, self._in_flight = self._flush, None, None
         assert flush is not None, "no flush was started"
         if self.error is not None:
             return Report()  # it has failed meanwhile, and said so
@@ -451,20 +451,20 @@ class GroupCommit:
         return self._journal.bytes_since_switch
 
     def can_rotate(self) -> bool:
-        """Tell whether the tables are exactly the log up to the mark, and nothing is owed."""
-        return self._flush is None and self.error is None and not self.tables.has_unresolved
+        """Tell whether the memtables are exactly the log up to ``durable``, and no count is owed."""
+        return self._flush is None and self.error is None and not self.memtables.has_unresolved
 
     def roll_segment(self) -> None:
         """Have nobody write the segment in use any more."""
         self._rdq.roll()
 
     def rotate(self, is_clean: bool = False) -> Memtable:
-        """Begin a new generation of the tables and a new journal file with it.
+        """Begin a new memtable of the memtables and a new journal file with it.
 
         Args:
             is_clean: nothing will be written any more.
         """
-        assert self.can_rotate(), "a generation is a range of the log"
+        assert self.can_rotate(), "a memtable is a range of the log"
         self._journal.switch()
         self.is_rotating = False
         if self.wake is not None:
@@ -472,15 +472,15 @@ class GroupCommit:
         lsn, journal_no = self._journal.end.next_lsn, self._journal.next_file_no
         next_file_no, owed = self._rdq.next_file_no, self._rdq.take_owed()
         point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean)
-        return self.tables.rotate(point, owed)
+        return self.memtables.rotate(point, owed)
 
     def fail(self, cause: Exception) -> Report:
         """Note an error after which the store cannot go on."""
         self.error = StoreFailed(f"the message store cannot go on: {cause}")
         self.error.__cause__ = cause
-        self._dirty.clear()
+        self._pending.clear()
         self._cancelled.clear()
-        self._moves.clear()
+        self._relocations.clear()
         self.range_acks.clear()
         self.references.clear_bodies()
         self._ops = 0
@@ -498,74 +498,76 @@ class GroupCommit:
         if self.error is not None:
             raise self.error
 
-    def _pending(self, queue_no: int) -> PendingQueue:
-        pending = self._dirty.get(queue_no)
+    def _pending_of(self, queue_no: int) -> PendingQueue:
+        pending = self._pending.get(queue_no)
         if pending is None:
-            pending = self._dirty[queue_no] = PendingQueue()
+            pending = self._pending[queue_no] = PendingQueue()
         return pending
 
     def _reopen(self, queue_no: int) -> None:
-        if queue_no in self._closed:
-            self._closed.discard(queue_no)
-            self.tables.reopen_queue(queue_no)
+        if queue_no in self._closed_queues:
+            self._closed_queues.discard(queue_no)
+            self.memtables.reopen_queue(queue_no)
 
-    def _late(self, taken: Taken, new: dict[int, Location]) -> dict[int, Location]:
+    def _late(self, batch: FlushBatch, new: dict[int, Location]) -> dict[int, Location]:
         """Return the places of messages in a flush that were written before."""
         locations = self.references.locations
         if not locations:
             return {}
-        return {no: locations[no] for no in taken.msg_nos() if no not in new}
+        return {no: locations[no] for no in batch.msg_nos() if no not in new}
 
-    def _take(self) -> Taken:
-        taken = Taken(moves=self._take_moves())
-        self._ops -= taken.take(self._dirty, self.references)
+    def _take_batch(self) -> FlushBatch:
+        batch = FlushBatch(relocations=self._take_relocations())
+        self._ops -= batch.take(self._pending, self.references)
         self._is_urgent = self._is_urgent and self._ops > 0
-        return taken
+        return batch
 
-    def _take_moves(self) -> list[Moves]:
+    def _take_relocations(self) -> list[Relocations]:
         """Take the collector's copies but those of messages that are held."""
-        taken, self._moves = self._moves[:1], self._moves[1:]
-        for moves in taken:
-            self._ops -= len(moves.copies)
+        first, self._relocations = self._relocations[:1], self._relocations[1:]
+        for relocations in first:
+            self._ops -= len(relocations.copies)
             held = self.references.counts
-            refused = [each for each in moves.copies if each.msg_no in held]
+            refused = [each for each in relocations.copies if each.msg_no in held]
             if refused:
-                moves.copies = [each for each in moves.copies if each.msg_no not in held]
+                relocations.copies = [
+                    each for each in relocations.copies if each.msg_no not in held
+                ]
                 for _ in refused:
-                    moves.then(False)
-            self._ops += len(moves.copies)
-        return taken
+                    relocations.then(False)
+            self._ops += len(relocations.copies)
+        return first
 
     def _durable(self, flush: Flush) -> Report:
-        self.mark = DurablePosition(self._journal.end.next_lsn, *self._rdq.reached)
+        self.durable = DurablePosition(self._journal.end.next_lsn, *self._rdq.reached)
         self.has_room = True
-        taken, tables = flush.taken, self.tables
-        rows = flush.add_to(tables)
+        batch, memtables = flush.batch, self.memtables
+        rows = flush.add_to(memtables)
         if self.references.counts:
             self.references.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
-        for queue_no, acks in taken.acks:
-            tables.acked(queue_no, acks)
-        for moves in taken.moves:
-            tables.moved(moves.copies, moves.then)
+        for queue_no, acks in batch.acks:
+            memtables.acked(queue_no, acks)
+        for relocations in batch.relocations:
+            memtables.moved(relocations.copies, relocations.then)
         self.wake_index()
-        return Report(safe=[*flush.taken.runs(), *self.settled()])
+        return Report(safe=[*flush.batch.runs(), *self.take_cancelled()])
 
     def _put_back(self, flush: Flush) -> Report:
         self._rdq.rewind(flush.rdq_before)
         self._journal.rewind(flush.journal_before)
-        self.references.put_back(flush.taken.items)
-        self._moves = flush.taken.moves + self._moves
-        nacked = flush.taken.runs()
-        rows, acks = dict(flush.taken.rows), dict(flush.taken.acks)
+        self.references.put_back(flush.batch.items)
+        self._relocations = flush.batch.relocations + self._relocations
+        nacked = flush.batch.runs()
+        rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
         for queue_no in rows.keys() | acks.keys():
-            pending = self._pending(queue_no)
+            pending = self._pending_of(queue_no)
             gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
             self.references.release([msg_no for _, msg_no in gone])
             self._cancelled.add(queue_no, gone)
             if not pending:
-                del self._dirty[queue_no]
-        self._ops = sum(map(len, self._dirty.values()))
-        self._ops += sum(len(moves.copies) for moves in self._moves)
+                del self._pending[queue_no]
+        self._ops = sum(map(len, self._pending.values()))
+        self._ops += sum(len(relocations.copies) for relocations in self._relocations)
         self._is_full = self._is_urgent = True
         self.has_room = False
-        return Report(nacked=nacked, safe=self.settled())
+        return Report(nacked=nacked, safe=self.take_cancelled())

@@ -72,12 +72,12 @@ class Journal:
         self._is_switching = True
         self.bytes_since_switch = 0
 
-    def job(self, records: list[bytes], mark: DurablePosition, now_ms: int) -> Job:
+    def job(self, records: list[bytes], durable: DurablePosition, now_ms: int) -> Job:
         """Make one frame of some records, none perhaps, that states how far all was durable."""
         start = self._end.place
         header = self._header_if_full(now_ms)
         place, lsn, prev_crc = self._end
-        frame, crc = encode_frame(records, lsn, prev_crc, mark, self._extend, self._seed)
+        frame, crc = encode_frame(records, lsn, prev_crc, durable, self._extend, self._seed)
         place = Place(place.file_no, place.offset + len(frame))
         self._end = JournalEnd(place, lsn + len(records), crc)
         self.bytes_since_switch += len(frame)

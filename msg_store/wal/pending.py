@@ -6,7 +6,7 @@ has not been taken by a flush removes the row, and neither is ever written.
 A message is **held** for every queue that routing chose, in advance: an early ack in one queue must
 not free what another has not even been sent. A hold ends when the queue's row is durable, or was acked
 before a flush took it, or when the queue goes down before it accepted the message. From then on the
-rows in the log keep the message (``tables``).
+rows in the log keep the message (``memtables``).
 
 A **body** is in RAM from ``write`` until a flush takes the first row that speaks of it, or until the
 last hold ends.
@@ -26,8 +26,8 @@ from leveret.msg_store.format.record import QueueNos, Unwritten
 from leveret.msg_store.format.rows import Location
 
 Row: TypeAlias = tuple[int, int]  # msg_no, expiry_ms (0: never)
-TakenRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
-TakenAck: TypeAlias = tuple[int, int]  # seq, msg_no
+SeqRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
+Ack: TypeAlias = tuple[int, int]  # seq, msg_no
 SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
 
 _BODY: Final = 2
@@ -149,7 +149,7 @@ class PendingQueue:
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
-        self.acks: list[TakenAck] = []
+        self.acks: list[Ack] = []
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.acks)
@@ -157,21 +157,21 @@ class PendingQueue:
     def __len__(self) -> int:
         return len(self.rows) + len(self.acks)
 
-    def ack(self, acked: Sequence[TakenAck]) -> list[TakenAck]:
+    def ack(self, acked: Sequence[Ack]) -> list[Ack]:
         """Add acks; return those that met their row, which is gone with them."""
         if not self.rows:
             self.acks += acked
             return []
         take_row, add_ack = self.rows.pop, self.acks.append
-        settled: list[TakenAck] = []
+        cancelled: list[Ack] = []
         for ack in acked:
             if take_row(ack[0], None) is None:
                 add_ack(ack)
             else:
-                settled.append(ack)
-        return settled
+                cancelled.append(ack)
+        return cancelled
 
-    def take_acks(self, count_max: int) -> list[TakenAck]:
+    def take_acks(self, count_max: int) -> list[Ack]:
         """Remove and return the first acks, ascending."""
         taken, self.acks = self.acks[:count_max], self.acks[count_max:]
         taken.sort(key=_seq_of)
@@ -179,7 +179,7 @@ class PendingQueue:
 
     def take_rows(
         self, count_max: int, bytes_max: int, references: References, items: list[Unwritten]
-    ) -> tuple[list[TakenRow], int]:
+    ) -> tuple[list[SeqRow], int]:
         """Remove the first rows, at least one, and the bodies that come with them.
 
         Args:
@@ -208,7 +208,7 @@ class PendingQueue:
                 del self.rows[seq]
         return taken, size_bytes
 
-    def put_back(self, rows: list[TakenRow], acks: list[TakenAck]) -> list[TakenAck]:
+    def put_back(self, rows: list[SeqRow], acks: list[Ack]) -> list[Ack]:
         """Take again what a flush could not write, in front of what came since.
 
         Returns:
@@ -250,7 +250,7 @@ class CancelledWrites:
     def __bool__(self) -> bool:
         return bool(self._seqs)
 
-    def add(self, queue_no: int, acked: Sequence[TakenAck]) -> None:
+    def add(self, queue_no: int, acked: Sequence[Ack]) -> None:
         """Take rows that will never be written."""
         if acked:
             self._seqs.setdefault(queue_no, []).extend([seq for seq, _ in acked])

@@ -6,7 +6,7 @@ has reached the limit, so it may be longer by one record, or before a snapshot (
 
 A failed flush gives its places back (``rewind``): the next one writes over them.
 
-A few small records are *carried*: the journal's frame has their bytes as well, and the segment is
+A few small records go *inline*: the journal's frame has their bytes as well, and the segment is
 written without a sync. One sync is waited for instead of two, which is what a publisher feels who
 waits for each confirm. The file owes the sync until a job syncs it, or the checkpoint does
 (``take_owed``) before the index says that they lie there.
@@ -26,7 +26,7 @@ from leveret.msg_store.format.record import Unwritten, encode_run
 from leveret.msg_store.format.rows import Location
 
 FILE_BYTES: Final = 64 * 1024 * 1024
-CARRIED_BYTES_MAX: Final = 16 * 1024  # more is cheaper synced than written twice
+INLINE_BYTES_MAX: Final = 16 * 1024  # more is cheaper synced than written twice
 
 _BUFFERS_PER_RECORD: Final = 3
 
@@ -38,7 +38,7 @@ class SegmentWriter:
         identity: goes into the headers of new files.
         next_file_no: above all numbers that were ever used.
         file_bytes: when to begin a new file.
-        carried_bytes_max: up to which the records of a flush are carried.
+        inline_bytes_max: up to which the records of a flush go inline.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class SegmentWriter:
         identity: Identity,
         next_file_no: int,
         file_bytes: int = FILE_BYTES,
-        carried_bytes_max: int = CARRIED_BYTES_MAX,
+        inline_bytes_max: int = INLINE_BYTES_MAX,
     ) -> None:
         self._identity = identity
         self._extend, self._seed = identity.extend, identity.seed
         self._file_bytes = file_bytes
-        self._carried_bytes_max = carried_bytes_max
+        self._inline_bytes_max = inline_bytes_max
         self._owed: set[int] = set()
         self._place = Place(NO_FILE, 0)
         self._next_file_no = next_file_no
@@ -65,7 +65,7 @@ class SegmentWriter:
 
     @property
     def reached(self) -> Place:
-        """A place above all that was given; for the mark when no file is in use yet."""
+        """A place above all that was given; for the durable position when no file is in use yet."""
         return self._place if self._place.file_no else Place(self._next_file_no, 0)
 
     @property
@@ -84,7 +84,7 @@ class SegmentWriter:
         self._place = place
 
     def take_owed(self) -> frozenset[int]:
-        """Return the files with carried records, once; who asks has to sync them."""
+        """Return the files with inline records, once; the caller has to sync them."""
         owed = frozenset(self._owed)
         self._owed.clear()
         return owed
@@ -150,7 +150,7 @@ class SegmentWriter:
         return (
             len(parts) == 1
             and parts[0].header is None
-            and sum(map(len, parts[0].buffers)) <= self._carried_bytes_max
+            and sum(map(len, parts[0].buffers)) <= self._inline_bytes_max
         )
 
     def _header_if_full(self, now_ms: int) -> bytes | None:

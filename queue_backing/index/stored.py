@@ -87,7 +87,7 @@ class StoredIndex:
         self._owner = owner
         self._queue_no = client.queue_no
         self._transients: Transients = client.transients
-        self._cache: ReadCache = client.arrived
+        self._cache: ReadCache = client.read_cache
         self._rows: RowWindow | None = None  # made on first use, as the next one
         self._transient_rows: RowWindow | None = None
         self._has_paged = False

@@ -220,4 +220,4 @@ async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: R
     queue.queue.terminate()
     await running.stop()
     running.store.kill()
-    assert running.store.failed_mark is None
+    assert running.store.durable_at_failure is None

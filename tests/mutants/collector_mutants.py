@@ -5,16 +5,18 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 MUTANTS = {
-    "no MOVE records": Mutant("wal/flush.py", "for moves in taken.moves:", "for moves in ():"),
+    "no MOVE records": Mutant(
+        "wal/flush.py", "for relocations in batch.relocations:", "for relocations in ():"
+    ),
     "moves count before they are durable": Mutant(
         "wal/group_commit.py",
-        "self._moves.append(Moves(list(moves), then))",
-        "self.tables.moved(moves, then)",
+        "self._relocations.append(Relocations(list(relocations), then))",
+        "self.memtables.moved(relocations, then)",
     ),
     "a segment is unlinked before the index knows that it is empty": Mutant(
         "gc/collector.py",
-        "if files[file_no].emptied_in <= self._tables.committed:",
-        "if files[file_no].emptied_in <= self._tables.active.number:",
+        "if files[file_no].emptied_in <= self._memtables.committed:",
+        "if files[file_no].emptied_in <= self._memtables.active.number:",
     ),
     "the sources are unlinked as soon as they are copied": Mutant(
         "gc/collector.py",
@@ -27,7 +29,7 @@ MUTANTS = {
         "if location is None:\n                location = (source_no, 0, length, 0, 1)",
     ),
     "a copy of which nothing is needed stays": Mutant(
-        "gc/collector.py", "files.free(made.file_no, 0, self._tables.active.number)", "pass"
+        "gc/collector.py", "files.free(made.file_no, 0, self._memtables.active.number)", "pass"
     ),
     "a copy may go while it is being moved to": Mutant(
         "gc/collector.py", "self._busy.add(made.file_no)", "pass"

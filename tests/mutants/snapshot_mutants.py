@@ -19,7 +19,7 @@ MUTANTS = {
     "a generation that ends for another reason is the cut": Mutant(
         "checkpoint/checkpoint.py",
         "self.snapshot is not None and self.snapshot.wants_cut:",
-        "self.snapshot is not None and not self.snapshot.generation:",
+        "self.snapshot is not None and not self.snapshot.memtable_no:",
     ),
     "it waits until nothing is pending": Mutant(
         "checkpoint/snapshot.py",
@@ -28,8 +28,8 @@ MUTANTS = {
     ),
     "the index is copied before the generation is in it": Mutant(
         "checkpoint/checkpoint.py",
-        "0 < snapshot.generation == core.tables.committed",
-        "snapshot.generation",
+        "0 < snapshot.memtable_no == core.memtables.committed",
+        "snapshot.memtable_no",
     ),
     "nothing is pinned": Mutant(
         "checkpoint/snapshot.py", "        self.pins.pin(self._pinned)\n", ""

@@ -26,8 +26,8 @@ MUTANTS = {
     ),
     "what is in flight counts as durable": Mutant(
         "wal/group_commit.py",
-        "return self._flush is None and self.error is None and not self.tables.has_unresolved",
-        "return self.error is None and not self.tables.has_unresolved",
+        "return self._flush is None and self.error is None and not self.memtables.has_unresolved",
+        "return self.error is None and not self.memtables.has_unresolved",
     ),
     "a checkpoint goes too far": Mutant(
         "wal/group_commit.py",
@@ -55,7 +55,7 @@ MUTANTS = {
     "journals go with their own checkpoint": Mutant(
         "checkpoint/checkpoint.py",
         "before = index.checkpoint()",
-        "before = self.generation.checkpoint",
+        "before = self.memtable.checkpoint",
     ),
     "journals go before the commit": Mutant(
         "checkpoint/checkpoint.py",
@@ -65,7 +65,7 @@ MUTANTS = {
     "a generation that found no room is dropped": Mutant(
         "checkpoint/checkpoint.py",
         "            self.is_full = True\n            return None",
-        "            self._core.tables.commit(job.generation)\n            return None",
+        "            self._core.memtables.commit(job.memtable)\n            return None",
     ),
     "counts that are owed are forgotten": Mutant(
         "memtable/memtables.py",
@@ -73,10 +73,10 @@ MUTANTS = {
         "            for change in owed[:1]:\n                location",
     ),
     "what was read while it changed counts as it was": Mutant(
-        "memtable/memtables.py", "(*view.spoken_of(numbers), owed)", "(owed,)"
+        "memtable/memtables.py", "(*read_view.spoken_of(numbers), owed)", "(owed,)"
     ),
     "what was read while a change is owed counts as it was": Mutant(
-        "memtable/memtables.py", "(*view.spoken_of(numbers), owed)", "view.spoken_of(numbers)"
+        "memtable/memtables.py", "(*read_view.spoken_of(numbers), owed)", "read_view.spoken_of(numbers)"
     ),
     "a place that was read outlives the ack": Mutant(
         "memtable/memtables.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"
@@ -128,7 +128,7 @@ MUTANTS = {
         "memtable/memtable.py", "self._inserted_span = min(first, low), max(last, high)", "pass"
     ),
     "a view forgets what begins while it is read": Mutant(
-        "memtable/memtables.py", "            view.generations.append(self.active)\n", "            pass\n"
+        "memtable/memtables.py", "            read_view.memtables.append(self.active)\n", "            pass\n"
     ),
     "a page ends too early": Mutant("memtable/read_view.py", "limit, later)", "limit, ())"),
     "replay begins with what the index has": Mutant(

@@ -42,7 +42,7 @@ MUTANTS = {
         "msg_store/reading/rows.py", "        if acked:\n", "        if False:\n"
     ),
     "what the flush holds is not in RAM": Mutant(
-        "msg_store/wal/group_commit.py", "item = self._flying.get(msg_no)", "pass"
+        "msg_store/wal/group_commit.py", "item = self._in_flight.get(msg_no)", "pass"
     ),
     "purged rows are shown until they are gone": Mutant(
         "msg_store/client.py", "if self._dying else rows", "if False else rows"

@@ -33,10 +33,10 @@ def steps(rig: StoreRig, point: str) -> None:
 
 
 def ram_rows(rig: StoreRig) -> int:
-    tables = rig.core.tables
+    memtables = rig.core.memtables
     return sum(
         each.row_count + len(each.inserted) + len(each.changed)
-        for each in (tables.active, *tables.frozen)
+        for each in (memtables.active, *memtables.frozen)
     )
 
 
@@ -70,7 +70,7 @@ def test_a_backlog_that_is_consumed_leaves_nothing_in_the_index(rig: StoreRig) -
     index = rig.home.index
     assert index.by_msg_no == {}
     assert not any(index.by_queue.values())
-    rig.core.tables.files.seal()
+    rig.core.memtables.files.seal()
     assert rig.collect() == [1]
 
 
@@ -103,7 +103,7 @@ def test_some_rows_and_quiet_end_a_generation(rng: random.Random) -> None:
     assert rig.checkpointer.may_become_quiet
     rig.checkpointer.turn(is_quiet=True)
 
-    assert len(rig.core.tables.frozen) == 1
+    assert len(rig.core.memtables.frozen) == 1
 
 
 def test_flushes_wait_for_counts_that_are_owed_and_no_longer(rig: StoreRig) -> None:
@@ -162,8 +162,8 @@ def test_several_generations_wait_when_the_disk_is_slow(rig: StoreRig) -> None:
         rig.step("read")
         rig.checkpointer.turn()
 
-    assert rig.core.tables.is_behind
-    assert len(rig.core.tables.frozen) == 3
+    assert rig.core.memtables.is_behind
+    assert len(rig.core.memtables.frozen) == 3
     rig.crash(lambda disk: disk.power_cut())
 
 
@@ -298,7 +298,7 @@ def test_with_a_full_disk_the_memtable_waits_and_the_journals_stay(rig: StoreRig
     assert rig.folder.journal_nos() == journals
     rig.publish((1,), 5)
     rig.run()  # goes on, tries again, and again
-    assert rig.core.tables.frozen == []
+    assert rig.core.memtables.frozen == []
 
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == 15
@@ -312,7 +312,7 @@ def test_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None:
     rig.checkpoint()
 
     assert not rig.checkpointer.is_full
-    assert rig.core.tables.frozen == []
+    assert rig.core.memtables.frozen == []
     assert not [path for path in rig.disk.paths() if path.name == "ballast"]
 
 
@@ -321,11 +321,11 @@ def test_a_start_with_a_full_disk_keeps_its_memtable(rig: StoreRig) -> None:
     rig.run()
     rig.home.index.fail(IndexFull("no room"), 1)
     rig.crash(lambda disk: disk.power_cut())
-    assert len(rig.core.tables.frozen) == 1
+    assert len(rig.core.memtables.frozen) == 1
     rig.ack(*rig.held[:3])
     rig.run()
 
-    assert rig.core.tables.frozen == []
+    assert rig.core.memtables.frozen == []
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == 7
 
@@ -359,7 +359,7 @@ def test_an_error_of_the_index_other_than_a_full_disk_ends_the_store(
     assert rig.home.is_damaged == isinstance(error, IndexDamaged)
 
     rig.disk.kill()
-    recovered = rig.open(rig.core.mark)
+    recovered = rig.open(rig.core.durable)
     assert bool(recovered.findings.rebuilt) == rig.home.was_lost
     assert len(rig.found()) == 10
 
@@ -661,7 +661,7 @@ def test_a_copy_counts_from_when_its_move_is_durable(rig: StoreRig) -> None:
     rig.finish_flush()
     rig.settle()
     assert {place[0] for place in rig.locations.values()} == {file_no}
-    rig.core.tables.files.seal()
+    rig.core.memtables.files.seal()
     assert rig.collect() == [], "the index does not know it yet"
     rig.crash(lambda disk: disk.power_cut())
 
@@ -711,4 +711,4 @@ def test_where_no_turn_is_needed_a_turn_does_nothing(
             if rig.write_job is None:
                 assert rig.checkpointer.write_job() is None
     assert idle > 60
-    assert rig.core.tables.committed
+    assert rig.core.memtables.committed

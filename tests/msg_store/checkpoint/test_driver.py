@@ -107,11 +107,13 @@ def rows(store: Running) -> list[tuple[int, int]]:
 
 async def test_many_rows_go_into_the_index_and_out_of_ram(store: Running) -> None:
     store.publish(100)
-    await store.until(lambda: not store.core.tables.active.weight and "committed" in store.points)
+    await store.until(
+        lambda: not store.core.memtables.active.weight and "committed" in store.points
+    )
 
     assert len(rows(store)) == 100
     store.core.ack(1, rows(store))
-    await store.until(lambda: store.core.tables.committed >= 3)
+    await store.until(lambda: store.core.memtables.committed >= 3)
     assert rows(store) == []
 
 
@@ -144,7 +146,7 @@ async def test_a_purge_of_much_is_worked_off(store: Running) -> None:
     await store.until(lambda: not store.core.pending_ops)
     await store.stop()
 
-    assert store.core.tables.terms[1].messages == 0
+    assert store.core.memtables.terms[1].messages == 0
 
 
 async def test_an_index_damaged_while_it_is_used_is_rebuilt_at_the_next_start(
@@ -199,8 +201,10 @@ async def test_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
         store.publish(count)
         await store.until(lambda before=before, count=count: store.safe == before + count)
         if count > 50:
-            committed = store.core.tables.committed
-            await store.until(lambda committed=committed: store.core.tables.committed > committed)
+            committed = store.core.memtables.committed
+            await store.until(
+                lambda committed=committed: store.core.memtables.committed > committed
+            )
     assert min(store.folder.journal_nos()) > 1
     store.close()
     damage(tmp_path / "store" / "store.lmdb" / "data.mdb")
@@ -280,6 +284,6 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
     assert loop.soon == []
 
     loop.fire()  # something has happened meanwhile
-    assert (rig.core.tables.frozen, len(loop.later)) == ([], 1)
+    assert (rig.core.memtables.frozen, len(loop.later)) == ([], 1)
     loop.fire()
-    assert (len(rig.core.tables.frozen), loop.later) == (1, [])
+    assert (len(rig.core.memtables.frozen), loop.later) == (1, [])

@@ -117,12 +117,12 @@ def test_it_comes_although_work_never_ends(bench: StoreBench) -> None:
 
 
 def test_so_many_flushes_are_waited_for_and_no_more() -> None:
-    core: Any = SimpleNamespace(pending_ops=5 * OPS_PER_FLUSH, mark=SimpleNamespace(lsn=0))
+    core: Any = SimpleNamespace(pending_ops=5 * OPS_PER_FLUSH, durable=SimpleNamespace(lsn=0))
     snapshot = Snapshot(SnapshotJob(TARGET), Pins(), print)
     for _ in range(7):
         assert not snapshot.is_ready(core)
         assert not snapshot.is_ready(core)  # no flush has ended since
-        core.mark.lsn += 1
+        core.durable.lsn += 1
 
     assert snapshot.is_ready(core)
 

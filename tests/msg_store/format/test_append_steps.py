@@ -204,22 +204,22 @@ def test_a_step_that_found_the_disk_full_is_tried_again_with_the_reserve(log: Lo
     assert log.contents() == HEADER + b"0more"
 
 
-def test_a_sync_that_found_the_disk_full_is_final_when_carried_records_wait_for_it(
+def test_a_sync_that_found_the_disk_full_is_final_when_inline_records_wait_for_it(
     log: Log,
 ) -> None:
-    log.step(log.job(b"carried", is_inline=True))
+    log.step(log.job(b"inline", is_inline=True))
 
-    with pytest.raises(OSError, match="carried records cannot be synced") as caught:
+    with pytest.raises(OSError, match="inline records cannot be synced") as caught:
         log.run(log.job(b"more"), OSError(errno.ENOSPC, "full"), True)
 
     assert caught.value.errno == errno.EIO
     assert log.reserve.releases == 0
 
 
-def test_a_sync_makes_up_for_what_was_carried(log: Log) -> None:
-    log.step(log.job(b"carried", is_inline=True))
+def test_a_sync_makes_up_for_what_was_inline(log: Log) -> None:
+    log.step(log.job(b"inline", is_inline=True))
     log.step(log.job(b"synced"))
 
     log.run(log.job(b"more"), OSError(errno.ENOSPC, "full"), True)
 
-    assert log.contents() == HEADER + b"0carriedsyncedmore"
+    assert log.contents() == HEADER + b"0inlinesyncedmore"

@@ -59,7 +59,7 @@ def columns(count: int) -> st.SearchStrategy[records.Publishes]:
 
 publishes = st.integers(1, 8).flatmap(columns)
 moves = st.builds(records.Move, u64, u32, u32, u32)
-carried = st.builds(records.RedoRecord, u32, u32, st.binary(max_size=50))
+inline = st.builds(records.RedoRecord, u32, u32, st.binary(max_size=50))
 ranges = st.builds(records.AckRange, u32, u64, u64)
 seq_lists = st.sets(st.integers(0, 60), min_size=1).map(sorted)
 
@@ -77,7 +77,7 @@ def encoded(operation: records.JournalRecord) -> bytes:
     raise AssertionError(operation)
 
 
-operations = publishes | moves | ranges | carried
+operations = publishes | moves | ranges | inline
 
 
 def plain(operation: records.JournalRecord) -> object:
@@ -88,8 +88,8 @@ def plain(operation: records.JournalRecord) -> object:
 
 
 def frame_of(operations: list[records.JournalRecord], extend: Extend, lsn: int = 1) -> bytes:
-    mark = frames.DurablePosition(lsn, 2, 3)
-    return frames.encode_frame([*map(encoded, operations)], lsn, 77, mark, extend, SEED)[0]
+    durable = frames.DurablePosition(lsn, 2, 3)
+    return frames.encode_frame([*map(encoded, operations)], lsn, 77, durable, extend, SEED)[0]
 
 
 def run_of(items: list, extend: Extend) -> bytes:

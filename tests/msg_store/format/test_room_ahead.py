@@ -18,7 +18,7 @@ AHEAD = 64 * 64
 
 @pytest.fixture
 def rig(rng: random.Random) -> StoreRig:
-    return StoreRig(rng, carried_bytes_max=1000, journal_ahead_bytes=AHEAD)
+    return StoreRig(rng, inline_bytes_max=1000, journal_ahead_bytes=AHEAD)
 
 
 def last_journal(rig: StoreRig) -> Path:
@@ -148,7 +148,7 @@ def test_any_other_error_is_final(rig: StoreRig, call: str) -> None:
     while rig.core.error is None:
         fill(rig, 1)
 
-    rig.crash(lambda disk: disk.power_cut(), trusted=rig.core.mark)
+    rig.crash(lambda disk: disk.power_cut(), trusted=rig.core.durable)
 
 
 def test_a_full_disk_within_the_room_is_met_as_ever(rig: StoreRig) -> None:

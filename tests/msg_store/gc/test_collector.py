@@ -44,12 +44,12 @@ def test_a_segment_goes_when_its_emptiness_is_in_the_index_and_not_before(
 
 def test_a_checkpoint_is_asked_for_when_a_segments_worth_waits(rig: CollectorRig) -> None:
     msg_nos = rig.fill(30)
-    before = rig.core.tables.committed
+    before = rig.core.memtables.committed
 
     rig.drop(in_files(rig, msg_nos, 1, 2, 3))
     rig.work()
 
-    assert rig.core.tables.committed > before
+    assert rig.core.memtables.committed > before
     assert rig.removed == [1, 2, 3]
 
 
@@ -89,7 +89,7 @@ def test_a_segment_that_was_pinned_during_its_merge_stays_but_is_empty(rig: Coll
 
     rig.collect_all()
 
-    assert rig.core.tables.files[source_no].valid_bytes == 0
+    assert rig.core.memtables.files[source_no].valid_bytes == 0
     assert source_no in rig.folder.rdq_nos()
     rig.pins.unpin([source_no])
     rig.collect_all()
@@ -216,7 +216,7 @@ def test_moves_go_in_slices_and_each_waits_for_its_flush(
         if not rig.stepped():
             break
         waiting = sum(isinstance(wait, Moving) for wait in rig.steps.waits.values())
-        assert sum(len(moves.copies) for moves in rig.core._moves) <= 2 * waiting
+        assert sum(len(moves.copies) for moves in rig.core._relocations) <= 2 * waiting
 
     assert rig.collector.collected.moved > 6
     rig.check()
@@ -244,7 +244,7 @@ def test_garbage_is_given_back_until_none_is_worth_it(rig: CollectorRig) -> None
         rig.drop(rig.rng.sample(held, len(held) * 2 // 3))
         rig.collect_all()
 
-        files = [state for state in rig.core.tables.files.values() if state.is_sealed]
+        files = [state for state in rig.core.memtables.files.values() if state.is_sealed]
         size = sum(state.size_bytes - 64 for state in files)
         valid = sum(state.valid_bytes for state in files)
         assert size <= 2 * FILE_BYTES or 2 * valid >= size or len(files) == 1
@@ -255,12 +255,12 @@ def test_sources_stay_for_a_grace_period_for_those_who_have_looked_up_a_place(
     rig: CollectorRig,
 ) -> None:
     wasteful(rig)
-    sources = set(rig.core.tables.files)
+    sources = set(rig.core.memtables.files)
     rig.steps.endless = {Wait.GRACE}
 
     rig.collect_all()
     assert sources <= set(rig.folder.rdq_nos())
-    assert [no for no in sources if not rig.core.tables.files[no].valid_bytes]
+    assert [no for no in sources if not rig.core.memtables.files[no].valid_bytes]
 
     rig.steps.endless = set()
     rig.work()
@@ -275,7 +275,9 @@ def test_a_copy_stays_although_its_first_messages_died_before_the_others_are_mov
     until(rig, "name synced")
     copied, copy_no = copied_by(rig), max(rig.folder.rdq_nos())
     assert len(copied) > 2
-    while copy_no not in rig.core.tables.files or not rig.core.tables.files[copy_no].valid_bytes:
+    while (
+        copy_no not in rig.core.memtables.files or not rig.core.memtables.files[copy_no].valid_bytes
+    ):
         rig.steps.step()
         if rig.start():
             rig.finish_flush()

@@ -141,7 +141,7 @@ def test_after_a_gap_in_the_journal_nothing_is_removed(seed: int) -> None:
     rig.disk.kill()
     rig.open()
     assert rig.recovered.findings.gaps
-    unused = [no for no, state in rig.core.tables.files.items() if not state.valid_bytes]
+    unused = [no for no, state in rig.core.memtables.files.items() if not state.valid_bytes]
 
     rig.work()
 
@@ -166,13 +166,13 @@ def test_copies_come_back_when_the_index_is_lost_and_a_sync_failed(seed: int) ->
     rig = collecting(seed)
     rig.collect_all()
     rig.home.lose()
-    mark = rig.core.mark
-    assert max(rig.folder.rdq_nos()) > mark.file_no
+    durable = rig.core.durable
+    assert max(rig.folder.rdq_nos()) > durable.file_no
     kept = {rig.rows[key] for key in rig.held}
     rig.steps.close()
     rig.disk.kill()
 
-    rig.open(mark)
+    rig.open(durable)
 
     assert set(rig.found().values()) >= kept
 

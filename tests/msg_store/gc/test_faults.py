@@ -27,10 +27,10 @@ def test_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(
     copied, copy_no = copied_by(rig), max(rig.folder.rdq_nos())
 
     rig.drop(copied[:2])
-    assert rig.core.tables.files.get(copy_no) is None
+    assert rig.core.memtables.files.get(copy_no) is None
     rig.work()
 
-    assert rig.core.tables.files[copy_no].valid_bytes > 0
+    assert rig.core.memtables.files[copy_no].valid_bytes > 0
     assert {rig.rows[key] for key in rig.held} == set(kept) - set(copied[:2])
     rig.check()
     rig.crash(lambda disk: disk.kill())
@@ -42,7 +42,7 @@ def test_an_ack_and_a_move_in_one_flush(rig: CollectorRig) -> None:
     until(rig, "name synced")
     while not any(isinstance(wait, Moving) for wait in rig.steps.waits.values()):
         assert rig.steps.step()
-    moving = [each.msg_no for moves in rig.core._moves for each in moves.copies]
+    moving = [each.msg_no for moves in rig.core._relocations for each in moves.copies]
 
     rig.drop(moving[:1])
     rig.work()
@@ -108,7 +108,7 @@ def test_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(
 
 def test_a_damaged_message_is_moved_and_set_aside(rig: CollectorRig) -> None:
     kept = wasteful(rig)
-    file_no = choose(rig.core.tables.files, (), rig.choice)[0]
+    file_no = choose(rig.core.memtables.files, (), rig.choice)[0]
     damaged = in_files(rig, kept, file_no)[0]
     spoil(rig, damaged, 60)
 
@@ -126,7 +126,7 @@ def test_segments_that_do_not_become_empty_are_left_alone_for_a_while(
     rig: CollectorRig, is_file_header: bool
 ) -> None:
     kept = wasteful(rig)
-    file_nos = [no for no, state in rig.core.tables.files.items() if state.is_sealed]
+    file_nos = [no for no, state in rig.core.memtables.files.items() if state.is_sealed]
     damaged = [in_files(rig, kept, file_no)[0] for file_no in file_nos]
     for file_no, msg_no in zip(file_nos, damaged, strict=True):
         if is_file_header:

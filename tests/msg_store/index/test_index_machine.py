@@ -31,20 +31,20 @@ class IndexMachine(RuleBasedStateMachine):
         super().__init__()
         self.index = MemoryIndex()
         self.held: dict[int, Location] = {}
-        self.tables = Memtables(self.held)
+        self.memtables = Memtables(self.held)
         self.rows: dict[tuple[int, int], int] = {}
         self.log: list[JournalRecord] = []  # LSN 1 is the first
         self.next_seq = dict.fromkeys(QUEUES, 0)
         self.next_msg_no, self.offset = 1, 64
         self.late: dict[int, tuple[int, ...]] = {}  # msg_no -> queues that will take it
-        self.views: list[tuple[ReadView, int, int, int, int, list[IndexRow]]] = []
+        self.read_views: list[tuple[ReadView, int, int, int, int, list[IndexRow]]] = []
         self.read: list[tuple[ReadView, dict[int, Location]]] = []
 
     def flush(self, rows: dict[int, list[int]], new: dict[int, Location]) -> None:
         """Make rows durable, as a flush does."""
-        self.tables.placed(new)
+        self.memtables.placed(new)
         if new:
-            self.tables.filled(1, LENGTH * len(new), self.offset)
+            self.memtables.filled(1, LENGTH * len(new), self.offset)
         late = {no: self.held[no] for nos in rows.values() for no in nos if no not in new}
         for queue_no, msg_nos in rows.items():
             for msg_no in msg_nos:
@@ -52,11 +52,11 @@ class IndexMachine(RuleBasedStateMachine):
                 self.next_seq[queue_no] += 1
                 self.rows[queue_no, seq] = msg_no
                 place = new.get(msg_no) or late[msg_no]
-                self.tables.published(queue_no, [(seq, msg_no, SIZE, 0, PERSISTENT)])
+                self.memtables.published(queue_no, [(seq, msg_no, SIZE, 0, PERSISTENT)])
                 offsets, lengths = (place[1],), (LENGTH,)
                 run = (queue_no, seq, PERSISTENT, 1, (msg_no,), offsets, lengths, (SIZE,), None)
                 self.log.append(Publishes(*run))
-        self.tables.count_rows(Counter(no for nos in rows.values() for no in nos), new, late)
+        self.memtables.count_rows(Counter(no for nos in rows.values() for no in nos), new, late)
 
     @rule(queue_nos=st.sets(st.sampled_from(QUEUES), min_size=1), count=st.integers(1, 5))
     def publish(self, queue_nos: set[int], count: int) -> None:
@@ -90,7 +90,7 @@ class IndexMachine(RuleBasedStateMachine):
             self.flush({queue_no: [msg_no]}, {})
         self.late[msg_no] = tuple(self_left)
         if not self_left:
-            self.tables.unheld(msg_no, self.held.pop(msg_no))
+            self.memtables.unheld(msg_no, self.held.pop(msg_no))
 
     @rule(data=st.data(), count=st.integers(1, 6))
     def ack(self, data: st.DataObject, count: int) -> None:
@@ -99,33 +99,33 @@ class IndexMachine(RuleBasedStateMachine):
         keys = sorted(self.rows)
         first = data.draw(st.integers(0, len(keys) - 1))
         for queue_no, seq in keys[first : first + count]:
-            self.tables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq)))])
+            self.memtables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq)))])
             self.log.append(Acks(queue_no, (seq,)))
 
     @rule(queue_no=st.sampled_from(QUEUES), which=st.integers(0, 9), count=st.integers(1, 6))
     def ack_together(self, queue_no: int, which: int, count: int) -> None:
         seqs = [seq for no, seq in sorted(self.rows) if no == queue_no][which:][:count]
         if seqs:
-            self.tables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq))) for seq in seqs])
+            self.memtables.acked(queue_no, [(seq, self.rows.pop((queue_no, seq))) for seq in seqs])
             self.log.append(Acks(queue_no, tuple(seqs)))
 
     @rule()
     def resolve(self) -> None:
-        wanted = self.tables.unresolved()
-        self.tables.resolve(wanted, self.index.locations(wanted))
+        wanted = self.memtables.unresolved()
+        self.memtables.resolve(wanted, self.index.locations(wanted))
 
     @rule()
     def rotate(self) -> None:
         self.resolve()
-        self.tables.rotate(Checkpoint(len(self.log) + 1, 1, 1, 2))
+        self.memtables.rotate(Checkpoint(len(self.log) + 1, 1, 1, 2))
 
     @rule()
     def commit(self) -> None:
-        if self.tables.frozen:
-            generation = self.tables.frozen[0]
+        if self.memtables.frozen:
+            generation = self.memtables.frozen[0]
             self.index.write(generation.batch())
             self.index.write(generation.batch())  # twice is once
-            self.tables.commit(generation)
+            self.memtables.commit(generation)
 
     @rule(
         queue_no=st.sampled_from(QUEUES),
@@ -134,31 +134,31 @@ class IndexMachine(RuleBasedStateMachine):
         limit=st.integers(1, 6),
     )
     def ask(self, queue_no: int, low: int, count: int, limit: int) -> None:
-        view = self.tables.view()
+        read_view = self.memtables.read_view()
         base = self.index.rows(queue_no, low, low + count, limit)
-        self.views.append((view, queue_no, low, low + count, limit, base))
+        self.read_views.append((read_view, queue_no, low, low + count, limit, base))
 
     @rule()
     def answer(self) -> None:
-        for view, queue_no, low, high, limit, base in self.views:
-            found = view.rows(queue_no, low, high, limit, base)
+        for read_view, queue_no, low, high, limit, base in self.read_views:
+            found = read_view.rows(queue_no, low, high, limit, base)
             reached = next_low(found, base, limit, high)
             assert [row[0] for row in found] == [
                 seq for no, seq in sorted(self.rows) if no == queue_no and low <= seq < reached
             ]
             assert reached > low
             assert all(self.rows[queue_no, row[0]] == row[1] for row in found)
-        self.views.clear()
+        self.read_views.clear()
 
     @rule(low=st.integers(1, 40), count=st.integers(1, 40))
     def read_places(self, low: int, count: int) -> None:
         found = self.index.locations(range(low, low + count))
-        self.read.append((self.tables.view(), found))
+        self.read.append((self.memtables.read_view(), found))
 
     @rule()
     def learn(self) -> None:
-        for view, found in self.read:
-            self.tables.learn(view, found)
+        for read_view, found in self.read:
+            self.memtables.learn(read_view, found)
         self.read.clear()
 
     @rule()
@@ -166,11 +166,11 @@ class IndexMachine(RuleBasedStateMachine):
         """What was committed and the log since are all there is; nobody holds anything."""
         self.held.clear()
         self.late.clear()
-        self.views.clear()
+        self.read_views.clear()
         self.read.clear()
         point = self.index.checkpoint() or Checkpoint(1, 1, 1, 2)
-        self.tables = Memtables(self.held, self.index.files(), self.index.queues())
-        replay = Replay(self.tables, self.index, point.lsn)
+        self.memtables = Memtables(self.held, self.index.files(), self.index.queues())
+        replay = Replay(self.memtables, self.index, point.lsn)
         for lsn, record in enumerate(self.log, 1):
             replay.add(Frame(lsn, 1, 0, 0, DurablePosition(0, 0, 0), b"", 0), [record])
         replay.finish()
@@ -182,22 +182,22 @@ class IndexMachine(RuleBasedStateMachine):
         self.resolve()
         counts = Counter(self.rows.values())
         wanted = range(1, self.next_msg_no)
-        view = self.tables.view()
-        places = view.locations(wanted, self.index.locations(wanted))
+        read_view = self.memtables.read_view()
+        places = read_view.locations(wanted, self.index.locations(wanted))
         assert {msg_no: place[4] for msg_no, place in places.items()} == counts
         alive = counts.keys() | self.held.keys()
-        if 1 in self.tables.files:
-            assert self.tables.files[1].valid_bytes == LENGTH * len(alive)
-        for queue_no, terms in self.tables.terms.items():
+        if 1 in self.memtables.files:
+            assert self.memtables.files[1].valid_bytes == LENGTH * len(alive)
+        for queue_no, terms in self.memtables.terms.items():
             seqs = [seq for no, seq in sorted(self.rows) if no == queue_no]
             base = self.index.rows(queue_no, 0, SEQ_END, 1 << 30)
-            found = view.rows(queue_no, 0, SEQ_END, 1 << 31, base)
+            found = read_view.rows(queue_no, 0, SEQ_END, 1 << 31, base)
             assert [row[0] for row in found] == seqs
             assert (terms.messages, terms.size_bytes) == (len(seqs), SIZE * len(seqs))
 
     @invariant()
     def weight_is_counted(self) -> None:
-        active = self.tables.active
+        active = self.memtables.active
         rows = sum(map(len, active.rows.values())) + sum(map(len, active.acked.values()))
         assert active.row_count == rows
 

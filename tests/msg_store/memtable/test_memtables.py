@@ -6,7 +6,7 @@ import pytest
 
 from leveret.msg_store.format.rows import Checkpoint, FileRow, Location, QueueTerms
 from leveret.msg_store.memtable.memtables import (
-    BEHIND_GENERATIONS,
+    BEHIND_MEMTABLES,
     READ_LOCATIONS_MAX,
     Memtables,
     Relocation,
@@ -22,7 +22,7 @@ class Rig:
     def __init__(self) -> None:
         self.held: dict[int, Location] = {}
         self.index = MemoryIndex()
-        self.tables = Memtables(self.held)
+        self.memtables = Memtables(self.held)
         self.offset = 64
 
     def publish(self, queue_nos: tuple[int, ...], seqs: range, first: int, file_no: int = 1):
@@ -31,36 +31,36 @@ class Rig:
         for msg_no in range(first, first + len(seqs)):
             new[msg_no] = (file_no, self.offset, 100, 10, 1)
             self.offset += 100
-        self.tables.placed(new)
-        self.tables.filled(file_no, 100 * len(seqs), self.offset)
+        self.memtables.placed(new)
+        self.memtables.filled(file_no, 100 * len(seqs), self.offset)
         for queue_no in queue_nos:
             rows = [(seq, first + index, 10, 0, 1) for index, seq in enumerate(seqs)]
-            self.tables.published(queue_no, rows)
+            self.memtables.published(queue_no, rows)
         if len(queue_nos) > 1:
-            self.tables.count_rows(dict.fromkeys(new, len(queue_nos)), new, {})
+            self.memtables.count_rows(dict.fromkeys(new, len(queue_nos)), new, {})
 
     def ack(self, queue_no: int, *acked: tuple[int, int]) -> None:
-        self.tables.acked(queue_no, acked)
+        self.memtables.acked(queue_no, acked)
 
     def resolve(self) -> None:
-        wanted = self.tables.unresolved()
-        self.tables.resolve(wanted, self.index.locations(wanted))
+        wanted = self.memtables.unresolved()
+        self.memtables.resolve(wanted, self.index.locations(wanted))
 
     def learn(self, *msg_nos: int) -> None:
-        self.tables.learn(self.tables.view(), self.index.locations(msg_nos))
+        self.memtables.learn(self.memtables.read_view(), self.index.locations(msg_nos))
 
     def checkpoint(self) -> None:
         self.resolve()
-        generation = self.tables.rotate(POINT)
+        generation = self.memtables.rotate(POINT)
         self.index.write(generation.batch())
-        self.tables.commit(generation)
+        self.memtables.commit(generation)
 
     def rows(self, queue_no: int = 1, low: int = 0, high: int = 1 << 64, limit: int = 99):
         base = self.index.rows(queue_no, low, high, limit)
-        return [row[0] for row in self.tables.view().rows(queue_no, low, high, limit, base)]
+        return [row[0] for row in self.memtables.read_view().rows(queue_no, low, high, limit, base)]
 
     def valid(self, file_no: int = 1) -> int:
-        return self.tables.files[file_no].valid_bytes
+        return self.memtables.files[file_no].valid_bytes
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_what_lives_shortly_leaves_nothing(rig: Rig) -> None:
     assert rig.valid() == 500
     rig.ack(2, *zip(range(5), range(100, 105), strict=True))
 
-    active = rig.tables.active
+    active = rig.memtables.active
     assert (active.weight, active.rows, active.inserted, active.changed) == (0, {}, {}, {})
     assert rig.valid() == 0
     assert rig.rows() == []
@@ -84,7 +84,7 @@ def test_rows_come_from_the_index_and_every_generation(rig: Rig) -> None:
     rig.publish((1,), range(4), 100)
     rig.checkpoint()
     rig.publish((1,), range(4, 8), 104)
-    rig.tables.rotate(POINT)
+    rig.memtables.rotate(POINT)
     rig.publish((1,), range(8, 12), 108)
     rig.ack(1, (1, 101), (5, 105), (9, 109))
 
@@ -96,7 +96,7 @@ def test_rows_come_from_the_index_and_every_generation(rig: Rig) -> None:
 
 def test_rows_acked_later_do_not_make_a_page_end_too_early(rig: Rig) -> None:
     rig.publish((1,), range(20), 100)
-    rig.tables.rotate(POINT)
+    rig.memtables.rotate(POINT)
     rig.publish((1,), range(20, 25), 120)
     rig.ack(1, *[(seq, 100 + seq) for seq in range(10)])
 
@@ -113,16 +113,16 @@ def test_seqs_with_a_hole_between_are_found(rig: Rig) -> None:
 
 def test_a_view_knows_what_happens_until_it_is_answered(rig: Rig) -> None:
     rig.publish((1,), range(3), 100)
-    view = rig.tables.view()
+    read_view = rig.memtables.read_view()
     base = rig.index.rows(1, 0, 99, 99)
     for first in (3, 6):
         rig.checkpoint()
         rig.publish((1,), range(first, first + 3), 100 + first)
         rig.ack(1, (first - 3, 97 + first))
 
-    assert [row[0] for row in view.rows(1, 0, 99, 99, base)] == [1, 2, 4, 5, 6, 7, 8]
+    assert [row[0] for row in read_view.rows(1, 0, 99, 99, base)] == [1, 2, 4, 5, 6, 7, 8]
     late = rig.index.rows(1, 0, 99, 99)
-    assert view.rows(1, 0, 99, 99, late) == view.rows(1, 0, 99, 99, base)
+    assert read_view.rows(1, 0, 99, 99, late) == read_view.rows(1, 0, 99, 99, base)
 
 
 def test_an_ack_of_what_only_the_index_knows_is_owed_and_paid(rig: Rig) -> None:
@@ -130,15 +130,15 @@ def test_an_ack_of_what_only_the_index_knows_is_owed_and_paid(rig: Rig) -> None:
     rig.checkpoint()
     rig.ack(1, (0, 100))
     rig.ack(2, (0, 100), (1, 101))
-    assert sorted(rig.tables.unresolved()) == [100, 101]
+    assert sorted(rig.memtables.unresolved()) == [100, 101]
     assert rig.valid() == 200
 
     rig.resolve()
 
     assert rig.valid() == 100
-    assert rig.tables.active.changed == {100: None, 101: (1, 164, 100, 10, 1)}
-    assert (rig.tables.terms[1].messages, rig.tables.terms[1].size_bytes) == (1, 10)
-    assert (rig.tables.terms[2].messages, rig.tables.terms[2].size_bytes) == (0, 0)
+    assert rig.memtables.active.changed == {100: None, 101: (1, 164, 100, 10, 1)}
+    assert (rig.memtables.terms[1].messages, rig.memtables.terms[1].size_bytes) == (1, 10)
+    assert (rig.memtables.terms[2].messages, rig.memtables.terms[2].size_bytes) == (0, 0)
     rig.checkpoint()
     assert rig.index.by_msg_no == {101: (1, 164, 100, 10, 1)}
     assert rig.index.by_queue[1].keys() == {1}
@@ -151,21 +151,21 @@ def test_nothing_is_frozen_while_anything_is_owed(rig: Rig) -> None:
     rig.ack(1, (0, 100))
 
     with pytest.raises(AssertionError, match="owed"):
-        rig.tables.rotate(POINT)
+        rig.memtables.rotate(POINT)
 
 
 def test_an_ack_of_a_frozen_row_owes_nothing(rig: Rig) -> None:
     rig.publish((1, 2), range(1), 100)
-    frozen = rig.tables.rotate(POINT)
+    frozen = rig.memtables.rotate(POINT)
     rig.ack(1, (0, 100))
-    assert rig.tables.unresolved() == []
-    assert rig.tables.location(100) == (1, 64, 100, 10, 1)
+    assert rig.memtables.unresolved() == []
+    assert rig.memtables.location(100) == (1, 64, 100, 10, 1)
     rig.ack(2, (0, 100))
 
     assert frozen.inserted == {100: (1, 64, 100, 10, 2)}
-    assert rig.tables.location(100) is None
+    assert rig.memtables.location(100) is None
     rig.index.write(frozen.batch())
-    rig.tables.commit(frozen)
+    rig.memtables.commit(frozen)
     rig.checkpoint()
     assert (rig.index.by_msg_no, rig.valid()) == ({}, 0)
 
@@ -174,21 +174,21 @@ def test_an_ack_of_what_was_read_from_the_index_owes_nothing(rig: Rig) -> None:
     rig.publish((1, 2), range(3), 100)
     rig.checkpoint()
     rig.learn(100, 101)
-    assert rig.tables.places([100, 101, 102]) == [
+    assert rig.memtables.places([100, 101, 102]) == [
         (1, 64, 100, 10, 2),
         (1, 164, 100, 10, 2),
         None,
     ]
 
     rig.ack(1, (0, 100), (1, 101), (2, 102))
-    assert rig.tables.unresolved() == [102]
+    assert rig.memtables.unresolved() == [102]
     rig.ack(2, (0, 100))
-    assert (rig.tables.terms[1].size_bytes, rig.tables.terms[2].size_bytes) == (10, 20)
+    assert (rig.memtables.terms[1].size_bytes, rig.memtables.terms[2].size_bytes) == (10, 20)
     assert rig.valid() == 200
 
     rig.checkpoint()
     rig.ack(2, (1, 101), (2, 102))
-    assert sorted(rig.tables.unresolved()) == [101, 102], "its count has changed since"
+    assert sorted(rig.memtables.unresolved()) == [101, 102], "its count has changed since"
     rig.checkpoint()
     assert (rig.valid(), rig.index.by_msg_no) == (0, {})
 
@@ -202,12 +202,12 @@ def test_messages_that_were_all_read_just_before_lose_one_row_each(rig: Rig) -> 
     rig.ack(1, (0, 100), (1, 101))
     rig.ack(1, (2, 102), (3, 103))
 
-    assert not rig.tables.has_unresolved
+    assert not rig.memtables.has_unresolved
     assert (rig.valid(1), rig.valid(2)) == (200, 0)
-    assert rig.tables.terms[1].size_bytes == 0
+    assert rig.memtables.terms[1].size_bytes == 0
     rig.checkpoint()
     rig.learn(100, 101)
-    assert rig.tables.places([100]) == [(1, 64, 100, 10, 1)]
+    assert rig.memtables.places([100]) == [(1, 64, 100, 10, 1)]
     rig.ack(2, (0, 100), (1, 101))
     rig.checkpoint()
     assert (rig.valid(1), rig.index.by_msg_no) == (0, {})
@@ -221,7 +221,7 @@ def test_messages_of_two_segments_are_freed_in_each(rig: Rig) -> None:
 
     rig.ack(1, (1, 101), (2, 102), (3, 103))
 
-    assert not rig.tables.has_unresolved
+    assert not rig.memtables.has_unresolved
     assert (rig.valid(1), rig.valid(2)) == (100, 100)
 
 
@@ -234,7 +234,7 @@ def test_a_held_message_that_was_read_just_before_is_no_garbage(rig: Rig) -> Non
     rig.ack(1, (0, 100))
 
     assert rig.valid() == 100
-    rig.tables.unheld(100, rig.held.pop(100))
+    rig.memtables.unheld(100, rig.held.pop(100))
     assert rig.valid() == 0
 
 
@@ -244,12 +244,12 @@ def test_what_is_acked_while_it_is_read_is_not_taken_from_the_index(
 ) -> None:
     rig.publish((1, 2, 3), range(1), 100)
     rig.checkpoint()
-    view = rig.tables.view()
+    read_view = rig.memtables.read_view()
     found = rig.index.locations([100])
     rig.ack(1, (0, 100))
     if not is_owed:
         rig.checkpoint()
-    rig.tables.learn(view, found)
+    rig.memtables.learn(read_view, found)
 
     rig.ack(2, (0, 100))
     rig.checkpoint()
@@ -262,13 +262,13 @@ def test_what_is_acked_while_it_is_read_is_not_taken_from_the_index(
 def test_a_place_that_was_read_is_given_up_when_the_message_moves(rig: Rig) -> None:
     rig.publish((1,), range(1), 100)
     rig.checkpoint()
-    rig.tables.files.add_sealed(2, 164)
+    rig.memtables.files.add_sealed(2, 164)
     rig.learn(100)
-    rig.tables.moved([Relocation(100, 1, 2, 64, 100)], lambda used: None)
+    rig.memtables.moved([Relocation(100, 1, 2, 64, 100)], lambda used: None)
 
-    assert rig.tables.places([100]) == [(2, 64, 100, 10, 1)]
+    assert rig.memtables.places([100]) == [(2, 64, 100, 10, 1)]
     rig.checkpoint()
-    assert rig.tables.places([100]) == [None]
+    assert rig.memtables.places([100]) == [None]
     rig.ack(1, (0, 100))
     rig.checkpoint()
     assert (rig.valid(1), rig.valid(2)) == (0, 0)
@@ -279,9 +279,11 @@ def test_few_places_are_kept(rig: Rig) -> None:
     rig.checkpoint()
     rig.learn(101)
     place = (1, 64, 100, 10, 1)
-    rig.tables.learn(rig.tables.view(), dict.fromkeys(range(200, 200 + READ_LOCATIONS_MAX), place))
+    rig.memtables.learn(
+        rig.memtables.read_view(), dict.fromkeys(range(200, 200 + READ_LOCATIONS_MAX), place)
+    )
 
-    assert rig.tables.places([101, 200]) == [None, place]
+    assert rig.memtables.places([101, 200]) == [None, place]
 
 
 def test_an_ack_that_is_named_twice_counts_once(rig: Rig) -> None:
@@ -301,13 +303,13 @@ def test_a_row_that_comes_late_is_counted_wherever_the_message_is(rig: Rig, dept
     rig.publish((1,), range(1), 100)
     place = rig.held[100] = (1, 64, 100, 10, 1)
     if depth == 1:
-        rig.tables.rotate(POINT)
+        rig.memtables.rotate(POINT)
     elif depth == 2:
         rig.checkpoint()
-    rig.tables.published(2, [(7, 100, 10, 0, 1)])
-    rig.tables.count_rows({100: 1}, {}, {100: place})
+    rig.memtables.published(2, [(7, 100, 10, 0, 1)])
+    rig.memtables.count_rows({100: 1}, {}, {100: place})
     del rig.held[100]
-    rig.tables.unheld(100, place)
+    rig.memtables.unheld(100, place)
     rig.ack(1, (0, 100))
     rig.resolve()
     assert rig.valid() == 100
@@ -325,21 +327,21 @@ def test_a_message_whose_rows_are_gone_is_kept_for_the_queue_that_was_promised_i
     rig.publish((1,), range(1), 100)
     place = rig.held[100] = (1, 64, 100, 10, 1)
     if depth == 1:
-        rig.tables.rotate(POINT)
+        rig.memtables.rotate(POINT)
     elif depth == 2:
         rig.checkpoint()
     rig.ack(1, (0, 100))
     rig.resolve()
     assert rig.valid() == 100
-    assert rig.tables.location(100) == place
+    assert rig.memtables.location(100) == place
     if depth != 1:
         rig.checkpoint()
         assert rig.index.by_file[1] == FileRow(0, 164), "a start would know nothing of it"
     if comes:
-        rig.tables.published(2, [(7, 100, 10, 0, 1)])
-        rig.tables.count_rows({100: 1}, {}, {100: place})
+        rig.memtables.published(2, [(7, 100, 10, 0, 1)])
+        rig.memtables.count_rows({100: 1}, {}, {100: place})
     del rig.held[100]
-    rig.tables.unheld(100, place)
+    rig.memtables.unheld(100, place)
 
     assert rig.valid() == 100 * comes
     rig.resolve()
@@ -353,18 +355,18 @@ def test_a_message_whose_rows_are_gone_is_kept_for_the_queue_that_was_promised_i
 def test_copies_are_used_of_messages_that_are_still_where_they_were(rig: Rig, depth: int) -> None:
     rig.publish((1,), range(3), 100)
     if depth == 1:
-        rig.tables.rotate(POINT)
+        rig.memtables.rotate(POINT)
     elif depth == 2:
         rig.checkpoint()
     rig.ack(1, (1, 101))
     used: list[bool] = []
-    rig.tables.files.add_sealed(2, 364)
+    rig.memtables.files.add_sealed(2, 364)
     moves = [Relocation(100 + n, 1 if n < 2 else 9, 2, 64 + 100 * n, 100) for n in range(3)]
-    rig.tables.moved(moves, used.append)
+    rig.memtables.moved(moves, used.append)
     rig.resolve()
 
     assert sorted(used) == [False, False, True]
-    assert rig.tables.location(100) == (2, 64, 100, 10, 1)
+    assert rig.memtables.location(100) == (2, 64, 100, 10, 1)
     assert (rig.valid(1), rig.valid(2)) == (100, 100)
 
 
@@ -374,32 +376,32 @@ def test_a_segment_may_go_when_the_index_knows_it_empty(rig: Rig) -> None:
     rig.checkpoint()
     rig.ack(1, (0, 100))
     rig.resolve()
-    assert rig.tables.removable() == []
-    rig.tables.rotate(POINT)
-    assert rig.tables.removable() == []
+    assert rig.memtables.removable() == []
+    rig.memtables.rotate(POINT)
+    assert rig.memtables.removable() == []
 
-    rig.tables.commit(rig.tables.frozen[0])
-    assert rig.tables.removable() == [1]
-    rig.tables.removed(1)
+    rig.memtables.commit(rig.memtables.frozen[0])
+    assert rig.memtables.removable() == [1]
+    rig.memtables.removed(1)
     rig.checkpoint()
-    assert rig.tables.removable() == []
+    assert rig.memtables.removable() == []
     assert rig.index.by_file.keys() <= {2}
 
 
 def test_the_segment_in_use_does_not_go_and_neither_does_a_copy_not_used_yet(rig: Rig) -> None:
     rig.publish((1,), range(1), 100)
     rig.ack(1, (0, 100))
-    rig.tables.files.add_sealed(2, 500)
+    rig.memtables.files.add_sealed(2, 500)
     rig.checkpoint()
 
-    assert rig.tables.removable() == []
-    rig.tables.files.seal()
-    assert rig.tables.removable() == [1]
+    assert rig.memtables.removable() == []
+    rig.memtables.files.seal()
+    assert rig.memtables.removable() == [1]
 
 
 def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
     rig.publish((1,), range(3), 100)
-    rig.tables.close_queue(1, 9, 2)
+    rig.memtables.close_queue(1, 9, 2)
     rig.checkpoint()
     assert rig.index.terms[1] == QueueTerms(9, 2, 3, 30, True)
 
@@ -409,10 +411,10 @@ def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
     rig.ack(1, (0, 100))  # was on its way
     rig.checkpoint()
     assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, True)
-    rig.tables.reopen_queue(1)
+    rig.memtables.reopen_queue(1)
     rig.checkpoint()
     assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, False)
-    rig.tables.forget_queue(1)
+    rig.memtables.forget_queue(1)
     rig.checkpoint()
     assert rig.index.terms[1].messages == 2, "it has rows"
     rig.ack(1, (1, 101), (2, 102))
@@ -421,9 +423,9 @@ def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
 
 
 def test_a_disk_that_does_not_follow_is_seen(rig: Rig) -> None:
-    for index in range(BEHIND_GENERATIONS):
-        assert not rig.tables.is_behind
+    for index in range(BEHIND_MEMTABLES):
+        assert not rig.memtables.is_behind
         rig.publish((1,), range(index, index + 1), 100 + index)
-        rig.tables.rotate(POINT)
+        rig.memtables.rotate(POINT)
 
-    assert rig.tables.is_behind
+    assert rig.memtables.is_behind

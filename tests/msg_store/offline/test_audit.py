@@ -248,7 +248,7 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
         with examined(path, quiet) as found:
             assert (rows_of(found), dict(found.store.places())) == told[:2]
             assert opened.recovered.findings.dropped == told[2]
-            said = {no: opened.core.tables.terms[no] for no in terms}
+            said = {no: opened.core.memtables.terms[no] for no in terms}
             counts = {no: (each.messages, each.size_bytes) for no, each in said.items()}
             assert counts == {no: (each.messages, each.size_bytes) for no, each in terms.items()}
 

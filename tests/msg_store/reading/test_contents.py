@@ -27,13 +27,13 @@ class Reading:
         self.rig = StoreRig(rng, **rig)
         self.loop = StepLoop(rng)
         self.files = SegmentReader(self.rig.folder)
-        self.arrived = ReadCache(room_bytes)
+        self.read_cache = ReadCache(room_bytes)
         self.index: dict[int, Location] = {}
         self.in_ram: dict[int, Message] = {}
         self.moved: dict[int, Location] = {}
         self.learnt: dict[int, Location] = {}
         self.reader = ContentReader(
-            self, self.files, self, self.loop.line(), self.loop, self.arrived
+            self, self.files, self, self.loop.line(), self.loop, self.read_cache
         )
         self.told = 0
 
@@ -50,14 +50,14 @@ class Reading:
     def locate(self, msg_no: int) -> Location | None:
         return None if msg_no in self.index else self.place(msg_no)
 
-    def view(self) -> ReadView:
-        return self.rig.core.tables.view()
+    def read_view(self) -> ReadView:
+        return self.rig.core.memtables.read_view()
 
-    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
+    def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
         self.learnt.update(found)
 
     def place(self, msg_no: int) -> Location:
-        found = self.rig.core.tables.location(msg_no)
+        found = self.rig.core.memtables.location(msg_no)
         assert found is not None
         return found
 
@@ -77,7 +77,7 @@ class Reading:
 
     def take(self, msg_nos: list[int]) -> list[Message | None]:
         found = self.reader.look(msg_nos)
-        self.arrived.drop(msg_nos)
+        self.read_cache.drop(msg_nos)
         return found
 
     def bodies(self, msg_nos: list[int]) -> list[bytes | None]:
@@ -107,8 +107,8 @@ def test_what_was_written_comes_back_as_it_was(rng: random.Random) -> None:
     assert [each[BODY] for each in got if each] == [reading.rig.bodies[no] for no in wanted]
     assert got[0] is not None
     assert got[0][ORIGIN : HEAD + 1] == (b"\x01x\x01m", b"head")
-    assert not reading.arrived.contents
-    assert reading.arrived.size_bytes == 0
+    assert not reading.read_cache.contents
+    assert reading.read_cache.size_bytes == 0
 
 
 def test_all_that_is_asked_for_in_one_turn_is_one_batch_of_few_reads(reading: Reading) -> None:
@@ -213,8 +213,8 @@ def test_contents_in_ram_are_bounded_and_the_oldest_go_first(rng: random.Random)
         reading.prefetch([no])
         reading.loop.run()
 
-    assert reading.arrived.size_bytes <= 40_000
-    left = list(reading.arrived.contents)
+    assert reading.read_cache.size_bytes <= 40_000
+    left = list(reading.read_cache.contents)
     assert left == msg_nos[-len(left) :]
     assert reading.bodies(msg_nos[:1]) == [None]
     assert None not in reading.read(msg_nos[:1])

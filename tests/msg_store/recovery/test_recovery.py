@@ -412,13 +412,13 @@ def test_files_of_another_store_are_set_aside(rig: StoreRig) -> None:
 def test_what_was_written_before_a_failed_sync_is_not_believed(rig: StoreRig) -> None:
     busy(rig)
     safe = set(rig.held)
-    mark = rig.core.mark
+    durable = rig.core.durable
     rig.publish((1,), 5)
     rig.start()
     for name in ("rdq", "journal") * 2:
         rig.step(name)
 
-    rig.crash(lambda disk: disk.kill(), mark)
+    rig.crash(lambda disk: disk.kill(), durable)
 
     assert set(rig.held) == safe
 

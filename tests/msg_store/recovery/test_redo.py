@@ -23,13 +23,13 @@ Cut = Callable[[FaultyCalls], None]
 @pytest.fixture
 def rig(rng: random.Random) -> StoreRig:
     """Return a store whose segment and journal are there already."""
-    rig = StoreRig(rng, carried_bytes_max=1000)
+    rig = StoreRig(rng, inline_bytes_max=1000)
     rig.publish((1,), 1)
     rig.run_flush()
     return rig
 
 
-def carried(rig: StoreRig, queue_nos: tuple[int, ...] = (1,), count: int = 1) -> Job:
+def inline(rig: StoreRig, queue_nos: tuple[int, ...] = (1,), count: int = 1) -> Job:
     """Publish little, and flush it."""
     rig.publish(queue_nos, count)
     rig.run_flush()
@@ -48,7 +48,7 @@ def power_cut(rdq: Fate) -> Cut:
 
 def test_one_file_is_synced(rig: StoreRig) -> None:
     before = rig.disk.seen["fdatasync"]
-    carried(rig, (1, 2), 3)
+    inline(rig, (1, 2), 3)
 
     assert rig.disk.seen["fdatasync"] == before + 1
     assert rig.points[-3:] == ["journal: before write", "journal: written", "journal: synced"]
@@ -71,7 +71,7 @@ def test_much_or_the_first_of_a_segment_is_synced_in_both(rig: StoreRig) -> None
 @pytest.mark.parametrize("fate", Fate)
 def test_a_power_cut_loses_nothing(rig: StoreRig, fate: Fate) -> None:
     for _ in range(5):
-        carried(rig, (1, 2), 2)
+        inline(rig, (1, 2), 2)
 
     rig.crash(power_cut(fate))
 
@@ -80,7 +80,7 @@ def test_a_power_cut_loses_nothing(rig: StoreRig, fate: Fate) -> None:
 
 @pytest.mark.parametrize("point", ["before write", "written"])
 def test_a_power_cut_at_each_point_of_the_flush(rig: StoreRig, point: str) -> None:
-    carried(rig)
+    inline(rig)
     rig.publish((1,), 2)
     rig.start()
     while not rig.points[-1].endswith(point):
@@ -92,7 +92,7 @@ def test_a_power_cut_at_each_point_of_the_flush(rig: StoreRig, point: str) -> No
 
 
 def test_a_crash_while_it_is_put_back_is_made_up_for(rig: StoreRig) -> None:
-    carried(rig, (1, 2), 3)
+    inline(rig, (1, 2), 3)
     for point in ("pwrite", "fdatasync"):
         rig.disk.power_cut(power_cut_fates)
         rig.disk.fail(point, OSError(errno.EIO, "dying"), "*.rdq")
@@ -112,7 +112,7 @@ def power_cut_fates(_: object) -> Fate:
 @pytest.mark.parametrize("fate", [LOST, Fate.ZEROED, Fate.SCATTERED])
 def test_what_is_in_the_index_is_synced_in_its_segment(rng: random.Random, fate: Fate) -> None:
     limits = CheckpointLimits(rows=3)
-    rig = StoreRig(rng, carried_bytes_max=1000, limits=limits)
+    rig = StoreRig(rng, inline_bytes_max=1000, limits=limits)
     for _ in range(20):
         rig.publish((1,), 1)
         rig.run()
@@ -125,31 +125,31 @@ def test_what_is_in_the_index_is_synced_in_its_segment(rng: random.Random, fate:
 
 
 def test_a_segment_that_cannot_be_synced_for_the_index_fails_the_store(rig: StoreRig) -> None:
-    carried(rig, (1,), 3)
+    inline(rig, (1,), 3)
     rig.disk.fail("fdatasync", OSError(errno.EIO, "gone"), segment(rig))
 
     rig.checkpoint()
 
     assert rig.core.error is not None
-    rig.crash(power_cut(LOST), trusted=rig.core.mark)
+    rig.crash(power_cut(LOST), trusted=rig.core.durable)
     assert len(rig.held) == 4
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_sync_that_fails_while_one_is_owed_is_final(rig: StoreRig, number: int) -> None:
-    carried(rig, (1, 2), 3)
+    inline(rig, (1, 2), 3)
     rig.publish((1,), 1, size=5000)
     rig.disk.fail("fdatasync", OSError(number, "no"), segment(rig))
 
     rig.run_flush()
 
     assert rig.core.error is not None
-    rig.crash(power_cut(LOST), trusted=rig.core.mark)
+    rig.crash(power_cut(LOST), trusted=rig.core.durable)
     assert len(rig.held) == 7
 
 
 def test_without_a_debt_a_full_disk_is_not_final(rig: StoreRig) -> None:
-    carried(rig)
+    inline(rig)
     rig.publish((1,), 1, size=5000)
     rig.run_flush()
     rig.publish((1,), 1, size=5000)
@@ -164,7 +164,7 @@ def test_without_a_debt_a_full_disk_is_not_final(rig: StoreRig) -> None:
 
 @pytest.mark.parametrize("pattern", ["*.rdq", "*.jnl"])
 def test_a_full_disk_puts_all_of_it_back(rig: StoreRig, pattern: str) -> None:
-    carried(rig)
+    inline(rig)
     rig.publish((1, 2), 2)
     rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), pattern, times=2)
     rig.run_flush()
@@ -178,7 +178,7 @@ def test_a_full_disk_puts_all_of_it_back(rig: StoreRig, pattern: str) -> None:
 
 
 def test_a_lost_index_is_rebuilt_with_it(rig: StoreRig) -> None:
-    carried(rig, (1, 2), 3)
+    inline(rig, (1, 2), 3)
     rig.disk.power_cut(power_cut_fates)
 
     rig.crash_without_index()
@@ -186,9 +186,9 @@ def test_a_lost_index_is_rebuilt_with_it(rig: StoreRig) -> None:
     assert len(rig.held) == 7
 
 
-def test_after_a_failed_sync_a_rebuild_believes_what_was_carried(rig: StoreRig) -> None:
-    carried(rig, (1, 2), 3)
-    trusted = rig.core.mark
+def test_after_a_failed_sync_a_rebuild_believes_what_was_inline(rig: StoreRig) -> None:
+    inline(rig, (1, 2), 3)
+    trusted = rig.core.durable
     rig.disk.power_cut(power_cut_fates)
     rig.home.lose()
 
@@ -198,24 +198,24 @@ def test_after_a_failed_sync_a_rebuild_believes_what_was_carried(rig: StoreRig) 
 
 
 def test_a_segment_that_is_gone_is_not_made_again(rig: StoreRig) -> None:
-    carried(rig, (1,), 3)
+    inline(rig, (1,), 3)
     rig.ack(*rig.held)
     rig.run()
-    (carried_in,) = rig.folder.rdq_nos()
+    (inline_in,) = rig.folder.rdq_nos()
     rig.core.roll_segment()
     rig.publish((1,), 1)
     rig.run()
     rig.checkpoint()
-    assert rig.collect() == [carried_in]
+    assert rig.collect() == [inline_in]
     assert rig.folder.journal_nos(), "the frames are there still, and a rebuild reads them"
 
     rig.crash_without_index()
 
-    assert carried_in not in rig.folder.rdq_nos()
+    assert inline_in not in rig.folder.rdq_nos()
 
 
 def test_a_segment_of_another_store_is_left_alone(rig: StoreRig) -> None:
-    carried(rig, (1,), 3)
+    inline(rig, (1,), 3)
     path = rig.folder.rdq_path(rig.flush.rdq.start.file_no)
     foreign = Identity(bytes(reversed(UUID)), 1).header(RDQ_MAGIC, 1, 7)
     rig.disk.kill()
@@ -230,7 +230,7 @@ def test_a_segment_of_another_store_is_left_alone(rig: StoreRig) -> None:
 
 
 def test_the_frame_has_the_bytes_of_the_segment(rig: StoreRig) -> None:
-    job = carried(rig, (1, 2), 2)
+    job = inline(rig, (1, 2), 2)
     (last,) = [path for path in rig.disk.paths() if path.suffix == ".jnl"][-1:]
     frames = list(JournalFile(rig.disk.image(last), rig.folder.uuid).frames())
     (record,) = [each for each in frames[-1][1] if isinstance(each, RedoRecord)]

@@ -191,19 +191,19 @@ async def test_a_sync_by_step_that_finds_the_disk_full_is_made_good(
 async def test_a_sync_by_step_that_owes_another_is_final(
     full_disk: type[FullDisk], by_step: StepByStep
 ) -> None:
-    await by_step.published(2)  # carried
+    await by_step.published(2)  # inline
     full_disk.files.add(by_step.descriptor("rdq"))
     by_step.store.publish(3, 300)
 
     report = await by_step.store.report()
 
-    assert "carried records cannot be synced" in str(report.error)
+    assert "inline records cannot be synced" in str(report.error)
 
 
 async def test_a_write_by_step_that_finds_the_disk_full_is_no_matter_of_what_is_owed(
     by_step: StepByStep,
 ) -> None:
-    await by_step.published(2)  # carried
+    await by_step.published(2)  # inline
     full = os.open("/dev/full", os.O_RDWR)
     os.dup2(full, by_step.descriptor("rdq"))
     os.close(full)

@@ -60,12 +60,12 @@ def test_what_was_acked_early_is_safe_when_the_older_ones_of_its_queue_are(rig: 
     rig.start()
     rig.publish((1,), 3)
     rig.ack((1, first + 3), (1, first + 5))
-    assert core.settled() == []  # three older ones are on their way
+    assert core.take_cancelled() == []  # three older ones are on their way
 
     while rig.jobs:
         rig.step(next(iter(rig.jobs)))
     assert rig.reports[-1].safe == [(1, first, 3), (1, first + 3, 1)]
-    assert core.settled() == []  # one older waits
+    assert core.take_cancelled() == []  # one older waits
     assert core.due() is Due.NOW
     assert rig.run_flush().safe == [(1, first + 4, 1), (1, first + 5, 1)]
 
@@ -136,14 +136,14 @@ def test_a_queue_that_goes_down_gives_up_what_it_never_accepted(rig: StoreRig) -
 def test_the_last_ack_makes_the_bytes_garbage(rig: StoreRig) -> None:
     rig.publish((1, 2), 2, size=100)
     rig.run()
-    (file,) = rig.core.tables.files.values()
+    (file,) = rig.core.memtables.files.values()
     assert (file.valid_bytes, file.size_bytes) == (rdq_bytes(rig) - 64, rdq_bytes(rig))
     rig.ack(*rig.held)
     assert file.valid_bytes == rdq_bytes(rig) - 64, "it is not durable yet"
     rig.run()
 
     assert file.valid_bytes == 0
-    assert rig.core.tables.active.inserted == {}
+    assert rig.core.memtables.active.inserted == {}
 
 
 def test_a_flush_takes_a_slice_and_the_rest_follows_in_order(rig: StoreRig) -> None:
@@ -197,7 +197,7 @@ def test_more_acks_than_a_flush_should_have_are_left_to_the_next(
 
     taken = []
     while rig.start():
-        taken.append(sum(len(acks) for _, acks in rig.flush.taken.acks))
+        taken.append(sum(len(acks) for _, acks in rig.flush.batch.acks))
         rig.finish_flush()
 
     assert taken == [10, 10, 4]
@@ -401,7 +401,7 @@ def test_after_an_error_other_than_a_full_disk_the_store_takes_nothing_and_recov
     ):
         with pytest.raises(StoreFailed, match="gone"):
             call()
-    rig.crash(lambda disk: disk.kill(), rig.core.mark)
+    rig.crash(lambda disk: disk.kill(), rig.core.durable)
     assert set(rig.held) == safe
 
 

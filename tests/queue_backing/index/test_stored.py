@@ -109,13 +109,13 @@ def test_a_failed_sync_fails_the_store_once_and_recovery_trusts_the_mark(bench: 
     assert len(bench.errors) == len(queue.failures) == len(other.failures) == 1
     with pytest.raises(Exception, match="gone"):
         publish(queue, 1)
-    mark = bench.store.failed_mark
-    assert mark is not None
+    durable = bench.store.durable_at_failure
+    assert durable is not None
     bench.store.kill()
     bench.run()
     bench.disk.heal()
-    bench.open(trusted=mark)
-    assert bench.store.failed_mark is None
+    bench.open(trusted=durable)
+    assert bench.store.durable_at_failure is None
 
     queue.begin()
     assert [body for _, body in fetch_all(queue)] == bodies(range(2))
@@ -137,8 +137,8 @@ def test_what_was_handed_out_does_not_stay_in_ram(
     got = fetch_all(queue)
 
     assert [body for _, body in got] == bodies(range(40))
-    assert bench.store.arrived.size_bytes == 0
-    assert not bench.store.arrived.contents
+    assert bench.store.read_cache.size_bytes == 0
+    assert not bench.store.read_cache.contents
 
 
 def test_what_a_flush_is_writing_can_be_fetched(bench: StoreBench) -> None:
@@ -353,7 +353,7 @@ def test_the_priorities_of_a_queue_have_rows_of_their_own(bench: StoreBench) -> 
     for level in levels:
         level.queue.ack([seq for seq, _ in fetch_all(level)])
     bench.idle_disk()
-    assert not sum(state.valid_bytes for state in bench.store.tables.files.values())
+    assert not sum(state.valid_bytes for state in bench.store.memtables.files.values())
 
 
 def test_a_deleted_queue_is_gone_and_its_messages_in_others_are_not(bench: StoreBench) -> None:
@@ -375,7 +375,7 @@ def test_a_deleted_queue_is_gone_and_its_messages_in_others_are_not(bench: Store
     assert [body for _, body in got] == bodies(range(9))
     other.queue.ack([seq for seq, _ in got])
     bench.idle_disk()
-    assert not sum(state.valid_bytes for state in bench.store.tables.files.values())
+    assert not sum(state.valid_bytes for state in bench.store.memtables.files.values())
 
 
 # Figures.
@@ -434,7 +434,7 @@ def test_contents_are_read_less_far_ahead_when_they_have_little_room(rng: random
     entries = list(first.queue.q3)
     first.index.prefetch(entries)
     bench.run(jumps=0)
-    assert len(bench.store.arrived.contents) == 300
+    assert len(bench.store.read_cache.contents) == 300
 
     second.index.prefetch(list(second.queue.q3))
     bench.run(jumps=0)

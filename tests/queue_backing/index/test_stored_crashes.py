@@ -98,7 +98,7 @@ def test_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Random
         for queue in queues:
             queue.queue.ack([*queue.queue.rpa, *queue.queue.dpa])
         bench.idle_disk()
-        assert not sum(state.valid_bytes for state in bench.store.tables.files.values())
+        assert not sum(state.valid_bytes for state in bench.store.memtables.files.values())
         bench.close()
 
 

@@ -56,7 +56,7 @@ def test_a_damaged_message_is_passed_over_and_reported(
     publish(queue, 10)
     bench.idle_disk()
     (_, offset, length, *_) = (
-        bench.store.tables.location(bench.rows(1)[4][1])
+        bench.store.memtables.location(bench.rows(1)[4][1])
         or (bench.home.index.by_msg_no[bench.rows(1)[4][1]])
     )
     flip(bench, offset + length - 1)
@@ -123,7 +123,7 @@ def test_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
     lost = {
         row[0]
         for row in bench.rows(1)
-        if (bench.store.tables.location(row[1]) or bench.home.index.by_msg_no[row[1]])[0] == gone
+        if (bench.store.memtables.location(row[1]) or bench.home.index.by_msg_no[row[1]])[0] == gone
     }
     assert lost
     bench.files.unlink(bench.opened.folder.rdq_path(gone))
@@ -208,7 +208,7 @@ def test_without_its_index_a_store_has_all_messages_and_counts_that_hold(
         assert len(set(got)) == len(got)
         queue.queue.ack([seq for seq, _ in got])
     bench.idle_disk()
-    assert not sum(state.valid_bytes for state in bench.store.tables.files.values())
+    assert not sum(state.valid_bytes for state in bench.store.memtables.files.values())
 
 
 def test_a_paged_out_transient_that_is_damaged_is_passed_over(bench: StoreBench) -> None:

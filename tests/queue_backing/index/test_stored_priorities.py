@@ -28,8 +28,8 @@ def bench(rng: random.Random) -> Iterator[StoreBench]:
     bench.close()
 
 
-def with_priority(priority: int | None, mark: int) -> Message:
-    origin, _, body = message(9, mark)
+def with_priority(priority: int | None, durable: int) -> Message:
+    origin, _, body = message(9, durable)
     return (origin, head_of(Properties(priority=priority), len(body)), body)
 
 
@@ -39,7 +39,7 @@ def levels_on(bench: StoreBench) -> list[StoredQueue]:
 
 def published(bench: StoreBench, levels: list[StoredQueue], priorities: list[int | None]) -> None:
     queue = PriorityQueue([each.queue for each in levels], priority_of)
-    messages = [with_priority(each, mark) for mark, each in enumerate(priorities)]
+    messages = [with_priority(each, durable) for durable, each in enumerate(priorities)]
     queue.publish(messages, True, None, None, False, bench.store.write(messages, (ROUTE,)))
     bench.run()
     assert any(level.take_confirmed() for level in levels)

@@ -183,10 +183,10 @@ class StoredQueueMachine(VariableQueueMachine):
             self._recover(self._open_anew)
 
     def _open_anew(self) -> None:
-        mark = self.bench.store.core.mark
+        durable = self.bench.store.core.durable
         self.bench.store.kill()
         self.bench.run(jumps=0)
-        self.bench.open(trusted=mark)
+        self.bench.open(trusted=durable)
 
     def _recover(self, end: Callable[[], None]) -> None:
         self._drain()
@@ -248,8 +248,12 @@ class StoredQueueMachine(VariableQueueMachine):
         self.bench.idle_disk()
         store = self.bench.store
         assert not self.bench.rows(QUEUE_NO)
-        assert not store.tables.terms[QUEUE_NO].messages if QUEUE_NO in store.tables.terms else True
-        assert not sum(state.valid_bytes for state in store.tables.files.values())
+        assert (
+            not store.memtables.terms[QUEUE_NO].messages
+            if QUEUE_NO in store.memtables.terms
+            else True
+        )
+        assert not sum(state.valid_bytes for state in store.memtables.files.values())
         assert not store.core.references.bodies
         assert not self.rig.queue.depth()
 

@@ -51,7 +51,7 @@ class CollectorRig(StoreRig):
         self.collector = Collector(
             self.folder,
             self.core,
-            self.core.tables,
+            self.core.memtables,
             recovered.index,
             self.pins,
             lambda: 7,
@@ -85,10 +85,10 @@ class CollectorRig(StoreRig):
         return False
 
     def _progress(self) -> tuple[object, ...]:
-        tables = self.core.tables
+        memtables = self.core.memtables
         waits = [id(wait) for wait in self.steps.waits.values()]
         jobs = (len(self.points), len(self.steps.points), len(self.jobs), tuple(waits))
-        index = (self.read, self.write_job, tables.committed, len(tables.frozen))
+        index = (self.read, self.write_job, memtables.committed, len(memtables.frozen))
         return (*jobs, *index, len(self.reports[-1].safe) if self.reports else 0, self.core.is_idle)
 
     def work(self, steps_max: int = 100_000) -> int:
@@ -139,7 +139,7 @@ class CollectorRig(StoreRig):
 
     def check_no_orphans(self) -> None:
         """Check that every file in the folder belongs to somebody."""
-        valid = {no for no, state in self.core.tables.files.items() if state.valid_bytes}
+        valid = {no for no, state in self.core.memtables.files.items() if state.valid_bytes}
         names = self.files.names(self.folder.rdq)
         assert names == [self.folder.rdq_path(no).name for no in sorted(valid)]
 

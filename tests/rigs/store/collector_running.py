@@ -52,7 +52,7 @@ class Running:
         where = StoreFiles(files, path / "store", ballast, lambda: 7, file_bytes)
         self.opened = open_store(where, boot_epoch)
         self.core, index = self.opened.core, self.opened.recovered.index
-        self.tables = self.core.tables
+        self.memtables = self.core.memtables
         self.safe = 0
         self.rows: dict[int, int] = {}  # seq -> msg_no
         self.bodies: dict[int, bytes] = {}
@@ -75,16 +75,16 @@ class Running:
         self.segments = SegmentReader(folder)
         worker = ThreadWorker(self.loop, "leveret-read", self.segments.close)
         self.reader = ReadThread(worker, self._failed)
-        self.arrived = ReadCache(1 << 26)
+        self.read_cache = ReadCache(1 << 26)
         self.contents = ContentReader(
-            self, self.segments, index, self.reader, self.loop, self.arrived
+            self, self.segments, index, self.reader, self.loop, self.read_cache
         )
         self.pins = Pins()
         self.removed: list[int] = []
         neighbours = Neighbours(self._removed, self.checkpointer.request)
         limits = ChoiceLimits(file_bytes=file_bytes)
         self.collector = Collector(
-            folder, self.core, self.tables, index, self.pins, lambda: 7, limits, neighbours
+            folder, self.core, self.memtables, index, self.pins, lambda: 7, limits, neighbours
         )
         self.collecting = CollectorDriver(
             self.collector, self.core, self.loop, self._failed, reached, pace=pace
@@ -101,13 +101,13 @@ class Running:
         return self.core.resident(msg_no)
 
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
-        return self.tables.places(msg_nos)
+        return self.memtables.places(msg_nos)
 
-    def view(self) -> ReadView:
-        return self.tables.view()
+    def read_view(self) -> ReadView:
+        return self.memtables.read_view()
 
-    def learn(self, view: ReadView, found: Mapping[int, Location]) -> None:
-        self.tables.learn(view, found)
+    def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
+        self.memtables.learn(read_view, found)
 
     def _deliver(self, report: Report) -> None:
         self.error = self.error or report.error
@@ -160,7 +160,7 @@ class Running:
             self.contents.prefetch([(no, len(self.bodies[no])) for no in msg_nos], came.set)
             await asyncio.wait_for(came.wait(), 60)
             found = self.contents.look(msg_nos)
-        self.arrived.drop(msg_nos)
+        self.read_cache.drop(msg_nos)
         return found
 
     async def stop(self) -> None:

@@ -76,7 +76,7 @@ class Oracle:
     def _add(self, flush: Flush) -> None:
         for queue_no, rows in flush.rows:
             self.durable.update({(queue_no, row[0]): row[1] for row in rows})
-        for queue_no, acks in flush.taken.acks:
+        for queue_no, acks in flush.batch.acks:
             for seq, _ in acks:
                 del self.durable[queue_no, seq]
 

@@ -32,7 +32,7 @@ class StoreMachine(RuleBasedStateMachine):
         short_writes=st.sampled_from([0.0, 0.3]),
         rows=st.sampled_from([1, 4, 20, 100_000]),
         journal_bytes=st.sampled_from([100, 1000, 1 << 25]),
-        carried_bytes_max=st.sampled_from([0, 150, 1 << 14]),
+        inline_bytes_max=st.sampled_from([0, 150, 1 << 14]),
         journal_ahead_bytes=st.sampled_from([0, 64, 2000]),
     )
     def make(
@@ -43,7 +43,7 @@ class StoreMachine(RuleBasedStateMachine):
         short_writes: float,
         rows: int,
         journal_bytes: int,
-        carried_bytes_max: int,
+        inline_bytes_max: int,
         journal_ahead_bytes: int,
     ) -> None:
         self.rig = StoreRig(
@@ -51,7 +51,7 @@ class StoreMachine(RuleBasedStateMachine):
             rdq_file_bytes=rdq_file_bytes,
             journal_file_bytes=journal_file_bytes,
             limits=CheckpointLimits(rows, journal_bytes),
-            carried_bytes_max=carried_bytes_max,
+            inline_bytes_max=inline_bytes_max,
             journal_ahead_bytes=journal_ahead_bytes,
         )
         self.late: list[tuple[int, list[int]]] = []
@@ -186,9 +186,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.calm()
 
     def recover(self, cut, is_failed: bool = False) -> None:
-        mark = self.rig.core.mark if is_failed else None
+        durable = self.rig.core.durable if is_failed else None
         self.rig.home.index.heal()
-        self.rig.crash(cut, mark)
+        self.rig.crash(cut, durable)
         self.late = []
         self.calm()
 

@@ -62,7 +62,7 @@ class StoreRig:
         rdq_file_bytes: int = 1 << 26,
         journal_file_bytes: int = 1 << 26,
         limits: CheckpointLimits | None = None,
-        carried_bytes_max: int = 0,
+        inline_bytes_max: int = 0,
         journal_ahead_bytes: int = 0,
     ) -> None:
         self.rng = rng
@@ -73,7 +73,7 @@ class StoreRig:
         self.files.mkdir(STORE)
         self.ballast_bytes = ballast_bytes
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
-        self.carried_bytes_max = carried_bytes_max
+        self.inline_bytes_max = inline_bytes_max
         self.journal_ahead_bytes = journal_ahead_bytes
         self.home = MemoryLocation()
         self.limits = limits
@@ -114,7 +114,7 @@ class StoreRig:
             trusted,
             *self.file_bytes,
             home=self.home,
-            carried_bytes_max=self.carried_bytes_max,
+            inline_bytes_max=self.inline_bytes_max,
             journal_ahead_bytes=self.journal_ahead_bytes,
         )
         self.recovered, self.core = recovery.run()
@@ -183,16 +183,16 @@ class StoreRig:
             file.fsync()
         self.files.rename(path.with_suffix(".rdt"), path)
         self.files.fsync_dir(self.folder.rdq)
-        self.core.tables.files.add_sealed(file_no, offset)
+        self.core.memtables.files.add_sealed(file_no, offset)
         self.core.move(copies, self.moves.append)
         return file_no
 
     def collect(self) -> list[int]:
         """Unlink the segments that may go."""
-        file_nos = self.core.tables.removable()
+        file_nos = self.core.memtables.removable()
         for file_no in file_nos:
             self.files.unlink(self.folder.rdq_path(file_no))
-            self.core.tables.removed(file_no)
+            self.core.memtables.removed(file_no)
         return file_nos
 
     @property
@@ -201,7 +201,7 @@ class StoreRig:
 
     def start(self) -> bool:
         """Start a flush if anything is to be done."""
-        self._note(Report(safe=self.core.settled()))
+        self._note(Report(safe=self.core.take_cancelled()))
         if self.core.due() is Due.WHEN_RESUMED:
             self.core.resume()
         if self.core.due() is Due.NEVER:
@@ -235,7 +235,7 @@ class StoreRig:
     def _finish(self) -> None:
         report = self.core.finish(*self.errors.values())
         if not any(self.errors.values()):
-            for queue_no, acks in self.flush.taken.acks:
+            for queue_no, acks in self.flush.batch.acks:
                 self.gone.update((queue_no, seq) for seq, _ in acks)
         self._note(report)
 
@@ -294,10 +294,10 @@ class StoreRig:
         for _ in range(10_000):
             if self.checkpointer.is_full:
                 self.checkpointer.resume()
-            before = (self.read, self.write_job, len(self.points), self.core.tables.committed)
+            before = (self.read, self.write_job, len(self.points), self.core.memtables.committed)
             self.step("read")
             self.step("write")
-            after = (self.read, self.write_job, len(self.points), self.core.tables.committed)
+            after = (self.read, self.write_job, len(self.points), self.core.memtables.committed)
             if before == after and self.read is None and self.write_job is None:
                 return
         raise AssertionError("the index does not come to rest")
@@ -390,25 +390,29 @@ class StoreRig:
 
     def check_tables(self, found: dict[Key, int]) -> None:
         """Check counts, terms and segments against the rows that are durable."""
-        tables, counts = self.core.tables, Counter(found.values())
+        memtables, counts = self.core.memtables, Counter(found.values())
         places = self.places(counts)
         orphans = {
             no: place
             for no, place in self.core.references.locations.items()
-            if no not in counts and place[0] in tables.files
+            if no not in counts and place[0] in memtables.files
         }
         known = {msg_no: place[4] for msg_no, place in places.items()}
         assert known == counts, (known.items() ^ counts.items(), self.core.references.locations)
         sums: Counter[int] = Counter()
         for file_no, _, length, _, _ in [*places.values(), *orphans.values()]:
             sums[file_no] += length
-        valid = {no: state.valid_bytes for no, state in tables.files.items() if state.valid_bytes}
+        valid = {
+            no: state.valid_bytes for no, state in memtables.files.items() if state.valid_bytes
+        }
         assert valid == sums
         on_disk = set(self.folder.rdq_nos())
-        assert set(tables.files) <= on_disk
+        assert set(memtables.files) <= on_disk
         sizes = Counter(queue_no for queue_no, _ in found)
-        assert {no: terms.messages for no, terms in tables.terms.items() if terms.messages} == sizes
-        for queue_no, terms in tables.terms.items():
+        assert {
+            no: terms.messages for no, terms in memtables.terms.items() if terms.messages
+        } == sizes
+        for queue_no, terms in memtables.terms.items():
             rows = self.rows_of(queue_no)
             assert [row[0] for row in rows] == sorted(seq for no, seq in found if no == queue_no)
             assert terms.size_bytes == sum(row[2] for row in rows)
@@ -416,14 +420,14 @@ class StoreRig:
 
     def rows_of(self, queue_no: int) -> list[IndexRow]:
         """Read a queue's durable rows, as a reader would."""
-        view = self.core.tables.view()
+        read_view = self.core.memtables.read_view()
         base = list(pages(self.home.index, queue_no, 0, SEQ_END))
-        return view.rows(queue_no, 0, SEQ_END, 1 << 40, base)
+        return read_view.rows(queue_no, 0, SEQ_END, 1 << 40, base)
 
     def places(self, msg_nos: Iterable[int]) -> dict[int, Location]:
         """Return where messages with durable rows lie."""
         base = self.home.index.locations(msg_nos)
-        return self.core.tables.view().locations(msg_nos, base)
+        return self.core.memtables.read_view().locations(msg_nos, base)
 
     @property
     def locations(self) -> dict[int, Location]:
@@ -433,7 +437,7 @@ class StoreRig:
     def found(self) -> dict[Key, int]:
         return {
             (queue_no, row[0]): row[1]
-            for queue_no in self.core.tables.terms
+            for queue_no in self.core.memtables.terms
             for row in self.rows_of(queue_no)
         }
 

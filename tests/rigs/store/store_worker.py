@@ -91,7 +91,7 @@ class Worker:
         def finished(*errors):
             report, flush = finish(*errors), flushes.pop()
             assert report.error is None, report
-            for queue_no, acks in flush.taken.acks:
+            for queue_no, acks in flush.batch.acks:
                 self.say("".join(f"d {queue_no} {seq}\n" for seq, _ in acks))
             return report
 
