@@ -6,8 +6,7 @@
     ├ metadata               one_for_one 10/10
     │ └ metadata_store       permanent                front of the store; kept rows, not state
     ├ infra                  one_for_one 10/10
-    │ ├ sweeper              transient                gives memory of idle actors back
-    │ ├ caretaker            transient                ballast and orphans in the data directory
+    │ ├ maintenance          transient                memory of idle actors, ballast, orphans
     │ ├ memory_watch         transient                memory alarm, and who keeps how much in RAM
     │ └ disk_watch           transient                disk alarm
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
@@ -46,7 +45,6 @@ from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
-from leveret.broker.node.sweeper import Sweeper
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.metadata_server import MetadataServer
 from leveret.broker.vhost.recovery import Recovery
@@ -98,8 +96,7 @@ class InfraSup(Supervisor):
     def init(self, node: Node) -> SupervisorSpec:
         """Start them."""
         children = (
-            ChildSpec("sweeper", Sweeper, restart="transient"),
-            ChildSpec("caretaker", Maintenance, (node,), restart="transient"),
+            ChildSpec("maintenance", Maintenance, (node,), restart="transient"),
             ChildSpec("memory_watch", MemoryWatch, (node.resources,), restart=_MEASURES_ANEW),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
         )

@@ -205,7 +205,7 @@ def everything_dies(site: Site, times: int) -> None:
     labels = {place.rpartition(SEPARATOR)[2] for place in places}
     assert labels >= {"amqqueue", "backing", "queue:kept", "queues", "queues_and_stores"}
     assert labels >= {"reader", "connection", "channel:1", "readers", "connections", "listener"}
-    assert labels >= {"metadata_store", "sweeper", "msg_store", "recovery", "caretaker"}
+    assert labels >= {"metadata_store", "maintenance", "msg_store", "recovery"}
     order = places * times
     site.chaos.random.shuffle(order)
 

@@ -59,11 +59,11 @@ class Node:
         await admin.users.set_permissions(vhost, "guest", ".*", ".*", ".*")
 
     async def look(self) -> None:
-        """Let the caretaker look, and wait until it is done."""
-        ref = self.chaos.find("infra", "caretaker")
-        caretaker = ref.cell.actor
-        self.broker.runtime.run_as(ref, caretaker.look)
-        await eventually(lambda: caretaker._thread is None)
+        """Let maintenance look, and wait until it is done."""
+        ref = self.chaos.find("infra", "maintenance")
+        maintenance = ref.cell.actor
+        self.broker.runtime.run_as(ref, maintenance.look)
+        await eventually(lambda: maintenance._thread is None)
 
     async def use(self, work: Callable[[Channel], None], vhost: str = "/") -> None:
         """Do something with a channel."""

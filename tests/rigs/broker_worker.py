@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.node import maintenance as caretaker
-from leveret.broker.node import node, orphans
+from leveret.broker.node import maintenance, node, orphans
 from leveret.broker.queue import factory as backings
 from leveret.broker.queue.factory import queue_nos_of
 from leveret.core.files import Files, OsCalls
@@ -97,8 +96,8 @@ def make_all_rare_things_frequent() -> None:
     files = partial(StoreFiles, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
     opening.StoreFiles = files  # type: ignore[assignment,misc]
     msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
-    caretaker.PERIOD_S = 0.05  # type: ignore[misc]
-    caretaker.ORPHANS_PERIODS = 1  # type: ignore[misc]
+    maintenance.PERIOD_S = 0.05  # type: ignore[misc]
+    maintenance.ORPHANS_PERIODS = 1  # type: ignore[misc]
     orphans.due = partial(orphans.due, kept_ms=0)
     node.Ballast = partial(Ballast, size_bytes=100_000)  # type: ignore[assignment,misc]
     backings.VariableQueue = partial(VariableQueue, limits=QUEUE_LIMITS)  # type: ignore[assignment,misc]
@@ -124,7 +123,7 @@ async def main(data: Path, rng: random.Random, disk: FaultyDisk | None) -> None:
         threading.Thread(target=command, daemon=True).start()
         await stop.wait()
         changing.cancel()
-        while undefined_queues(broker):  # noqa: ASYNC110  # the caretaker will see to it
+        while undefined_queues(broker):  # noqa: ASYNC110  # maintenance will see to it
             await asyncio.sleep(0.01)
 
 

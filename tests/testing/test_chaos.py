@@ -103,7 +103,7 @@ def test_who_is_slow_gets_there(chaos: Chaos, connect: Connect, path: str) -> No
 
 def test_a_delay_is_more_than_nothing(chaos: Chaos) -> None:
     with pytest.raises(Exception, match="delay_s is 0, must be more than 0"):
-        chaos.slow("sweeper", 0)
+        chaos.slow("maintenance", 0)
 
 
 def test_a_slow_actor_may_die(chaos: Chaos, connect: Connect) -> None:
@@ -149,12 +149,12 @@ def is_other(node: Node, old: Ref) -> bool:
 
 def test_kill9_spares_the_process_of_the_tests(chaos: Chaos) -> None:
     with pytest.raises(ChaosError, match=f"it runs in the broker's, {os.getpid()}"):
-        chaos.kill9("sweeper")
+        chaos.kill9("maintenance")
 
 
 def test_only_a_connection_can_be_cut(chaos: Chaos) -> None:
     with pytest.raises(ChaosError, match="has no socket to cut; a connection has"):
-        chaos.cut("sweeper")
+        chaos.cut("maintenance")
 
     assert chaos.deeds == []
 
@@ -172,12 +172,12 @@ def test_what_was_done_is_told_in_order(chaos: Chaos, connect: Connect) -> None:
     connect().queue_declare("orders")
 
     chaos.kill("queue:orders > backing")
-    chaos.pause("sweeper").resume()
+    chaos.pause("maintenance").resume()
 
     seed, first, second = chaos.report().splitlines()
     assert seed == f"chaos with seed {chaos.seed}"
     assert first.split("  ")[-1].endswith("queue:orders > backing")
-    assert second.endswith("pause   leveret > infra > sweeper")
+    assert second.endswith("pause   leveret > infra > maintenance")
 
 
 def test_one_seed_makes_one_choice(amqp_broker: FreshVhost, chaos: Chaos) -> None:
@@ -194,7 +194,7 @@ def test_who_is_chosen_is_started_again(chaos: Chaos, connect: Connect) -> None:
 
     labels = {chaos.choose().label for _ in range(300)}
 
-    assert labels >= {"amqqueue", "backing", "msg_store", "listener", "sweeper"}
+    assert labels >= {"amqqueue", "backing", "msg_store", "listener", "maintenance"}
     assert not labels & {"reader", "channel:1", "queue:orders", "leveret", "listeners"}
     assert chaos.choose("queue:*").label == "queue:orders"
 
@@ -205,11 +205,11 @@ def test_whoever_is_mortal_leaves_the_broker_alive(chaos: Chaos, connect: Connec
     labels = {path.rpartition(" > ")[2] for path in chaos.mortal_paths()}
 
     assert labels >= {"amqqueue", "backing", "queue:orders", "queues", "msg_store", "recovery"}
-    assert labels >= {"metadata_store", "sweeper", "listener", "readers", "connections"}
+    assert labels >= {"metadata_store", "maintenance", "listener", "readers", "connections"}
     assert labels >= {"reader", "channel:1"}
     assert not labels & {"leveret", "metadata", "infra", "vhosts", "vhost:/", "listeners"}
 
 
 def test_the_tree_can_be_read(chaos: Chaos) -> None:
     assert chaos.tree().startswith("leveret ")
-    assert "sweeper" in chaos.tree()
+    assert "maintenance" in chaos.tree()
