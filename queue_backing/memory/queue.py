@@ -1,6 +1,6 @@
 """MemoryQueue: a backing queue that keeps everything in RAM.
 
-What was published stands in the ``Tail``, without entries. Those made for what is next, and those put
+What was published stands in the ``Columns``, without entries. Those made for what is next, and those put
 back, stand before it in one deque, sorted by ``seq``; unacked ones in a dict by ``seq``. A requeue
 merges back into the deque, for all of the tail is younger: the deque is turned (C, a nanosecond per
 entry) until its place is in front, so that only ready entries between the oldest and the youngest
@@ -24,7 +24,7 @@ from leveret.queue_backing.api import FOREVER_S, Accumulator, Dropped, Fetched, 
 from leveret.queue_backing.figures import head_timestamp, memory_bytes
 from leveret.queue_backing.status import MESSAGE, SEQ, Entry, body_of, message_of, seq_of
 from leveret.queue_backing.variable.merge import merge
-from leveret.queue_backing.variable.tail import Tail
+from leveret.queue_backing.variable.columns import Columns
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
@@ -60,7 +60,7 @@ class MemoryQueue:
     def __init__(self, must_page: Callable[[], None] = lambda: None) -> None:
         self._must_page = must_page
         self._ready: deque[Entry] | None = None
-        self._tail: Tail | None = None
+        self._tail: Columns | None = None
         self._unacked: dict[int, Entry] | None = None
         self._aside: list[deque[Any] | dict[int, Entry]] | None = None
         self.next_seq = 0
@@ -102,7 +102,7 @@ class MemoryQueue:
         first = self.next_seq
         if messages:
             if self._tail is None:
-                self._tail = Tail()
+                self._tail = Columns()
             self._tail.append(messages, persistent, expiries)
             self.next_seq = first + len(messages)
         self.ready_bytes += _size_bytes(messages) if size_bytes is None else size_bytes

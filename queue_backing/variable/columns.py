@@ -1,4 +1,4 @@
-"""Tail: messages of a queue that nobody has asked for yet, in columns instead of entries.
+"""Columns: messages of a queue that nobody has asked for yet, in columns instead of entries.
 
 What was published and not handed out has consecutive seqs, and mostly the same persistence and no expiry.
 So one reference per message is enough, eight bytes for a message that stands in many queues, where an
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
 
 
-class Tail:
+class Columns:
     """The columns.
 
     Attributes:
