@@ -53,9 +53,6 @@ class BackingOwner(IndexOwner, Protocol):
     def use_memory_of(self, memory: MemoryMonitor) -> None:
         """Keep to what a monitor wants; for a queue that can page."""
 
-    def replace_queue(self, make: Callable[[BackingQueue], BackingQueue]) -> None:
-        """Have another queue made of this one, in a turn in which nothing else is done to it."""
-
 
 class HouseKeeping:
     """Mail to itself: do a piece of what the queue needs."""
@@ -70,15 +67,6 @@ class SetRamDurationTarget:
 
     def __init__(self, duration_s: float) -> None:
         self.duration_s = duration_s
-
-
-class ReplaceQueue:
-    """Go on with another queue, made of the one there is."""
-
-    __slots__ = ("make",)
-
-    def __init__(self, make: Callable[[BackingQueue], BackingQueue]) -> None:
-        self.make = make
 
 
 class ReportRamDuration:
@@ -122,10 +110,6 @@ class BackingActor(GenServer):
         self._memory = memory
         self._is_reporting = False
 
-    def replace_queue(self, make: Callable[[BackingQueue], BackingQueue]) -> None:
-        """Have another queue made of this one, in a turn in which nothing else is done to it."""
-        self.runtime.send(self.ref, ReplaceQueue(make))
-
     # Inline calls of the amqqueue.
 
     def attach(self, amqqueue: Ref) -> int:
@@ -168,10 +152,6 @@ class BackingActor(GenServer):
             self.queue.resume()
             self.plan_work()
             self._tell_resident()
-        elif isinstance(message, ReplaceQueue):
-            self.queue = message.make(self.queue)
-            if not self._has_work:
-                self._plan("timed")
         else:
             super().handle_cast(message)
 

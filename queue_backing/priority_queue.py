@@ -41,6 +41,8 @@ class PriorityQueue:
         self._priority_of = priority_of
         self._level_of: dict[int, VariableQueue] = {}
         self._next_seq = 0
+        for level in levels:
+            level.uses_columns = False  # the seqs between a level's own are the others'
 
     # Lifecycle.
 
@@ -80,10 +82,10 @@ class PriorityQueue:
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Append each run of one priority to its level."""
-        first = self._next_seq
+        first, is_safe = self._next_seq, True
         for level, at, end in self._runs(messages):
             level.skip_to(first + at)
-            level.publish(
+            _, is_safe = level.publish(
                 messages[at:end],
                 persistent,
                 expiries[at:end] if expiries else None,
@@ -92,7 +94,7 @@ class PriorityQueue:
                 first_msg_no + at,
             )
         self._next_seq = first + len(messages)
-        return first, not persistent
+        return first, is_safe
 
     def publish_delivered(
         self,
@@ -103,14 +105,16 @@ class PriorityQueue:
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Take a batch as unacked, each run of one priority by its level."""
-        first = self._next_seq
+        first, is_safe = self._next_seq, True
         for level, at, end in self._runs(messages):
             level.skip_to(first + at)
             own = expiries[at:end] if expiries else None
-            level.publish_delivered(messages[at:end], persistent, own, None, first_msg_no + at)
+            _, is_safe = level.publish_delivered(
+                messages[at:end], persistent, own, None, first_msg_no + at
+            )
             self._level_of.update(zip(range(first + at, first + end), repeat(level), strict=False))
         self._next_seq = first + len(messages)
-        return first, not persistent
+        return first, is_safe
 
     def _runs(self, messages: list[Message]) -> list[tuple[VariableQueue, int, int]]:
         """Return runs of one priority, as positions in the batch."""

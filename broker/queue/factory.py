@@ -1,18 +1,17 @@
 """Which backing queue a queue has: what its arguments and its vhost ask for.
 
-=====================  =============================================================================
-queue                  backing
-=====================  =============================================================================
-not durable            ``MemoryQueue``, until it should page
-not durable and lazy   ``VariableQueue`` over the vhost's message store, of which nothing is kept
-durable                ``VariableQueue`` over the store
-with ``x-max-priority``  ``PriorityQueue`` of one variable queue for each priority, over the store or not
-=====================  =============================================================================
+========================  ==========================================================================
+queue                     backing
+========================  ==========================================================================
+durable                   ``VariableQueue`` over the vhost's message store
+not durable               ``VariableQueue`` in RAM, until it is lazy or has to page: then over the
+                          store, which keeps nothing of it
+with ``x-max-priority``   ``PriorityQueue`` of one variable queue for each priority
+========================  ==========================================================================
 
-A node without a data directory has no stores; its durable queues are as those that are not, and stay in
-memory. The priorities of a durable queue have numbers in the store that follow the queue's own. A queue
-in memory that a policy makes lazy, or that must give memory back, goes over to a ``VariableQueue`` while
-it is used (``MovingQueue``) and stays that; one with priorities that is not durable does not.
+A node without a data directory has no stores; all its queues are in RAM. The priorities of a durable queue
+have numbers in the store that follow the queue's own. A queue with priorities that is not durable pages
+only if it was lazy from the start.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ from leveret.amqp.properties import examine
 from leveret.broker.queue.effective import view_of
 from leveret.core.errors import StoreError
 from leveret.core.message import HEAD
-from leveret.queue_backing.index.memory import MemoryIndex
-from leveret.queue_backing.index.stored import PassingIndex, StoredIndex
-from leveret.queue_backing.memory.moving_queue import MovingQueue
-from leveret.queue_backing.memory.queue import MemoryQueue
+from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.queue import VariableQueue
 
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
     from leveret.queue_backing.actor import BackingOwner, MakeQueue
     from leveret.queue_backing.api import BackingQueue
     from leveret.queue_backing.index.api import QueueIndex
-    from leveret.queue_backing.index.stored import IndexOwner
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 log = logging.getLogger(__name__)
@@ -52,8 +47,8 @@ _HAS_PRIORITY: Final = 0x08  # in the first octet of the flags
 
 
 def in_memory(owner: BackingOwner) -> BackingQueue:
-    """Make the backing of a queue whose messages live as long as its pair."""
-    return MemoryQueue()
+    """Make the backing of a queue that never pages."""
+    return VariableQueue()
 
 
 def backing_of(
@@ -73,54 +68,45 @@ def backing_of(
         metadata: the node's; gives numbers.
     """
     levels = _levels(entry.view)
-    has_number = bool(entry.queue_no or entry.transient_no)
     if levels == 1 and store is None:
         return in_memory
-    if levels == 1 and store is not None and not has_number:
-        return _in_memory_first(entry, store, clock, memory, metadata)
-    if not has_number:
-        store = None
-    numbers = queue_nos_of(entry)
 
     def make(owner: BackingOwner) -> BackingQueue:
-        if store is not None:
-            owner.use_memory_of(memory)
+        has_number = bool(entry.queue_no or entry.transient_no)
+        if store is None or (levels > 1 and not has_number):
+            return PriorityQueue([VariableQueue() for _ in range(levels)], priority_of)
+        owner.use_memory_of(memory)
+        if has_number:
             # What was on its way to a pair before this one is lost.
-            store.queue_down(entry.route_no or numbers[0])
-        queues = [VariableQueue(_index(store, number, entry, owner), clock) for number in numbers]
+            store.queue_down(entry.route_no or queue_nos_of(entry)[0])
+        queues = [_queue(entry, at, store, clock, metadata, owner) for at in range(levels)]
         return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
 
     return make
 
 
-def _in_memory_first(
+def _queue(
     entry: QueueEntry,
+    level: int,
     store: MsgStore,
     clock: Clock,
-    memory: MemoryMonitor,
     metadata: Metadata,
-) -> MakeQueue:
-    """Return what makes a queue in memory that goes over to one that can page when it should."""
+    owner: BackingOwner,
+) -> VariableQueue:
+    """Return a queue, or one priority of it, over a store."""
+    if entry.queue_no:
+        client = store.client(entry.queue_no + level, routed_as=entry.route_no)
+        return VariableQueue(StoredIndex(client, owner), clock)
 
-    def make(owner: BackingOwner) -> BackingQueue:
-        def paging() -> VariableQueue:
-            return VariableQueue(_index(store, entry.transient_no, entry, owner), clock)
+    def open_index() -> QueueIndex | None:
+        if not _numbered(metadata, entry):
+            return None
+        return StoredIndex(store.client(entry.transient_no + level, is_new=True), owner)
 
-        def move(queue: BackingQueue) -> BackingQueue:
-            if not isinstance(queue, MemoryQueue) or not _numbered(metadata, entry):
-                return queue
-            return MovingQueue(queue, paging(), lambda: owner.replace_queue(_moved))
-
-        owner.use_memory_of(memory)
-        if entry.transient_no:  # it had gone over, and begins anew
-            return paging()
-        return MemoryQueue(lambda: owner.replace_queue(move))
-
-    return make
-
-
-def _moved(queue: BackingQueue) -> BackingQueue:
-    return queue.finish() if isinstance(queue, MovingQueue) else queue
+    queue = VariableQueue(None, clock, open_index=open_index)
+    if entry.transient_no:  # it is lazy, or has paged before it began anew
+        queue.begin_paging()
+    return queue
 
 
 def queue_nos_of(entry: QueueEntry) -> range:
@@ -141,14 +127,6 @@ def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
         store.queue_down(entry.route_no)
         for queue_no in queue_nos_of(entry):
             store.delete_queue(queue_no)
-
-
-def _index(store: MsgStore | None, number: int, entry: QueueEntry, owner: IndexOwner) -> QueueIndex:
-    if store is None:
-        return MemoryIndex(owner)
-    if not entry.queue_no:
-        return PassingIndex(store.client(number, is_new=True), owner)
-    return StoredIndex(store.client(number, routed_as=entry.route_no), owner)
 
 
 def _levels(view: ArgumentsView) -> int:

@@ -330,13 +330,3 @@ class StoredIndex:
             if window is not None:
                 window.close()
         self._rows = self._transient_rows = None
-
-
-class PassingIndex(StoredIndex):
-    """The index of a queue that is not durable: nothing of it outlives its end."""
-
-    __slots__ = ()
-
-    def terminate(self, terms: Terms) -> None:
-        """End and keep nothing."""
-        self.delete()

@@ -1,8 +1,8 @@
-"""Columns: messages of a queue that nobody has asked for yet, in columns instead of entries.
+"""Columns: the young end of Q4 in a long queue, a reference per message instead of an entry.
 
-What was published and not handed out has consecutive seqs, and mostly the same persistence and no expiry.
-So one reference per message is enough, eight bytes for a message that stands in many queues, where an
-entry takes 120. Entries are made when the messages are wanted. Columns::
+Messages that were published and not yet delivered have consecutive seqs, and mostly the same persistence
+and no expiry. A reference takes eight bytes, which matters where a message stands in many queues; an entry
+takes 120. Entries are made when the messages are wanted. Columns::
 
     messages     one by one
     flags        persistence in stretches: +count persistent ones, -count transient ones
@@ -15,88 +15,153 @@ All of them are exact ints or tuples of bytes: nothing for the garbage collector
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from itertools import chain, count, islice, repeat
+from typing import TYPE_CHECKING, Final
 
-from leveret.queue_backing.status import NEVER_MS
+from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, NEVER_MS, body_of
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.queue_backing.status import Entry
 
 
+NEVER: Final = repeat(NEVER_MS)
+NO: Final = repeat(False)
+YES: Final = repeat(True)
+
+
 class Columns:
     """The columns.
 
     Attributes:
+        end_seq: the seq after the youngest message's.
         messages: oldest first; only to be looked at.
     """
 
-    __slots__ = ("_expiries_ms", "_flags", "messages")
+    __slots__ = ("_expiries_ms", "_flags", "end_seq", "messages")
 
     def __init__(self) -> None:
+        self.end_seq = 0
         self.messages: deque[Message] = deque()
         self._flags: deque[int] = deque()
         self._expiries_ms: deque[int] | None = None
 
     def append(
-        self, messages: list[Message], persistent: bool, expiries_ms: list[int] | None
+        self, seq: int, messages: list[Message], persistent: bool, expiries_ms: list[int] | None
     ) -> None:
-        """Take a batch of at least one message in."""
+        """Append a batch of at least one message, which follow those that are there without a gap."""
         if expiries_ms is not None and self._expiries_ms is None:
             self._expiries_ms = deque(repeat(NEVER_MS, len(self.messages)))
         if self._expiries_ms is not None:
             self._expiries_ms.extend(expiries_ms or repeat(NEVER_MS, len(messages)))
         self.messages.extend(messages)
-        count = len(messages) if persistent else -len(messages)
+        self.end_seq = seq + len(messages)
+        length = len(messages) if persistent else -len(messages)
         flags = self._flags
         if flags and (flags[-1] > 0) is persistent:
-            flags[-1] += count
+            flags[-1] += length
         else:
-            flags.append(count)
+            flags.append(length)
 
-    def take(self, count: int, end_seq: int) -> Iterable[Entry]:
-        """Take the oldest messages out, as entries.
+    def take(self, limit: int) -> Iterator[Entry]:
+        """Remove the oldest messages, at most all, and return them as entries."""
+        messages, expiries_ms = self.messages, self._expiries_ms
+        first = self.end_seq - len(messages)
+        pop = messages.popleft
+        taken = [pop() for _ in range(limit)]
+        if expiries_ms is not None:
+            expiries_ms = deque([expiries_ms.popleft() for _ in range(limit)])
+            if not messages:
+                self._expiries_ms = None
+        return _entries(first, taken, expiries_ms, self._take_flags(limit))
 
-        Args:
-            count: how many, at most all.
-            end_seq: the seq that follows the youngest one's.
-        """
-        messages = self.messages
-        first = end_seq - len(messages)
-        flags = self._take_flags(count)
-        expiries_ms: Iterable[int] = repeat(NEVER_MS)
+    def drop(self, limit: int) -> list[Message]:
+        """Remove the oldest messages, at most all, and return them without entries."""
+        pop = self.messages.popleft
+        self._take_flags(limit)
         if self._expiries_ms is not None:
-            pop_ms = self._expiries_ms.popleft
-            expiries_ms = [pop_ms() for _ in range(count)]
-        if count < len(messages):
-            pop = messages.popleft
-            taken = [pop() for _ in range(count)]
-        else:
-            taken = list(messages)
-            messages.clear()
-            self._expiries_ms = None
-        return zip(range(first, first + count), taken, expiries_ms, flags, strict=False)
+            for _ in range(limit):
+                self._expiries_ms.popleft()
+        return [pop() for _ in range(limit)]
 
-    def _take_flags(self, count: int) -> Iterable[bool]:
+    def _take_flags(self, limit: int) -> Iterable[bool]:
         flags = self._flags
-        if abs(flags[0]) > count:
+        if abs(flags[0]) > limit:
             is_persistent = flags[0] > 0
-            flags[0] -= count if is_persistent else -count
-            return repeat(is_persistent, count)
+            flags[0] -= limit if is_persistent else -limit
+            return YES if is_persistent else NO
         stretches = []
-        while count:
+        while limit:
             stretch = flags.popleft()
-            length = min(abs(stretch), count)
+            length = min(abs(stretch), limit)
             if length < abs(stretch):
                 flags.appendleft(stretch - length if stretch > 0 else stretch + length)
             stretches.append(repeat(stretch > 0, length))
-            count -= length
+            limit -= length
         return chain.from_iterable(stretches)
+
+    def take_youngest(self, limit: int) -> list[Entry]:
+        """Remove the youngest messages, transients all, and return them as entries, youngest first."""
+        assert self._flags[-1] <= -limit, (
+            "persistent messages have entries where they can be paged out"
+        )
+        messages, expiries_ms = self.messages, self._expiries_ms
+        taken = [messages.pop() for _ in range(limit)]
+        taken.reverse()
+        if expiries_ms is not None:
+            expiries_ms = deque([expiries_ms.pop() for _ in range(limit)])
+            expiries_ms.reverse()
+        self._flags[-1] += limit
+        if not self._flags[-1]:
+            self._flags.pop()
+        self.end_seq -= limit
+        entries = list(_entries(self.end_seq, taken, expiries_ms, repeat(False)))
+        entries.reverse()
+        return entries
+
+    def put_back(self, entries: list[Entry]) -> None:
+        """Put the last of what ``take_youngest`` returned back."""
+        back = entries[::-1]
+        expiries_ms = [entry[EXPIRY_MS] for entry in back]
+        self.append(self.end_seq, [entry[MESSAGE] for entry in back], False, expiries_ms)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield entries, oldest first, and leave the messages where they are."""
+        flags = chain.from_iterable(repeat(each > 0, abs(each)) for each in self._flags)
+        first = self.end_seq - len(self.messages)
+        return _entries(first, self.messages, self._expiries_ms, flags)
+
+    def from_seq(self, seq: int) -> Iterator[Entry]:
+        """Yield the entries with this seq and above."""
+        return islice(self.entries(), max(0, seq - self.end_seq + len(self.messages)), None)
 
     def check(self) -> None:
         """Assert that the columns are equally long; for tests."""
         assert sum(map(abs, self._flags)) == len(self.messages)
         assert 0 not in self._flags
         assert self._expiries_ms is None or len(self._expiries_ms) == len(self.messages)
+
+
+def _entries(
+    first: int,
+    messages: Iterable[Message],
+    expiries_ms: Iterable[int] | None,
+    flags: Iterable[bool],
+) -> Iterator[Entry]:
+    """Make entries of messages without a number in the store: they have their seqs'."""
+    expiries_ms = NEVER if expiries_ms is None else expiries_ms
+    return zip(
+        count(first),
+        messages,
+        expiries_ms,
+        flags,
+        count(first),
+        map(len, map(body_of, messages)),
+        NO,
+        NO,
+        strict=False,
+    )
+
+
+NO_COLUMNS: Final = Columns()  # shared by queues that have none; always empty

@@ -90,7 +90,12 @@ def _fetched(queue: QueueState, batch: _Batch) -> Fetched:
 
 def _find_head(queue: QueueState) -> bool:
     """See to it that the head is in RAM, if there is one; return False when it is awaited."""
-    if queue.q4 or queue.q3 or queue.delta is BLANK:
+    if queue.q4:
+        return True
+    if queue.columns.messages:
+        queue.make_entries(_CHUNK)
+        return True
+    if queue.q3 or queue.delta is BLANK:
         return True
     return deltas_to_betas(queue)
 

@@ -101,8 +101,10 @@ def _with_found(queue: QueueState, entries: list[Entry]) -> list[Entry]:
 
 
 def _ready(queue: QueueState, from_seq: int) -> Iterator[Entry]:
-    for part in (queue.q4, queue.q3):
-        yield from (entry for entry in part if entry[SEQ] >= from_seq)
+    yield from (entry for entry in queue.q4 if entry[SEQ] >= from_seq)
+    if queue.columns.messages:
+        yield from queue.columns.from_seq(from_seq)
+    yield from (entry for entry in queue.q3 if entry[SEQ] >= from_seq)
     for entry in _in_delta(queue, from_seq):
         yield entry
         if entry[MSG_NO] == _NO_ROW:

@@ -21,6 +21,7 @@ from leveret.queue_backing.status import (
     SIZE,
     seq_of,
 )
+from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK
 from leveret.queue_backing.variable.state import NOBODY, NOTHING
 
@@ -37,6 +38,9 @@ def check(queue: QueueState) -> None:
     """
     assert not NOTHING, "the shared empty deque was written to"
     assert not NOBODY, "the shared empty dict was written to"
+    assert queue.can_page or not queue.has_stored, "without an index, but something is stored"
+    queue.columns.check()
+    assert not NO_COLUMNS.messages, "the shared empty columns were written to"
     if queue.mode == "lazy":
         _check_lazy(queue)
     else:
@@ -49,7 +53,7 @@ def check(queue: QueueState) -> None:
 
 
 def _check_parts(queue: QueueState) -> None:
-    q1, q2, q3, q4 = len(queue.q1), len(queue.q2), len(queue.q3), len(queue.q4)
+    q1, q2, q3, q4 = len(queue.q1), len(queue.q2), len(queue.q3), queue.len_q4()
     delta, awaited = queue.delta.length, queue.rows_awaited
     assert not q1 or q3 or awaited, "I1: Q1 is not empty, Q3 is"
     assert not q2 or delta, "I2: Q2 is not empty, delta is"
@@ -61,7 +65,7 @@ def _check_parts(queue: QueueState) -> None:
 def _check_lazy(queue: QueueState) -> None:
     assert not queue.q1, "L1: Q1 is not empty"
     assert not queue.q2, "L1: Q2 is not empty"
-    assert not queue.q4, "L1: Q4 is not empty"
+    assert not queue.len_q4(), "L1: Q4 is not empty"
     assert (not queue.count) == (not queue.delta.length and not queue.q3), "L2: len"
     assert queue.delta.length + len(queue.q3) == queue.count, "L3: len is not the sum"
 
@@ -75,7 +79,7 @@ def _check_delta(queue: QueueState) -> None:
 
 
 def _check_order(queue: QueueState) -> None:
-    before = list(map(seq_of, chain(queue.q4, queue.q3)))
+    before = list(map(seq_of, chain(queue.q4, _columns(queue), queue.q3)))
     behind = list(map(seq_of, chain(queue.q2, queue.q1)))
     assert all(a < b for a, b in pairwise(before)), "I6: Q4, Q3 are not sorted"
     assert all(a < b for a, b in pairwise(behind)), "I6: Q2, Q1 are not sorted"
@@ -97,51 +101,62 @@ def _check_entries(queue: QueueState) -> None:
     assert all(entry[MESSAGE] is None for entry in chain(queue.q2, queue.q3)), (
         "I8: Q2, Q3: an alpha"
     )
-    in_ram = len(queue.q1) + len(queue.q4) - absent
-    assert in_ram == queue.ram_count, "I9: ram_count"
+    in_ram = len(queue.q1) + queue.len_q4() - absent
+    assert in_ram == queue.ram_count or not queue.can_page, "I9: ram_count"
     for entry in _known(queue):
         assert type(entry) is tuple, "an entry is not an exact tuple"
-        assert entry[INDEX_ON_DISK] or not entry[PERSISTENT], "I10: persistent without a row"
+        assert entry[INDEX_ON_DISK] or not entry[PERSISTENT] or not queue.can_page, (
+            "I10: persistent without a row"
+        )
         assert entry[CONTENT_ON_DISK] or not entry[INDEX_ON_DISK], "I10: a row without content"
         assert entry[CONTENT_ON_DISK] or entry[MESSAGE] is not None, "I10: no content anywhere"
         assert queue.has_stored or not entry[CONTENT_ON_DISK], "has_stored is wrong"
 
 
+def _columns(queue: QueueState) -> Iterable[Entry]:
+    return queue.columns.entries()
+
+
 def _known(queue: QueueState) -> Iterable[Entry]:
-    ready = chain(queue.q4, queue.q3, queue.q2, queue.q1)
+    ready = chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)
     return chain(ready, queue.rpa.values(), queue.dpa.values())
 
 
 def _check_unacked(queue: QueueState) -> None:
     rpa, dpa = queue.rpa, queue.dpa
     assert rpa.keys().isdisjoint(dpa), "I11: unacked twice"
-    ready = set(map(seq_of, chain(queue.q4, queue.q3, queue.q2, queue.q1)))
+    ready = set(map(seq_of, chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)))
     assert ready.isdisjoint(rpa), "I11: ready and unacked"
     assert ready.isdisjoint(dpa), "I11: ready and unacked"
     assert all(entry[MESSAGE] is not None for entry in rpa.values()), "I12: rpa without content"
     assert all(entry[MESSAGE] is None for entry in dpa.values()), "I12: dpa with content"
     assert all(seq == entry[SEQ] for seq, entry in chain(rpa.items(), dpa.items()))
     assert all(seq < queue.next_deliver for seq in chain(rpa, dpa)), "unacked, never handed out"
-    assert not queue.rpa_sorted or list(rpa) == sorted(rpa), "rpa_sorted is wrong"
+    is_sorted = list(rpa) == sorted(rpa)
+    assert is_sorted or not queue.rpa_sorted or not queue.can_page, "rpa_sorted is wrong"
 
 
 def _check_counters(queue: QueueState) -> None:
     unacked = (*queue.rpa.values(), *queue.dpa.values())
     assert queue.unacked_bytes == sum(entry[SIZE] for entry in unacked), "unacked_bytes"
-    ram = [e for e in chain(queue.q1, queue.q4, queue.rpa.values()) if e[MESSAGE] is not None]
-    assert queue.ram_bytes == sum(entry[SIZE] for entry in ram), "ram_bytes"
+    parts = (queue.q1, queue.q4, _columns(queue), queue.rpa.values())
+    ram = [e for e in chain.from_iterable(parts) if e[MESSAGE] is not None]
+    in_ram = sum(entry[SIZE] for entry in ram)
+    assert queue.ram_bytes == in_ram or not queue.can_page, "ram_bytes"
     known = [entry[SIZE] for entry in _known(queue) if entry[PERSISTENT]]
     delta = queue.delta
     persistent = len(known) + delta.length - delta.transient
-    assert queue.persistent_count == persistent, "persistent_count"
-    assert queue.persistent_bytes >= sum(known), "persistent_bytes"
-    ready = chain(queue.q4, queue.q3, queue.q2, queue.q1)
+    assert queue.persistent_count == persistent or not queue.can_page, "persistent_count"
+    assert queue.persistent_bytes >= sum(known) or not queue.can_page, "persistent_bytes"
+    ready = chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)
     assert queue.ready_bytes >= sum(entry[SIZE] for entry in ready), "ready_bytes"
     assert delta.transient or not queue.delta_transient_bytes, "delta_transient_bytes"
-    assert 0 <= queue.ram_count <= queue.count, "I13: ram_count"
-    assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.unacked_bytes, "I13: ram_bytes"
+    if queue.can_page:
+        assert 0 <= queue.ram_count <= queue.count, "I13: ram_count"
+        assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.unacked_bytes, "I13: ram_bytes"
     figures = (queue.count, queue.ready_bytes, queue.unacked_bytes, queue.delta_transient_bytes)
     assert min(*figures, queue.persistent_count, queue.persistent_bytes) >= 0, "I13: negative"
     if delta is BLANK:
-        sizes = sum(e[SIZE] for e in chain(queue.q4, queue.q3, queue.q2, queue.q1))
+        ready = chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)
+        sizes = sum(entry[SIZE] for entry in ready)
         assert queue.ready_bytes == sizes, "ready_bytes"

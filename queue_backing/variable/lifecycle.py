@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.queue_backing.figures import head_timestamp, memory_bytes
 from leveret.queue_backing.index.api import Terms
 from leveret.queue_backing.status import SIZE, size_of
+from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK, Delta
 from leveret.queue_backing.variable.load_delta import deltas_to_betas
 from leveret.queue_backing.variable.paging import page_out
@@ -23,12 +24,16 @@ from leveret.queue_backing.variable.release import CONTENTS, NOTHING_ON_DISK, RO
 from leveret.queue_backing.variable.state import INFINITE, NOBODY, NOTHING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.state import QueueState
 
 
 def recover(queue: QueueState) -> None:
     """Start with what the index has."""
+    if not queue.can_page:
+        return
     bounds, terms = queue.index.bounds(), queue.index.terms()
     queue.next_seq = queue.next_deliver = bounds.next_seq
     count, size_bytes = bounds.messages, bounds.size_bytes
@@ -52,7 +57,10 @@ def terminate(queue: QueueState) -> None:
     terms = Terms(
         queue.next_seq, queue.next_deliver, queue.persistent_count, queue.persistent_bytes
     )
-    queue.index.terminate(terms)
+    if queue.open_index is None and queue.can_page:
+        queue.index.terminate(terms)
+    elif queue.can_page:
+        queue.index.delete()
     _leave(queue)
 
 
@@ -60,7 +68,8 @@ def abandon(queue: QueueState) -> None:
     """End after a crash, of the queue or of its store: its figures are not to be trusted."""
     if queue.releasing:
         queue.releasing.abandon()
-    queue.index.forget()
+    if queue.can_page:
+        queue.index.forget()
     _leave(queue)
 
 
@@ -68,7 +77,8 @@ def delete(queue: QueueState) -> None:
     """End and keep nothing."""
     if queue.releasing:
         queue.releasing.abandon()
-    queue.index.delete()
+    if queue.can_page:
+        queue.index.delete()
     _leave(queue)
 
 
@@ -133,6 +143,8 @@ def purge_acks(queue: QueueState) -> int:
 def _release_ready(queue: QueueState, what: str) -> None:
     for part in (queue.q4, queue.q3, queue.q2, queue.q1):
         queue.release(part, what)
+    queue.release(queue.columns.messages, NOTHING_ON_DISK)
+    queue.columns = NO_COLUMNS
     queue.q1 = queue.q2 = queue.q3 = queue.q4 = NOTHING
     queue.delta = BLANK
     queue.count = queue.ready_bytes = queue.ram_count = 0
@@ -157,42 +169,56 @@ def to_disk(queue: QueueState, entries: list[Entry]) -> list[Entry]:
 
 
 def info(queue: QueueState) -> dict[str, Any]:
-    """Return figures by RabbitMQ's names."""
+    """Return figures by RabbitMQ's names; those of the disk only when the queue can page."""
     unacked = len(queue.rpa) + len(queue.dpa)
-    in_ram, betas = queue.ram_count + len(queue.rpa), len(queue.q2) + len(queue.q3)
-    delta, rates = queue.delta, queue.rates
-    return {
+    ram_count = queue.ram_count if queue.can_page else queue.count
+    in_ram = ram_count + len(queue.rpa)
+    heads: Iterable[Entry] = queue.q4 or (
+        queue.columns.entries() if queue.columns.messages else queue.q3
+    )
+    ram_bytes = queue.ram_bytes if queue.can_page else queue.ready_bytes + queue.unacked_bytes
+    entries = in_ram - queue.len_q4() + len(queue.q4)
+    figures = {
         "messages_ready": queue.count,
         "messages_unacknowledged": unacked,
         "messages": queue.count + unacked,
-        "messages_ready_ram": queue.ram_count,
+        "messages_ready_ram": ram_count,
         "messages_unacknowledged_ram": len(queue.rpa),
         "messages_ram": in_ram,
         "messages_persistent": queue.persistent_count,
-        "messages_paged_out": queue.count - queue.ram_count,
+        "messages_paged_out": queue.count - ram_count,
         "message_bytes_ready": queue.ready_bytes,
         "message_bytes_unacknowledged": queue.unacked_bytes,
         "message_bytes": queue.ready_bytes + queue.unacked_bytes,
-        "message_bytes_ram": queue.ram_bytes,
+        "message_bytes_ram": ram_bytes,
         "message_bytes_persistent": queue.persistent_bytes,
         "disk_reads": queue.disk_reads,
         "disk_writes": queue.disk_writes,
-        "memory": memory_bytes(queue.ram_bytes, in_ram, in_ram + len(queue.dpa) + betas),
-        "head_message_timestamp": head_timestamp(
-            [next(iter(part), None) for part in (queue.q4 or queue.q3, queue.rpa.values())]
+        "memory": memory_bytes(
+            ram_bytes, in_ram, entries + len(queue.dpa) + len(queue.q2) + len(queue.q3)
         ),
+        "head_message_timestamp": head_timestamp(
+            [next(iter(part), None) for part in (heads, queue.rpa.values())]
+        ),
+        "next_seq_id": queue.next_seq,
+        "next_deliver_seq_id": queue.next_deliver,
+        "mode": "lazy" if queue.to_lazy else queue.mode,
+    }
+    return figures | _disk_figures(queue) if queue.can_page else figures
+
+
+def _disk_figures(queue: QueueState) -> dict[str, Any]:
+    delta, rates = queue.delta, queue.rates
+    return {
         "q1": len(queue.q1),
         "q2": len(queue.q2),
         "delta": (delta.start, delta.length, delta.transient, delta.end),
         "delta_messages": delta.length,
         "q3": len(queue.q3),
-        "q4": len(queue.q4),
+        "q4": queue.len_q4(),
         "target_ram_count": "infinity" if queue.target == INFINITE else queue.target,
-        "next_seq_id": queue.next_seq,
-        "next_deliver_seq_id": queue.next_deliver,
         "avg_ingress_rate": rates.incoming,
         "avg_egress_rate": rates.outgoing,
         "avg_ack_ingress_rate": rates.ack_in,
         "avg_ack_egress_rate": rates.ack_out,
-        "mode": "lazy" if queue.to_lazy else queue.mode,
     }

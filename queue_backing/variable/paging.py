@@ -66,13 +66,15 @@ def permitted_betas(queue: QueueState, target: float) -> float:
     segment = queue.limits.segment
     if target == 0:
         return min(len(queue.q3), segment)
-    behind = queue.count - len(queue.q1) - len(queue.q4)
+    behind = queue.count - len(queue.q1) - queue.len_q4()
     return max(segment, behind - behind * behind // (behind + int(target)))
 
 
 def reduce_memory_use(queue: QueueState) -> None:
     """Make one step towards the target; ``bump`` says afterwards whether more is to do at once."""
     queue.bump = False
+    if not queue.can_page:
+        return
     target = 0.0 if queue.to_lazy else queue.target
     if target == INFINITE:
         return
@@ -125,10 +127,11 @@ def _reduce_lazy(queue: QueueState, target: float) -> None:
 def _finish_to_lazy(queue: QueueState, blocked: bool) -> None:
     if queue.q4 and not queue.ram_count:
         _push_absent(queue)
-    if queue.q1 or queue.q2 or queue.q4:
+    if queue.q1 or queue.q2 or queue.q4 or queue.columns.messages:
         queue.bump = not blocked
         return
     queue.mode, queue.to_lazy = "lazy", False
+    queue.uses_columns = False
     queue.bump = not blocked  # unacked messages and betas may be more than a lazy queue keeps
     queue.reduce_above = reduce_above(queue.target, queue.limits.slack)
 
@@ -178,8 +181,9 @@ def alphas_to_betas(queue: QueueState, quota: int, target: float) -> tuple[int, 
         quota, blocked = _push_q1(queue, quota, target)
         if blocked:
             return quota, True
-    while quota and queue.q4 and queue.ram_count > target:
-        quota, blocked = _push_q4(queue, quota, target)
+    while quota and (queue.q4 or queue.columns.messages) and queue.ram_count > target:
+        push = _push_columns if queue.columns.messages else _push_q4
+        quota, blocked = push(queue, quota, target)
         if blocked:
             return quota, True
     return quota, False
@@ -197,6 +201,22 @@ def _push_q1(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
         if queue.q2 is NOTHING:
             queue.q2 = deque()
         queue.q2.extend(trimmed(batch))
+    return quota - len(batch), len(batch) < count
+
+
+def _push_columns(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+    columns = queue.columns
+    count = min(quota, excess(queue.ram_count, target), len(columns.messages))
+    batch = columns.take_youngest(count)
+    done = page_out(queue, batch)
+    if done < count:
+        columns.put_back(batch[done:])
+        del batch[done:]
+    _count_trimmed(queue, batch)
+    if queue.q3 is NOTHING:
+        queue.q3 = deque()
+    queue.q3.extendleft(trimmed(batch))
+    queue.read_ahead_mark = -1
     return quota - len(batch), len(batch) < count
 
 

@@ -27,28 +27,30 @@ exact tuples (``status.py``), batches are lists of them. Source: ``rabbit_variab
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from itertools import repeat
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import BODY
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.rates import UPDATE_AFTER
-from leveret.queue_backing.status import SIZE, message_of, seq_of, trimmed
+from leveret.queue_backing.status import SIZE, body_of, message_of, seq_of, trimmed
 from leveret.queue_backing.variable import fetch as taking
 from leveret.queue_backing.variable import fold as folding
 from leveret.queue_backing.variable import lifecycle, requeue
+from leveret.queue_backing.variable.columns import NEVER, NO, NO_COLUMNS, YES, Columns
 from leveret.queue_backing.variable.delta import BLANK
 from leveret.queue_backing.variable.housekeeping import Housekeeping
 from leveret.queue_backing.variable.paging import page_out, reduce_memory_use, to_delta
-from leveret.queue_backing.variable.state import NOBODY, NOTHING
+from leveret.queue_backing.variable.state import AHEAD, NOBODY, NOTHING, taken
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.queue_backing.status import Entry
 
 _UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # of those that come in and go out at once
+_DIRECT: Final = 8  # messages at once for which no entries are put into Q4
 _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
 
 
@@ -94,21 +96,33 @@ class VariableQueue(Housekeeping):
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         """Append a batch at the tail."""
-        first = self.next_seq
+        first, count = self.next_seq, len(messages)
+        if (
+            self.uses_columns
+            and (count > 1 or self.columns.messages or len(self.q4) > AHEAD)
+            and not self.q3
+            and self.delta is BLANK
+        ):
+            return self._publish_columns(messages, persistent, expiries, size_bytes, delivered)
         entries, size_bytes = self._entries(
             messages, persistent, expiries, size_bytes, first_msg_no
         )
-        self.count += len(messages)
+        self.count += count
         self.ready_bytes += size_bytes
-        self.incoming += len(messages)
         if delivered and first == self.next_deliver:
             self.next_deliver = self.next_seq
+        if not self.can_page:
+            if self.q4 is NOTHING:
+                self.q4 = deque()
+            self.q4.extend(entries)
+            return first, True
+        self.incoming += count
         if persistent:
             entries = self._issue(entries, size_bytes)
         if self.mode == "lazy":
             self._publish_lazy(entries)
         else:
-            self.ram_count += len(messages)
+            self.ram_count += count
             self.ram_bytes += size_bytes
             if self.q3 or self.delta is not BLANK:
                 if self.q1 is NOTHING:
@@ -121,6 +135,33 @@ class VariableQueue(Housekeeping):
         self._maybe_reduce()
         return first, not persistent
 
+    def _publish_columns(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None,
+        size_bytes: int | None,
+        delivered: bool,
+    ) -> tuple[int, bool]:
+        """Append a batch that needs no entries yet."""
+        first, count = self.next_seq, len(messages)
+        if self.columns is NO_COLUMNS:
+            self.columns = Columns()
+        self.columns.append(first, messages, persistent, expiries)
+        if size_bytes is None:
+            size_bytes = sum(map(len, map(body_of, messages)))
+        self.next_seq = first + count
+        self.count += count
+        self.ready_bytes += size_bytes
+        if delivered and first == self.next_deliver:
+            self.next_deliver = self.next_seq
+        if self.can_page:
+            self.incoming += count
+            self.ram_count += count
+            self.ram_bytes += size_bytes
+            self._maybe_reduce()
+        return first, True
+
     def _entries(
         self,
         messages: list[Message],
@@ -132,24 +173,30 @@ class VariableQueue(Housekeeping):
         """Number a batch; return its entries, to be gone through once, and the size of all bodies."""
         first, count = self.next_seq, len(messages)
         self.next_seq = first + count
+        has_row = persistent and self.can_page
         if count == 1:
             if size_bytes is None:
                 size_bytes = len(messages[0][BODY])
             expiry = expiries[0] if expiries else 0
-            row = (first, messages[0], expiry, persistent, first_msg_no, size_bytes)
-            return ((*row, persistent, persistent),), size_bytes
-        sizes = [len(message[BODY]) for message in messages]
+            entry = (first, messages[0], expiry, persistent, first_msg_no, size_bytes)
+            return ((*entry, has_row, has_row),), size_bytes
+        sizes: Iterable[int] = map(len, map(body_of, messages))
+        if size_bytes is None:
+            sizes = list(sizes)
+            size_bytes = sum(sizes)
+        is_on_disk = YES if has_row else NO
         entries = zip(
             range(first, first + count),
             messages,
-            expiries or repeat(0),
-            repeat(persistent),
+            expiries or NEVER,
+            YES if persistent else NO,
             range(first_msg_no, first_msg_no + count),
             sizes,
-            repeat(persistent),
-            repeat(persistent),
+            is_on_disk,
+            is_on_disk,
+            strict=False,
         )
-        return entries, sum(sizes) if size_bytes is None else size_bytes
+        return entries, size_bytes
 
     def _issue(self, entries: Any, size_bytes: int) -> list[Entry]:
         """Give persistent messages their rows; their contents are in the store already."""
@@ -182,6 +229,24 @@ class VariableQueue(Housekeeping):
         """Take a batch as unacked."""
         assert not self.count, "publish_delivered on a queue that is not empty"
         first = self.next_seq
+        if not self.can_page:
+            if len(messages) == 1 and size_bytes is not None and self.rpa is not NOBODY:
+                self.next_seq = self.next_deliver = first + 1
+                expiry = expiries[0] if expiries else 0
+                message = messages[0]
+                entry = (first, message, expiry, persistent, first_msg_no, size_bytes, False, False)
+                self.rpa[first] = entry
+                self.unacked_bytes += size_bytes
+                return first, True
+            entries, size_bytes = self._entries(
+                messages, persistent, expiries, size_bytes, first_msg_no
+            )
+            if self.rpa is NOBODY:
+                self.rpa = {}
+            self.rpa.update(zip(range(first, self.next_seq), entries, strict=False))
+            self.next_deliver = self.next_seq
+            self.unacked_bytes += size_bytes
+            return first, True
         if len(messages) == 1 and not persistent and self.mode == "default":
             self._one_delivered(messages[0], expiries, size_bytes, first_msg_no)
             return first, True
@@ -231,7 +296,7 @@ class VariableQueue(Housekeeping):
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         """Give up the contents of persistent messages, which the store has had since routing."""
-        if persistent:
+        if persistent and self.can_page:
             self.index.discard(first_msg_no, len(messages))
 
     def is_duplicate(self, message: Message) -> bool:
@@ -243,27 +308,25 @@ class VariableQueue(Housekeeping):
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take messages from the head."""
         q4 = self.q4
-        here = len(q4)
         wanted = min(limit, self.count)
-        if not 0 < wanted <= here or wanted > _FAST or self.absent:
+        if len(q4) < wanted <= _FAST and self.columns.messages:
+            if not q4 and _DIRECT <= wanted <= len(self.columns.messages):
+                return self._fetch_columns(wanted, bytes_max, ack_required)
+            q4 = self.make_entries(wanted - len(q4))
+        if not 0 < wanted <= len(q4) or wanted > _FAST or self.absent:
             return taking.fetch(self, limit, bytes_max, ack_required)
-        if wanted == here:
-            if wanted == 1:
-                return self._fetch_one(ack_required)
-            entries = list(q4)
-            size_bytes = bytes_of(entries)
-            if size_bytes > bytes_max:
-                return taking.fetch(self, limit, bytes_max, ack_required)
-            q4.clear()
-        elif wanted == 1:
+        if wanted == 1:
             return self._fetch_one(ack_required)
+        if wanted == len(q4):
+            entries = list(q4)
+            q4.clear()
         else:
             take = q4.popleft
             entries = [take() for _ in range(wanted)]
-            size_bytes = bytes_of(entries)
-            if size_bytes > bytes_max:
-                q4.extendleft(reversed(entries))
-                return taking.fetch(self, limit, bytes_max, ack_required)
+        size_bytes = bytes_of(entries)
+        if size_bytes > bytes_max:
+            q4.extendleft(reversed(entries))
+            return taking.fetch(self, limit, bytes_max, ack_required)
         seqs = list(map(seq_of, entries))
         self._took_alphas(wanted, size_bytes)
         if ack_required:
@@ -274,11 +337,36 @@ class VariableQueue(Housekeeping):
             self.forget(entries)
         return Fetched(list(map(message_of, entries)), seqs, self.pass_watermark(seqs))
 
+    def _fetch_columns(self, wanted: int, bytes_max: int, ack_required: bool) -> Fetched:
+        """Take a batch from the columns, without a way through Q4, which is empty."""
+        columns = self.columns
+        if ack_required:
+            entries = list(columns.take(wanted))
+            size_bytes = bytes_of(entries)
+            if size_bytes > bytes_max:
+                self.q4 = deque(entries)
+                return taking.fetch(self, wanted, bytes_max, ack_required)
+            seqs = list(map(seq_of, entries))
+            messages = list(map(message_of, entries))
+            self.unacked_bytes += size_bytes
+            self.await_acks(seqs, entries)
+        else:
+            size_bytes = sum(map(len, map(body_of, islice(columns.messages, wanted))))
+            if size_bytes > bytes_max:
+                return taking.fetch(self, wanted, bytes_max, ack_required)
+            first_seq = columns.end_seq - len(columns.messages)
+            seqs = list(range(first_seq, first_seq + wanted))
+            messages = columns.drop(wanted)
+            self.ram_bytes -= size_bytes
+        self._took_alphas(wanted, size_bytes)
+        return Fetched(messages, seqs, self.pass_watermark(seqs))
+
     def _took_alphas(self, count: int, size_bytes: int) -> None:
         self.count -= count
-        self.ram_count -= count
-        self.outgoing += count
         self.ready_bytes -= size_bytes
+        if self.can_page:
+            self.ram_count -= count
+            self.outgoing += count
 
     def _fetch_one(self, ack_required: bool) -> Fetched:
         entry = self.q4.popleft()
@@ -313,11 +401,16 @@ class VariableQueue(Housekeeping):
         """Forget unacked messages for good."""
         if len(seqs) == 1 and (entry := self.rpa.pop(seqs[0], None)) is not None:
             self.unacked_bytes -= entry[SIZE]
-            self.ram_bytes -= entry[SIZE]
-            self.ack_out += 1
-            if self.has_stored:
-                self.forget([entry])
+            if self.can_page:
+                self.ram_bytes -= entry[SIZE]
+                self.ack_out += 1
+                if self.has_stored:
+                    self.forget([entry])
             return 1
+        if not self.can_page:
+            found = taken(self.rpa, seqs) if self.rpa else []
+            self.unacked_bytes -= bytes_of(found)
+            return len(found)
         entries, on_disk = self.settle(seqs)
         if on_disk:
             entries += on_disk
@@ -328,7 +421,7 @@ class VariableQueue(Housekeeping):
     def requeue(self, seqs: list[int]) -> int:
         """Put unacked messages back to their places."""
         count = requeue.requeue(self, seqs)
-        if count:
+        if count and self.can_page:
             self._maybe_reduce()
         return count
 

@@ -31,10 +31,10 @@ class Release:
         index: told of what goes.
     """
 
-    __slots__ = ("_aside", "_index")
+    __slots__ = ("_aside", "index")
 
     def __init__(self, index: QueueIndex) -> None:
-        self._index = index
+        self.index = index
         self._aside: list[tuple[deque[Entry] | dict[int, Entry], str]] = []
 
     def __bool__(self) -> bool:
@@ -83,4 +83,4 @@ class Release:
         if what == CONTENTS:
             stored = [entry for entry in stored if not entry[INDEX_ON_DISK]]
         if stored:
-            self._index.ack(stored)
+            self.index.ack(stored)

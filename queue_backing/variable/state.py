@@ -16,7 +16,7 @@ Containers are made on first use; until then they are the shared, always empty `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import FOREVER_S
 from leveret.queue_backing.rates import Rates
 from leveret.queue_backing.status import CONTENT_ON_DISK, PERSISTENT, SEQ, SIZE, seq_of
+from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK, Delta
 from leveret.queue_backing.variable.release import Release
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 NOTHING: Final[deque[Entry]] = deque()
 NOBODY: Final[dict[int, Entry]] = {}
+AHEAD: Final = 256  # entries made of columns at once, so that small fetches cost no more
 INFINITE: Final = FOREVER_S  # a RAM target that is none
 
 
@@ -65,6 +67,7 @@ class Limits(NamedTuple):
 
 
 DEFAULT_LIMITS: Final = Limits()
+_NO_RATES: Final = Rates(0.0)
 
 
 class QueueState:
@@ -80,6 +83,11 @@ class QueueState:
         ram_bytes: bodies in RAM, ready and unacked.
         delta_transient_bytes: bodies of the transients in delta.
         absent: entries of Q4 without content.
+        can_page: there is an index.
+        open_index: makes the index of a queue that is not durable when it first has to page; returns
+            None when that cannot be now. None: a durable queue, or a node without stores.
+        columns: the young end of Q4 where messages came in batches or are many.
+        uses_columns: new messages may stand in columns: they have no rows, and no gaps in their seqs.
         target: how many messages, ready and unacked, may be in RAM.
         reduce_above: how many a publish lets pass before it looks.
         to_lazy: the change to lazy mode is under way.
@@ -102,7 +110,9 @@ class QueueState:
         "ack_in",
         "ack_out",
         "bump",
+        "can_page",
         "clock",
+        "columns",
         "count",
         "delta",
         "delta_transient_bytes",
@@ -118,6 +128,7 @@ class QueueState:
         "news",
         "next_deliver",
         "next_seq",
+        "open_index",
         "outgoing",
         "persistent_bytes",
         "persistent_count",
@@ -142,13 +153,24 @@ class QueueState:
         "to_lazy",
         "transient_threshold",
         "unacked_bytes",
+        "uses_columns",
         "waiting",
         "wanted",
     )  # fmt: skip
 
-    def __init__(self, index: QueueIndex, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> None:
-        self.index = index
-        self.clock = clock
+    def __init__(
+        self,
+        index: QueueIndex | None = None,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        open_index: Callable[[], QueueIndex | None] | None = None,
+    ) -> None:
+        self.index: QueueIndex = index  # type: ignore[assignment]  # None only if not can_page
+        self.can_page = index is not None
+        self.open_index = open_index
+        self.uses_columns = index is None
+        self.columns = NO_COLUMNS
+        self.clock: Clock = clock  # type: ignore[assignment]  # None only if it never pages
         self.limits = limits
         self.mode: QueueMode = "default"
         self.to_lazy = False
@@ -164,7 +186,7 @@ class QueueState:
         self.ram_before = 0
         self.incoming = self.outgoing = self.ack_in = self.ack_out = 0
         self.disk_reads = self.disk_writes = 0
-        self.rates = Rates(clock.monotonic_s())
+        self.rates = _NO_RATES if index is None else Rates(self.clock.monotonic_s())
         self.target: float = INFINITE
         self.reduce_above: float = INFINITE
         self.has_stored = False
@@ -172,6 +194,17 @@ class QueueState:
         self.waiting = self.wanted = self.news = False
         self.read_ahead_mark = self.read_ahead_end = -1
         self.releasing: Release | None = None
+
+    def len_q4(self) -> int:
+        """Return how many messages are in Q4."""
+        return len(self.q4) + len(self.columns.messages)
+
+    def make_entries(self, count: int) -> deque[Entry]:
+        """Make entries of the oldest messages in the columns, at least some, and return Q4."""
+        if self.q4 is NOTHING:
+            self.q4 = deque()
+        self.q4.extend(self.columns.take(min(max(count, AHEAD), len(self.columns.messages))))
+        return self.q4
 
     def skip_to(self, seq: int) -> None:
         """Let the next message have this seq, which is not below that it would have."""
@@ -207,10 +240,10 @@ class QueueState:
         Returns:
             Those with content and those without, each in the order of ``seqs``.
         """
-        found = _taken(self.rpa, seqs) if self.rpa else []
+        found = taken(self.rpa, seqs) if self.rpa else []
         on_disk: list[Entry] = []
         if self.dpa and len(found) < len(seqs):
-            on_disk = _taken(self.dpa, seqs)
+            on_disk = taken(self.dpa, seqs)
             self.unacked_bytes -= bytes_of(on_disk)
         ram_bytes = bytes_of(found)
         self.ram_bytes -= ram_bytes
@@ -248,10 +281,12 @@ class QueueState:
 
         With ``rows_awaited`` it is a lower bound.
         """
-        for part in (self.q4, self.q3):
-            if part:
-                first: int = part[0][SEQ]
-                return first
+        if self.q4:
+            return int(self.q4[0][SEQ])
+        if self.columns.messages:
+            return self.columns.end_seq - len(self.columns.messages)
+        if self.q3:
+            return int(self.q3[0][SEQ])
         return None if self.delta is BLANK else self.delta.start
 
     def update_rates(self) -> None:
@@ -273,7 +308,7 @@ class QueueState:
         return 0 if seqs[0] >= watermark else sum([seq < watermark for seq in seqs])
 
 
-def _taken(unacked: dict[int, Entry], seqs: list[int]) -> list[Entry]:
+def taken(unacked: dict[int, Entry], seqs: list[int]) -> list[Entry]:
     """Take out those of some seqs that are there."""
     before = len(unacked)
     found: list[Any] = list(map(unacked.pop, seqs, repeat(None)))

@@ -43,6 +43,14 @@ MUTANTS = {
     "placement forgets awaited rows": Mutant(
         "variable/queue.py", "if self.q3 or self.delta is not BLANK:", "if self.q3:"
     ),
+    "columns though there is a delta": Mutant(
+        "variable/queue.py",
+        "and not self.q3\n            and self.delta is BLANK",
+        "and not self.q1",
+    ),
+    "what the store did not take of the columns is lost": Mutant(
+        "variable/paging.py", "columns.put_back(batch[done:])", "pass"
+    ),
     "what q4 lacks is not counted": Mutant(
         "variable/requeue.py", "queue.absent += len(absent)", "queue.absent += 0"
     ),

@@ -14,10 +14,10 @@ from leveret.queue_backing.actor import (
     ReportRamDuration,
     SetRamDurationTarget,
 )
-from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
 from leveret.queue_backing.memory_monitor import MemoryMonitor
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 
@@ -29,9 +29,9 @@ class Home:
 
 
 def test_two_that_free_many_messages_do_it_in_turns() -> None:
-    freed: list[MemoryQueue] = []
+    freed: list[VariableQueue] = []
 
-    class Noting(MemoryQueue):
+    class Noting(VariableQueue):
         __slots__ = ()
 
         def timeout(self) -> None:

@@ -1,4 +1,4 @@
-"""All backing queues do the same: random runs beside MemoryQueue, which has its own model.
+"""All backing queues do the same: random runs beside a variable queue in RAM, which has its own model.
 
 So whatever the RAM target, mode and constants, nothing of it is seen outside; and what is done for it
 on disk stays within its bounds.
@@ -15,8 +15,6 @@ import pytest
 from leveret.actors.runtime.runtime import Runtime
 from leveret.queue_backing.actor import BackingActor, StoreResumes
 from leveret.queue_backing.api import BackingQueue
-from leveret.queue_backing.memory.moving_queue import MovingQueue
-from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
@@ -49,6 +47,7 @@ class Subject(NamedTuple):
     queue: Any
     route: Callable[[int, list], int]
     indexes: list[FakeIndex]
+    begin: Callable[[], None] | None = None
 
 
 def subject(queue: Any, indexes: list[FakeIndex]) -> Subject:
@@ -74,31 +73,21 @@ def priority() -> Subject:
     return subject(PriorityQueue(levels, lambda message: 0), indexes)
 
 
-class SlowMoving(MovingQueue):
-    """Moves a message or two, now and then."""
-
-    __slots__ = ("is_slow", "rng")
-
-    def _move(self, count: int) -> int:
-        return super()._move(self.rng.choice([0, 0, 1, 2]) if self.is_slow else count)
-
-    def finish(self) -> VariableQueue:
-        self.is_slow = False
-        front = super().finish()
-        self.is_slow = True
-        check(front)
-        return front
-
-
-def moving(limits: Limits, target: float, mode: Any = "default", is_late: bool = False) -> Subject:
-    rig = VariableRig(limits, target, is_late, mode=mode)
+def beginning(
+    limits: Limits, target: float, mode: Any = "default", is_late: bool = False
+) -> Subject:
+    """A queue that is not durable: ``begin`` has it page."""
+    rig = VariableRig(limits, is_late=is_late, is_durable=False)
     rig.index.forgets = False
-    back = MemoryQueue()
-    back.mode = mode
-    queue = SlowMoving(back, rig.queue, lambda: None)
-    queue.is_slow = True
-    queue.rng = random.Random(f"{limits} {target} {mode} {is_late}")
-    return subject(PatientQueue(queue, rig.settle) if is_late else queue, [])
+
+    def begin() -> None:
+        if not rig.queue.can_page:
+            assert rig.queue.begin_paging()
+            rig.queue.set_queue_mode(mode)
+            rig.set_target(target)
+
+    queue = PatientQueue(rig.queue, rig.settle) if is_late else rig.queue
+    return Subject(queue, lambda first_msg_no, _: first_msg_no, [], begin)
 
 
 def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
@@ -140,7 +129,7 @@ def driven() -> Subject:
 
 
 KINDS: dict[str, Callable[[], Subject]] = {
-    "memory": lambda: subject(MemoryQueue(), []),
+    "memory": lambda: subject(VariableQueue(), []),
     "variable": lambda: variable(Limits(), float("inf")),
     "paging": lambda: variable(SMALL, 2),
     "paging, late": lambda: variable(SMALL, 2, is_late=True),
@@ -149,10 +138,11 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "lazy": lambda: variable(SMALL, 2, "lazy"),
     "lazy, late": lambda: variable(SMALL, 2, "lazy", is_late=True),
     "priority": priority,
-    "moving": lambda: moving(Limits(), float("inf")),
-    "moving, paging": lambda: moving(SMALL, 2),
-    "moving, lazy": lambda: moving(SMALL, 2, "lazy"),
-    "moving, lazy, late": lambda: moving(SMALL, 2, "lazy", is_late=True),
+    "beginning": lambda: beginning(Limits(), float("inf")),
+    "beginning, paging": lambda: beginning(SMALL, 2),
+    "beginning, all on disk, late": lambda: beginning(SMALL, 0, is_late=True),
+    "beginning, lazy": lambda: beginning(SMALL, 2, "lazy"),
+    "beginning, lazy, late": lambda: beginning(SMALL, 2, "lazy", is_late=True),
     "by way of its actor": driven,
     "stored": lambda: stored(Limits(), float("inf")),
     "stored, paging": lambda: stored(SMALL, 2),
@@ -166,12 +156,12 @@ class Run:
 
     def __init__(self, rng: random.Random, kind: str) -> None:
         self.rng = rng
-        self.model = MemoryQueue()
-        self.real, self.route, self.indexes = KINDS[kind]()
+        self.model = VariableQueue()
+        self.real, self.route, self.indexes, self.begin = KINDS[kind]()
         self.can_be_safe = kind == "memory"
-        self.can_persist = not kind.startswith("moving")  # it is not durable
+        self.can_persist = self.begin is None  # else it is not durable
         self.unacked: list[int] = []
-        self.next_msg_no = 1
+        self.next_msg_no = int(self.can_persist)
 
     def both(self, operation: str, *arguments: Any) -> Any:
         expected = getattr(self.model, operation)(*arguments)
@@ -276,6 +266,8 @@ class Run:
 
     def unseen(self, may_change_mode: bool) -> None:
         """Do what must not be seen."""
+        if self.begin is not None and self.rng.random() < 0.05:
+            self.begin()
         if self.real.needs_timeout() and self.rng.random() < 0.5:
             self.real.timeout()
         if self.rng.random() < 0.1:
@@ -285,8 +277,6 @@ class Run:
 
     def check(self) -> None:
         queue = getattr(self.real, "queue", self.real)
-        if isinstance(queue, MovingQueue):
-            queue = queue._front
         if isinstance(queue, VariableQueue):
             check(queue)
 

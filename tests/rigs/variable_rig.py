@@ -32,18 +32,22 @@ class VariableRig:
         is_late: bool = False,
         credit: int | None = None,
         mode: QueueMode = "default",
+        is_durable: bool = True,
     ) -> None:
         self.clock = VirtualClock()
         self.limits = limits or Limits()
         self.index = FakeIndex(is_late, credit)
-        self.next_msg_no = 1
+        self.is_durable = is_durable
+        self.next_msg_no = int(is_durable)  # what is in columns is numbered by its seqs
         self.queue = self._queue()
         self.queue.init(False)
         self.queue.set_queue_mode(mode)
         self.set_target(target)
 
     def _queue(self) -> VariableQueue:
-        return VariableQueue(self.index, self.clock, self.limits)
+        if self.is_durable:
+            return VariableQueue(self.index, self.clock, self.limits)
+        return VariableQueue(None, self.clock, self.limits, lambda: self.index)
 
     def publish(
         self,
@@ -70,6 +74,9 @@ class VariableRig:
 
     def set_target(self, count: float) -> None:
         """Let this many messages be in RAM."""
+        if count == float("inf") and not self.queue.can_page:
+            return
+        self.queue.begin_paging()
         rates = self.queue.rates
         before = rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out
         rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out = 1.0, 0.0, 0.0, 0.0

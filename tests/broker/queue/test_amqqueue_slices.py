@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail
 from leveret.core.limits import TURN_MESSAGES
-from leveret.queue_backing.memory.queue import MemoryQueue
+from leveret.queue_backing.variable.queue import VariableQueue
 from rigs.queue_rig import Channel, Rig, longs
 
 TOTAL = 3 * TURN_MESSAGES
@@ -108,14 +108,14 @@ def test_what_is_settled_at_once_is_forgotten_in_slices_before_the_channel_leave
 ) -> None:
     sizes: list[int] = []
 
-    class Noting(MemoryQueue):
+    class Noting(VariableQueue):
         __slots__ = ()
 
         def ack(self, seqs: list[int]) -> int:
             sizes.append(len(seqs))
             return super().ack(seqs)
 
-    rig = Rig(Noting)
+    rig = Rig(lambda _: Noting())
     channel = rig.channel()
     unacked(rig, channel)
     seqs = [seq for _, seq, _ in channel.deliveries()]

@@ -17,7 +17,8 @@ from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
 from leveret.queue_backing.api import Dropped, Fetched, Resident
-from leveret.queue_backing.memory.queue import RELEASE_SLICE, MemoryQueue
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
 from rigs.queue_rig import Rig
 
 # Crash and restart.
@@ -49,7 +50,7 @@ def test_when_one_half_dies_both_are_new_and_the_entry_is_the_same(half: str, re
 
 
 def test_a_failing_backing_ends_both_once() -> None:
-    class Failing(MemoryQueue):
+    class Failing(VariableQueue):
         __slots__ = ()
 
         def publish(self, messages: list[Message], *rest: object) -> tuple[int, bool]:
@@ -246,7 +247,7 @@ def test_a_deleted_queue_leaves_no_object_behind() -> None:
 def test_many_messages_are_freed_in_slices(how: str) -> None:
     freed: list[int] = []
 
-    class Counting(MemoryQueue):
+    class Counting(VariableQueue):
         __slots__ = ()
 
         def timeout(self) -> None:
@@ -283,7 +284,7 @@ def test_publishers_that_are_gone_are_forgotten() -> None:
 # A backing queue as the one on disk will be: confirms come later, a fetch may have to wait.
 
 
-class LateQueue(MemoryQueue):
+class LateQueue(VariableQueue):
     """Persistent messages are safe, and messages are resident, when the test says so."""
 
     __slots__ = ("is_resident", "owner")
@@ -475,7 +476,7 @@ def test_a_get_and_a_delivery_that_must_read_go_on_when_the_mail_comes() -> None
 def test_the_backing_actor_takes_housekeeping_as_mail() -> None:
     seen: list[object] = []
 
-    class Housed(MemoryQueue):
+    class Housed(VariableQueue):
         __slots__ = ("urgency",)
 
         def init(self, recover: bool) -> None:

@@ -1,4 +1,4 @@
-"""MemoryQueue against a model that keeps every message in two plain dicts."""
+"""A variable queue that cannot page against a model that keeps every message in two plain dicts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.core.message import Message
-from leveret.queue_backing.memory.queue import MemoryQueue
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
+from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.queue import VariableQueue
 
 UNBOUNDED = 1 << 40
 
@@ -53,10 +54,10 @@ sizes = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 some = st.integers(0, 15)
 
 
-class MemoryQueueMachine(RuleBasedStateMachine):
+class QueueInRamMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.real = MemoryQueue()
+        self.real = VariableQueue()
         self.model = ModelQueue()
 
     @rule(sizes=sizes, ttl=st.none() | st.integers(1, 5), told=st.booleans())
@@ -182,7 +183,7 @@ class MemoryQueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_agree(self) -> None:
-        self.real.check()
+        check(self.real)
         assert self.real.len() == len(self.model.ready)
         assert self.real.is_empty() == (not self.model.ready)
         assert self.real.depth() == len(self.model.ready) + len(self.model.unacked)
@@ -191,5 +192,5 @@ class MemoryQueueMachine(RuleBasedStateMachine):
         assert info["next_seq_id"] == self.model.next_seq
 
 
-MemoryQueueMachine.TestCase.settings = settings(max_examples=150, deadline=None)
-TestMemoryQueue = MemoryQueueMachine.TestCase
+QueueInRamMachine.TestCase.settings = settings(max_examples=150, deadline=None)
+TestQueueInRam = QueueInRamMachine.TestCase
