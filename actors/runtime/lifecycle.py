@@ -114,7 +114,7 @@ class Lifecycle(InlineCalls):
         if self._is_closed:
             raise ActorError("the runtime is shut down")
         if not issubclass(actor_class, OtpActor):
-            from leveret.actors.thespian.host import ThespianHost  # noqa: PLC0415  # it imports us
+            from leveret.actors.runtime.thespian_host import ThespianHost  # noqa: PLC0415  # it imports us
 
             actor_class, args = ThespianHost, (actor_class,)
         cell = self._new_cell(actor_class, label)

@@ -1,7 +1,7 @@
 """A plain Thespian actor on the runtime, with Thespian's rules: what ``AsyncioBase`` creates.
 
 ``ActorExitRequest`` is handed to the actor, then ends it, and, unless it is not recursive, its
-children. A parent gets ``ChildActorExited``. (``leveret.actors.thespian.host`` has the same actors
+children. A parent gets ``ChildActorExited``. (``leveret.actors.runtime.thespian_host`` has the same actors
 with OTP's rules.)
 
 The constructor and the handlers run in the thread that the system has for the actor, one mail at a
