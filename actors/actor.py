@@ -118,7 +118,7 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
 
     def stop_after(self, reason: object = NORMAL) -> None:
         """End this actor when the present handler has returned (and its reply is out)."""
-        self.runtime.stop_after(self.ref.cell, reason)
+        self.runtime.turns.stop_after(self.ref.cell, reason)
 
     def exit(self, ref: Ref, reason: object) -> None:
         """Send an exit signal to another actor."""

@@ -58,7 +58,7 @@ class Service(OtpActor):
         self._reason: object = None
         self._is_stopping = False
         coroutine = spec.body(self, *spec.args, *more)
-        self._task = self.runtime.new_task(self.ref.cell, coroutine, _body_done)
+        self._task = self.runtime.tasks.new_task(self.ref.cell, coroutine, _body_done)
         return None if self._is_ready else LATER
 
     def ready(self, value: object = None) -> None:
@@ -75,7 +75,7 @@ class Service(OtpActor):
             return None
         if sender is TIMER:
             log.error("service swallowed its cancellation label=%s", self.ref.cell.describe())
-            self.runtime.abandon(self._task)
+            self.runtime.tasks.abandon(self._task)
             self.stop(self._reason)
         return super().handle_mail(message, sender)
 

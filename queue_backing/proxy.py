@@ -29,7 +29,7 @@ class BackingProxy:
     __slots__ = ("_turn",)
 
     def __init__(self, runtime: Runtime, backing: Ref) -> None:
-        self._turn: InlineTurn[BackingActor] = InlineTurn(runtime, backing)
+        self._turn: InlineTurn[BackingActor] = InlineTurn(runtime.turns, backing)
 
     def attach(self, amqqueue: Ref) -> int:
         """Have ``Confirmed``, ``Refused`` and ``Resident`` sent to an amqqueue; return ``len()``."""

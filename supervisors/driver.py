@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.actor import OtpActor, Ref
 from leveret.actors.runtime import links
 from leveret.actors.runtime.links import MonitorRef
-from leveret.actors.runtime.scheduler import reason_of
 from leveret.actors.runtime.signals import (
     KILL,
     SHUTDOWN,
@@ -32,6 +31,7 @@ from leveret.actors.runtime.signals import (
     Started,
     StartFailed,
 )
+from leveret.actors.runtime.turns import reason_of
 from leveret.supervisors.effects import Failed, Later, Operation, Start, Stop, StopAll
 from leveret.supervisors.isolation import in_process
 from leveret.supervisors.reports import Report, Restarted, emit

@@ -91,13 +91,13 @@ class Command(OtpActor):
         self._is_read = spec.output != "log"
         argv = (_found(spec, spec.argv[0]), *spec.argv[1:], *more)
         process = self._process = OsProcess(_launched(argv), loop, **_options(spec))
-        self.runtime.await_at_shutdown(process.ended)
+        self.runtime.tasks.await_at_shutdown(process.ended)
         self.runtime.watch(self.ref, lambda _: process.end_now())
         process.ended.add_done_callback(partial(_tell_end, self))
         if not self._is_read:
             lines = Lines(partial(_line, self), partial(_read, self))
             reading = loop.connect_read_pipe(lambda: lines, process.output)
-            task = self.runtime.new_task(self.ref.cell, reading, _connected)
+            task = self.runtime.tasks.new_task(self.ref.cell, reading, _connected)
             task.add_done_callback(lambda _: None if lines.is_open else process.output.close())
         return None if self._is_ready else LATER
 

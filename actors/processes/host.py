@@ -88,13 +88,13 @@ class ProcessHost(Proxy):
                 ours.close()
                 raise
         self._process = process
-        self.runtime.await_at_shutdown(process.ended)
+        self.runtime.tasks.await_at_shutdown(process.ended)
         self.runtime.watch(self.ref, partial(_part, process, link))
         process.ended.add_done_callback(partial(_tell_end, self))
         link.write(start)
         link.adopt(self.ref, RootInbox(link, ROOT, self.parent))
         connecting = loop.create_connection(lambda: link, sock=ours)
-        task = self.runtime.new_task(cell, connecting, _connected)
+        task = self.runtime.tasks.new_task(cell, connecting, _connected)
         task.add_done_callback(lambda _: None if link.is_connected else ours.close())
         return LATER
 

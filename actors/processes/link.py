@@ -217,7 +217,7 @@ class NodeLink(asyncio.Protocol):
         proxies, self._proxies = self._proxies, {}
         for ref in proxies.values():
             if ref.is_alive and ref is not self._owner:
-                self._runtime.end(ref.cell, NOCONNECTION)
+                self._runtime.turns.end(ref.cell, NOCONNECTION)
 
     # Inwards.
 
@@ -253,7 +253,7 @@ class NodeLink(asyncio.Protocol):
         if ref is self._owner:
             self._control("down", reason)
         else:
-            self._runtime.end(ref.cell, reason)
+            self._runtime.turns.end(ref.cell, reason)
 
     def _mine(self, number: int) -> Ref:
         found = self._exported.get(number)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.inbox import Levels
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.scheduler import Scheduler
     from leveret.actors.runtime.signals import StartResult
     from leveret.actors.runtime.small_set import Few
+    from leveret.actors.runtime.turns import Turns
 
 IDLE: Final = 0
 QUEUED: Final = 1  # it is in the run queue
@@ -58,6 +58,7 @@ class Cell:
         starting: callback of ``start_link`` while the start is not acknowledged.
         task: coroutine under way on its behalf.
         timers: its timers that have not fired.
+        turns: the part of its runtime that gives it mail and turns.
         watchers: monitors others have set on it.
     """
 
@@ -73,11 +74,11 @@ class Cell:
         "names",
         "parent",
         "ref",
-        "runtime",
         "starting",
         "state",
         "task",
         "timers",
+        "turns",
         "watchers",
     )
 
@@ -93,11 +94,11 @@ class Cell:
         self.names: Few = None
         self.parent: Ref | None = None
         self.ref: Ref = None  # type: ignore[assignment]  # set by who makes both
-        self.runtime: Scheduler = None  # type: ignore[assignment]  # likewise
         self.starting: Callable[[StartResult], None] | None = None
         self.state: int = IDLE
         self.task: asyncio.Task[Any] | None = None
         self.timers: Few = None
+        self.turns: Turns = None  # type: ignore[assignment]  # likewise
         self.watchers: Few = None
 
     def has_mail(self) -> bool:

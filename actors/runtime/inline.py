@@ -26,9 +26,8 @@ from leveret.actors.runtime.cell import (
     UNACKED,
     Cell,
 )
-from leveret.actors.runtime.coroutines import CoroutineTurns
-from leveret.actors.runtime.scheduler import reason_of
 from leveret.actors.runtime.signals import NOPROC, NOREPLY, CallExit
+from leveret.actors.runtime.turns import Turns, reason_of
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -39,8 +38,11 @@ A = TypeVar("A")
 INLINE_MAILS: Final = 1_000
 
 
-class InlineCalls(CoroutineTurns):
+class InlineCalls:
     """The inline call of ``handle_call``; ``InlineTurn`` is that of an actor's methods."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
 
     def call_inline(self, to: Ref, request: Any) -> Any:
         """Return what the callee's ``handle_call(request, None)`` returns.
@@ -51,45 +53,19 @@ class InlineCalls(CoroutineTurns):
         """
         cell = to.cell
         if cell.state or cell.inbox or cell.kind:
-            self._make_ready(to, cell)
+            _make_ready(self._turns, to, cell)
         cell.state |= ACTIVE
         try:
             reply = cell.actor.handle_call(request, None)
         except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the callee
-            raise self._callee_failed(to, cell, error) from None
+            raise _callee_failed(self._turns, to, cell, error) from None
         if cell.state == ACTIVE and not cell.inbox:
             cell.state = IDLE
         else:
-            self._leave(cell)
+            self._turns.leave(cell)
         if reply is NOREPLY:
             raise ActorError(f"{to!r} answered an inline call with NOREPLY")
         return reply
-
-    def _make_ready(self, to: Ref, cell: Cell) -> None:
-        """Handle what must be handled before the request."""
-        if cell.state & ACTIVE:
-            raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
-        if cell.kind & COROUTINES:
-            raise ActorError(f"{to!r} has coroutine handlers and cannot be called inline")
-        if cell.state & DEAD or cell.kind & UNACKED:
-            raise CallExit(to, NOPROC)
-        suspended = cell.state & SUSPENDED
-        cell.state &= ~SUSPENDED
-        waiting = min(cell.mail_count(), INLINE_MAILS)
-        if waiting and not cell.state & DOOMED:
-            self._handle_waiting(cell, waiting)
-        elif cell.state & DOOMED:
-            self._end_doomed(cell)
-        if cell.state & DEAD:
-            raise CallExit(to, cell.doom)
-        cell.state |= suspended
-
-    def _callee_failed(self, to: Ref, cell: Cell, error: BaseException) -> BaseException:
-        """End the callee; return what the caller is to raise."""
-        cell.state &= ~ACTIVE
-        reason = reason_of(error, cell)
-        self.end(cell, reason)
-        return error if isinstance(error, KeyboardInterrupt) else CallExit(to, reason)
 
 
 class InlineTurn(Generic[A]):
@@ -99,20 +75,20 @@ class InlineTurn(Generic[A]):
     again for every call.
 
     Args:
-        runtime: of both actors.
+        turns: of the runtime of both actors.
         to: the callee, an ``A``.
     """
 
-    __slots__ = ("_runtime", "_to")
+    __slots__ = ("_to", "_turns")
 
-    def __init__(self, runtime: InlineCalls, to: Ref) -> None:
-        self._runtime = runtime
+    def __init__(self, turns: Turns, to: Ref) -> None:
+        self._turns = turns
         self._to = to
 
     def __enter__(self) -> A:
         cell = self._to.cell
         if cell.state or cell.inbox or cell.kind:
-            self._runtime._make_ready(self._to, cell)  # noqa: SLF001  # a part of the runtime
+            _make_ready(self._turns, self._to, cell)
         cell.state |= ACTIVE
         actor: A = cell.actor
         return actor
@@ -120,8 +96,36 @@ class InlineTurn(Generic[A]):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         cell = self._to.cell
         if error is not None:
-            raise self._runtime._callee_failed(self._to, cell, error) from None  # noqa: SLF001
+            raise _callee_failed(self._turns, self._to, cell, error) from None
         if cell.state == ACTIVE and not cell.inbox:
             cell.state = IDLE
         else:
-            self._runtime._leave(cell)  # noqa: SLF001
+            self._turns.leave(cell)
+
+
+def _make_ready(turns: Turns, to: Ref, cell: Cell) -> None:
+    """Handle what must be handled before the request."""
+    if cell.state & ACTIVE:
+        raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
+    if cell.kind & COROUTINES:
+        raise ActorError(f"{to!r} has coroutine handlers and cannot be called inline")
+    if cell.state & DEAD or cell.kind & UNACKED:
+        raise CallExit(to, NOPROC)
+    suspended = cell.state & SUSPENDED
+    cell.state &= ~SUSPENDED
+    waiting = min(cell.mail_count(), INLINE_MAILS)
+    if waiting and not cell.state & DOOMED:
+        turns.handle_waiting(cell, waiting)
+    elif cell.state & DOOMED:
+        turns.end_doomed(cell)
+    if cell.state & DEAD:
+        raise CallExit(to, cell.doom)
+    cell.state |= suspended
+
+
+def _callee_failed(turns: Turns, to: Ref, cell: Cell, error: BaseException) -> BaseException:
+    """End the callee; return what the caller is to raise."""
+    cell.state &= ~ACTIVE
+    reason = reason_of(error, cell)
+    turns.end(cell, reason)
+    return error if isinstance(error, KeyboardInterrupt) else CallExit(to, reason)

@@ -40,7 +40,7 @@ class MonitorRef:
             cell = self.watcher.cell
             if not cell.state & DEAD:
                 self.is_told = True
-                cell.runtime.put(cell, (self.mail(reason), self.target))
+                cell.turns.put(cell, (self.mail(reason), self.target))
 
     def mail(self, reason: object) -> object:
         """Return the message for the watcher."""

@@ -1,42 +1,63 @@
 """The runtime: actors on one event loop, and how the world outside reaches them.
 
-It is put together from layers, each in a file of its own:
+It is put together from parts, each with state and a file of its own:
 
-* ``scheduler``: run queues, turns, mail, exit signals;
-* ``events``: how the callbacks of the loop become turns;
+* ``scheduler``: run queues and drains;
+* ``turns``: mail, turns, exit signals, ends;
 * ``inline``: calls between actors answered at once;
-* ``lifecycle``: start, end, names;
-* here: links and monitors by address, calls from tasks, shutdown.
+* ``tasks``: coroutines that run for actors;
+* ``actor_table``: the live actors and their names;
+* here: starts, links and monitors by address, calls from tasks, shutdown.
 
-Everything runs on the loop's thread; ``send_threadsafe`` is the one door for other threads. A
-runtime may live in a foreign loop beside other things and leaves nothing behind in it.
+Everything runs on the loop's thread; ``send_threadsafe`` is for other threads. A runtime may live in a
+foreign loop beside other things and leaves nothing behind in it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
+import itertools
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime import links
+from leveret.actors.runtime.actor_table import ActorTable
 from leveret.actors.runtime.calls import Answer, From, Reply, Request
-from leveret.actors.runtime.cell import IDLE
-from leveret.actors.runtime.lifecycle import Lifecycle
+from leveret.actors.runtime.cell import ACTIVE, COROUTINES, DOOMED, PRIORITY, UNACKED, Cell
+from leveret.actors.runtime.inline import InlineCalls
 from leveret.actors.runtime.links import MonitorRef, Watch
-from leveret.actors.runtime.signals import KILL, NOPROC, SHUTDOWN, TIMEOUT, CallExit
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import (
+    IGNORE,
+    KILL,
+    LATER,
+    NOPROC,
+    NORMAL,
+    SHUTDOWN,
+    TIMEOUT,
+    CallExit,
+    Ignored,
+    Started,
+    StartError,
+    StartFailed,
+    StartResult,
+)
+from leveret.actors.runtime.tasks import Tasks
+from leveret.actors.runtime.thespian_host import ThespianHost
+from leveret.actors.runtime.turns import Turns, reason_of
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.runtime.ref import Ref
-
 _SHUTDOWN_S = 10.0
 
 
-class Runtime(Lifecycle):
+class Runtime:
     """Actors on one event loop.
+
+    What has no rules of its own here is the method of a part (``__init__``): no call more for a message.
 
     Args:
         clock: for timers; the loop's own time by default. A clock with a method ``attach`` is
@@ -44,6 +65,13 @@ class Runtime(Lifecycle):
         loop: the running one by default. Without any, the runtime is driven by hand with
             ``run_until_idle`` and needs a ``clock``.
         name: of the node, part of every address.
+
+    Attributes:
+        loop: where everything runs.
+        node: name and creation number; part of every address.
+        started_count: actors ever started.
+        tasks: coroutines that run for the actors.
+        turns: mail, turns, exit signals and ends of the actors.
     """
 
     def __init__(
@@ -52,18 +80,175 @@ class Runtime(Lifecycle):
         loop: asyncio.AbstractEventLoop | None = None,
         name: str = "leveret",
     ) -> None:
-        super().__init__(loop or _running_loop(), name)
+        self.loop = loop = loop or _running_loop()
         if clock is None:
-            if self.loop is None:
+            if loop is None:
                 raise ActorError("a runtime needs an event loop or a clock")
-            clock = SystemClock(self.loop)
+            clock = SystemClock(loop)
         self.clock: Clock = clock
-        self._swept_to = 0
+        self.node = f"{name}/{secrets.randbits(32)}"
+        self.started_count = 0
+        self._numbers = itertools.count(1)
+        self._is_closed = False
+        self._table = table = ActorTable()
+        self.tasks = Tasks(loop)
+        self.turns = turns = Turns(loop, clock, table, self.tasks)
+        scheduler = turns.scheduler
+        inline = InlineCalls(turns)
+
+        self.send = turns.send
+        self.send_now = turns.send_now
+        self.send_bulk = turns.send_bulk
+        self.again = turns.again
+        self.suspend = turns.suspend
+        self.resume = turns.resume
+        self.run_as = turns.run_as
+        self.run_event = turns.run_event
+        self.run_callback = scheduler.run_callback
+        self.call_inline = inline.call_inline
+        self.after_drain = scheduler.after_drain
+        self.after_round = scheduler.after_round
+        self.drain = scheduler.drain
+        self.run_until_idle = scheduler.run_until_idle
+        self.register = table.register
+        self.unregister = table.unregister
+        self.whereis = table.whereis
+        self.cells = table.cells
+        self.sweep = table.sweep
+
         attach = getattr(clock, "attach", None)
         if attach is not None:
             attach(self)
 
-    # Links and monitors.
+    # Starts. ``start_link`` is Erlang's: the new actor runs ``init`` at once and nested in the caller,
+    # linked before ``init``, and the result comes through ``then``; children started inside ``init``
+    # nest. Differs from OTP: a parent that does not trap exits is not ended by a child whose start
+    # fails; it has ``then``.
+
+    def spawn(
+        self,
+        actor_class: type,
+        *args: object,
+        name: str = "",
+        label: str | Callable[[], str] = "",
+    ) -> Ref:
+        """Start an actor that nobody is linked with.
+
+        Raises:
+            StartError: ``init`` failed, or the name is taken.
+        """
+        outcome: list[StartResult] = []
+        ref = self.start_link(None, actor_class, args, outcome.append, label, name)
+        if outcome and isinstance(outcome[0], StartFailed):
+            raise StartError(outcome[0].reason)
+        return ref
+
+    def start_link(
+        self,
+        parent: Ref | None,
+        actor_class: type,
+        args: tuple[Any, ...],
+        then: Callable[[StartResult], None],
+        label: str | Callable[[], str] = "",
+        name: str = "",
+    ) -> Ref:
+        """Start an actor linked with ``parent``; ``then`` gets the outcome, once.
+
+        ``then`` is called before this returns unless ``init`` returns LATER; in that case it is
+        called, as code of the parent, when the actor calls ``started`` or dies before.
+
+        Args:
+            parent: the actor's parent; None: it has none.
+            actor_class: an ``OtpActor``, or a plain class of Thespian.
+            args: of its ``init``.
+            then: called with the outcome.
+            label: shown in logs and status; a text or a function that returns one.
+            name: registered for it.
+
+        Returns:
+            The address, which is dead already if the start failed or was ignored.
+        """
+        if self._is_closed:
+            raise ActorError("the runtime is shut down")
+        if not hasattr(actor_class, "handle_mail"):
+            actor_class, args = ThespianHost, (actor_class,)
+        cell = self._new_cell(actor_class, label)
+        if parent is not None:
+            if not parent.is_alive:
+                raise ActorError(f"parent {parent} is dead")
+            cell.parent = parent
+            links.link(cell, parent.cell)
+        ref = cell.ref
+        self._table.live[cell] = None
+        self.started_count += 1
+        cell.starting = then
+        cell.state = ACTIVE
+        if name:
+            owner = self.whereis(name)
+            if owner is not None:
+                self.turns.end(cell, ("already_started", owner), is_graceful=False)
+                return ref
+            self.register(name, ref)
+        self._init(cell, args)
+        return ref
+
+    def _new_cell(self, actor_class: Any, label: str | Callable[[], str]) -> Cell:
+        cell = Cell()
+        cell.ref = Ref(self.node, next(self._numbers), cell)
+        cell.turns = self.turns
+        cell.label = label
+        cell.kind = UNACKED
+        if actor_class.async_handlers:
+            cell.kind |= COROUTINES
+        if hasattr(actor_class, "prioritise"):
+            cell.kind |= PRIORITY
+        cell.actor = actor = actor_class()
+        actor.ref = cell.ref
+        actor.runtime = self
+        return cell
+
+    def _init(self, cell: Cell, args: tuple[Any, ...]) -> None:
+        turns = self.turns
+        try:
+            value = cell.actor.init(*args)
+        except BaseException as error:  # whatever it is, the start failed
+            turns.end(cell, reason_of(error, cell), is_graceful=False)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            return
+        if value is IGNORE:
+            self.ignore(cell)
+        elif value is LATER or cell.starting is None or cell.state & DOOMED:
+            turns.leave(cell)
+        else:
+            then, cell.starting = cell.starting, None
+            cell.kind &= ~UNACKED
+            turns.leave(cell)
+            turns.tell_starter(cell.parent, then, Started(cell.ref, value))
+
+    def ignore(self, cell: Cell) -> None:
+        """End an actor whose start is not acknowledged as one that returned IGNORE."""
+        parent, then = cell.parent, cell.starting
+        cell.starting = None
+        if parent is not None:
+            links.unlink(cell, parent.cell)
+        self.turns.end(cell, NORMAL, is_graceful=False)
+        if then is not None:
+            self.turns.tell_starter(parent, then, Ignored())
+
+    def acknowledge(self, cell: Cell, value: object) -> None:
+        """Report the start of an actor whose ``init`` returned, or will return, LATER."""
+        then, cell.starting = cell.starting, None
+        if then is None:
+            raise ActorError(f"{cell.describe()} has acknowledged its start already")
+        cell.kind &= ~UNACKED
+        self.turns.tell_starter(cell.parent, then, Started(cell.ref, value))
+
+    # Exit signals, links and monitors.
+
+    def exit(self, to: Ref, reason: object, sender: Ref | None = None) -> None:
+        """Send an exit signal; see ``Turns.exit``."""
+        self.turns.exit(to, reason, sender)
 
     def link(self, one: Ref, other: Ref) -> None:
         """Link two actors; if one is dead the other gets its exit signal ``noproc``."""
@@ -71,9 +256,9 @@ class Runtime(Lifecycle):
             if one is not other:
                 links.link(one.cell, other.cell)
         elif one.is_alive:
-            self._signal(one.cell, NOPROC, other, may_ignore=True)
+            self.turns.signal(one.cell, NOPROC, other, may_ignore=True)
         elif other.is_alive:
-            self._signal(other.cell, NOPROC, one, may_ignore=True)
+            self.turns.signal(other.cell, NOPROC, one, may_ignore=True)
 
     def monitor(self, watcher: Ref, target: Ref) -> MonitorRef:
         """Let ``watcher`` get one ``Down`` when ``target`` ends."""
@@ -138,54 +323,72 @@ class Runtime(Lifecycle):
             raise ActorError("a runtime driven by hand takes no mail from other threads")
         self.loop.call_soon_threadsafe(self.send, to, message)
 
-    # Housekeeping.
+    # Figures.
 
-    def sweep(self, actors_max: int | None = None) -> int:
-        """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many.
+    @property
+    def mails(self) -> int:
+        """Mails handled."""
+        return self.turns.scheduler.mails
 
-        Args:
-            actors_max: look at no more than so many actors; the next call goes on about there
-                (places shift when actors end).
-        """
-        first = self._swept_to
-        if actors_max is None or first >= len(self._cells):
-            first = 0
-        last = len(self._cells) if actors_max is None else first + actors_max
-        self._swept_to = last
-        swept = 0
-        for cell in islice(self._cells, first, last):
-            if cell.state == IDLE and not cell.inbox and not cell.levels:
-                swept += cell.inbox is not None
-                cell.inbox = cell.levels = None
-        return swept
+    @property
+    def drains(self) -> int:
+        """Times the run queue was drained."""
+        return self.turns.scheduler.drains
+
+    @property
+    def dead_letters(self) -> int:
+        """Mails that found their actor dead, or died with it."""
+        return self.turns.dead_letters
+
+    @property
+    def abandoned_tasks(self) -> int:
+        """Coroutines that swallowed their cancellation."""
+        return self.tasks.abandoned_count
+
+    @property
+    def actor_count(self) -> int:
+        """How many actors are alive."""
+        return len(self._table.live)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no actor has anything to do at this moment."""
+        return self.turns.scheduler.is_idle
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is shut down, or is being shut down: nothing can be started any more."""
+        return self._is_closed
+
+    # Shutdown.
 
     async def shutdown(self, timeout_s: float = _SHUTDOWN_S) -> None:
         """End all actors and leave no timer, task or callback in the loop.
 
-        Those without a parent get the exit ``shutdown``, the latest first; whoever is left after
-        ``timeout_s`` (of real time) is killed. Nothing can be started from the call on.
+        Those without a parent get the exit ``shutdown``, the latest first; actors that are left after
+        ``timeout_s`` (of real time) are killed. Nothing can be started from the call on.
         """
         loop = asyncio.get_running_loop()
         self._is_closed = True
-        for cell in reversed(list(self._cells)):
+        for cell in reversed(list(self.cells())):
             if cell.parent is None:
                 self.exit(cell.ref, SHUTDOWN)
         self.run_until_idle()
-        if self._cells:
+        if self._table.live:
             await self._emptied(loop, timeout_s)
-        for cell in list(self._cells):
+        for cell in self.cells():
             self.exit(cell.ref, KILL)
         self.run_until_idle()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
+        if self.tasks.pending:
+            await asyncio.wait(self.tasks.pending, timeout=timeout_s)
         self.run_until_idle()
 
     async def _emptied(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
         """Wait until no actor is left, or the time is over."""
         empty: asyncio.Future[bool] = loop.create_future()
-        self._on_empty = lambda: Answer(empty).give(True)
+        self._table.on_empty = lambda: Answer(empty).give(True)
         await asyncio.wait([empty], timeout=timeout_s)
-        self._on_empty = None
+        self._table.on_empty = None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -3,24 +3,59 @@
 ``ThespianHost`` is the actor the runtime sees; inside it is the Thespian ``Actor``, whose
 ``_myRef`` is a ``Port``. An exception in ``receiveMessage`` ends the actor and its parent gets
 ``ChildActorExited``; nothing is retried. ``ActorExitRequest`` is delivered, then ends the actor
-and, through the links, its children. What the runtime has nothing for (source loading,
-capabilities, conventions) is refused with ``ActorError``.
+and, through the links, its children. Source loading, capabilities and conventions do not exist on
+the runtime and are refused with ``ActorError``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from thespian.actors import Actor, ActorExitRequest, ChildActorExited
+from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
-from leveret.actors.actor import OtpActor
-from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult
+from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.signals import (
+    NORMAL,
+    SHUTDOWN,
+    Exit,
+    Started,
+    StartResult,
+    StopActor,
+)
 from leveret.actors.runtime.small_set import items_of
+from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
+
+    from leveret.core.clock import Clock
+
+
+class Starter(Protocol):
+    """What a host needs of its runtime."""
+
+    @property
+    def clock(self) -> Clock:
+        """For timers."""
+
+    def send(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
+        """Send a mail."""
+
+    def whereis(self, name: str) -> Ref | None:
+        """Return the actor of that name."""
+
+    def start_link(
+        self,
+        parent: Ref | None,
+        actor_class: type,
+        args: tuple[Any, ...],
+        then: Callable[[StartResult], None],
+        label: str = "",
+        name: str = "",
+    ) -> Ref:
+        """Start an actor linked with ``parent``."""
 
 
 class Port:
@@ -43,11 +78,11 @@ class Port:
 
     def actor_send(self, target: Ref, message: Any) -> None:
         """Send with the actor as sender."""
-        self._host.post(target, message)
+        self._host.send(target, message)
 
     def wakeupAfter(self, period: timedelta, payload: Any = None) -> None:
         """Send the actor a WakeupMessage later."""
-        self._host.wakeupAfter(period, payload)
+        self._host.wakeup_after(period, payload)
 
     def createActor(
         self,
@@ -65,10 +100,19 @@ class Port:
         raise ActorError(f"Thespian's {name} is not supported")
 
 
-class ThespianHost(OtpActor):
-    """Runs one Thespian actor."""
+class ThespianHost:
+    """Runs one Thespian actor.
+
+    Attributes:
+        ref: the actor's address; set by the runtime.
+        runtime: likewise.
+        inner: the Thespian actor.
+    """
 
     trap_exits = True
+    async_handlers = False
+    ref: Ref
+    runtime: Starter
 
     def init(self, actor_class: type[Actor]) -> None:
         """Make the Thespian actor."""
@@ -81,30 +125,43 @@ class ThespianHost(OtpActor):
         found = self.runtime.whereis(global_name) if global_name else None
         if found is not None:
             return found
-        child: list[Ref] = []
-
-        def started(result: StartResult) -> None:
-            if type(result) is not Started:
-                child.append(self.ref)
-
+        results: list[StartResult] = []
         ref = self.runtime.start_link(
-            self.ref, actor_class, (), started, label=actor_class.__name__, name=global_name or ""
+            self.ref, actor_class, (), results.append, actor_class.__name__, global_name or ""
         )
-        if child:
-            self.post(self.ref, ChildActorExited(ref))
+        if results and type(results[0]) is not Started:
+            self.send(self.ref, ChildActorExited(ref))
         return ref
 
-    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+    def send(self, to: Ref, message: Any) -> None:
+        """Send a mail with the actor as sender."""
+        self.runtime.send(to, message, self.ref)
+
+    def wakeup_after(self, period: timedelta, payload: Any) -> None:
+        """Send the actor a WakeupMessage later."""
+        mail = (WakeupMessage(period, payload), TIMER)
+        Timer(self.runtime.clock, self.ref.cell, period.total_seconds(), mail)
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
         """Give a mail to the Thespian actor."""
         if type(message) is Exit:
-            if sender is None or sender is self.parent:
-                self.stop(message.reason)
+            if sender is None or sender is self.ref.cell.parent:
+                _stop(message.reason)
             message = ChildActorExited(sender)
         self.inner.receiveMessage(message, self.ref if sender is None else sender)
         if isinstance(message, ActorExitRequest):
-            self.stop(SHUTDOWN if message.isRecursive else NORMAL)
-        return None
+            _stop(SHUTDOWN if message.isRecursive else NORMAL)
 
     def terminate(self, reason: object) -> None:
         """Part from the Thespian actor."""
         self.inner._myRef = None  # noqa: SLF001  # as in init
+
+    def drop_attributes(self) -> None:
+        """Forget everything but the address; the runtime calls it at the end."""
+        ref, runtime = self.ref, self.runtime
+        self.__dict__.clear()
+        self.ref, self.runtime = ref, runtime
+
+
+def _stop(reason: object) -> NoReturn:
+    raise StopActor(reason)

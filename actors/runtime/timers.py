@@ -45,7 +45,7 @@ class Timer:
         self._handle = None
         if cell is not None and mail is not None:
             cell.timers = without_item(cell.timers, self)
-            cell.runtime.put(cell, mail)
+            cell.turns.put(cell, mail)
 
 
 def cancel_all(cell: Cell) -> None:

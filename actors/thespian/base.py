@@ -283,11 +283,12 @@ class AsyncioBase:
             to = self._admin
         if not isinstance(to, Ref) or not to.is_alive:
             self.dead_letter(to, message)
-        elif to.cell.runtime is self.runtime:
+        elif to.cell.turns is self.runtime.turns:
             self.runtime.send(to, message, sender)
         else:
-            there: Any = to.cell.runtime  # of another AsyncioBase in this process
-            there.loop.call_soon_threadsafe(there.send, to, message, sender)
+            there = to.cell.turns  # of another AsyncioBase in this process
+            loop: Any = there.scheduler.loop
+            loop.call_soon_threadsafe(there.send, to, message, sender)
 
     def _send(self, to: Ref, message: Any) -> None:
         self.enter(self.deliver, to, message, self._admin)

@@ -86,7 +86,7 @@ class HostedActor(OtpActor):
             work: what to do.
             over: called behind all that.
         """
-        self.runtime.hold_mail(self.ref.cell)
+        self.runtime.turns.hold_mail(self.ref.cell)
         turns = self._system.turns
         turn = turns.new_turn(self._class)
         self._port.turn = turn.number
@@ -100,7 +100,7 @@ class HostedActor(OtpActor):
 
     def _handled(self, thread: ActorThread, error: BaseException | None) -> None:
         thread.turn_count -= 1
-        self.runtime.handled(self.ref, error)
+        self.runtime.turns.handled(self.ref, error)
 
     def _own_thread(self) -> ActorThread | None:
         if self._thread is None:

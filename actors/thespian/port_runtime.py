@@ -64,7 +64,7 @@ class ForeignRef(Ref):
         cell = Cell()
         super().__init__("thespian", 0, cell)
         cell.ref = self
-        cell.runtime = runtime
+        cell.turns = runtime.turns
         cell.label = str(address)
         cell.state = SUSPENDED  # senders leave it alone
         cell.inbox = _Outbox(runtime, address)  # type: ignore[assignment]

@@ -154,7 +154,7 @@ def inline(count: int, form: str) -> Callable[[], object]:
             call_inline(server, 1)
 
     def turn() -> None:
-        turn: InlineTurn[Server] = InlineTurn(rt, server)
+        turn: InlineTurn[Server] = InlineTurn(rt.turns, server)
         for _ in range(count):
             with turn as actor:
                 actor.fetch(1)

@@ -47,7 +47,7 @@ class Listener(GenServer):
         for protocol, transport in sockets.accepted.items():
             if not protocol.is_attached:
                 self._see_closed(transport)
-        self.runtime.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
+        self.runtime.tasks.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
         return LATER
 
     async def _open(self) -> None:

@@ -204,7 +204,7 @@ def test_others_get_their_turns_between_those_of_a_flood(
     question = m.method_frame(1, m.encode(m.BasicQos(0, 1, False)))
     for client in clients:
         client.protocol.data_received(client.contents(1, *FLOODS[flood]))
-    clock = rig.runtime.clock = SlowTurns()
+    clock = rig.runtime.turns.scheduler.clock = SlowTurns()
     for _ in clients:
         rig.runtime.drain()  # what their first turns sent is done
 

@@ -126,7 +126,7 @@ def test_76_mail_to_the_old_address_never_reaches_the_new_child(
     ref, _ = start(one(ChildSpec("a", Worker)))
     old = child_refs(ref)["a"]
     letters: list[Any] = []
-    runtime.on_dead_letter = lambda message, sender: letters.append(message)
+    runtime.turns.on_dead_letter = lambda message, sender: letters.append(message)
     runtime.send(old, crash)
     runtime.run_until_idle()
 

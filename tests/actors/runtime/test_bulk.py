@@ -9,7 +9,8 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.scheduler import DRAIN_S, TURN_MAILS
+from leveret.actors.runtime.scheduler import DRAIN_S
+from leveret.actors.runtime.turns import TURN_MAILS
 from leveret.testing.virtual_clock import VirtualClock
 
 

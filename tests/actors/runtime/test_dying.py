@@ -154,7 +154,7 @@ def test_mail_to_the_dead_is_counted_and_never_reaches_a_successor(
     runtime: Runtime, log_class: Any
 ) -> None:
     letters: list[Any] = []
-    runtime.on_dead_letter = lambda message, sender: letters.append((message, sender))
+    runtime.turns.on_dead_letter = lambda message, sender: letters.append((message, sender))
     first = runtime.spawn(log_class, [], name="queue")
     runtime.send(first, "waiting")
     runtime.exit(first, "kill")

@@ -76,7 +76,7 @@ async def test_threads_may_add_to_the_round_while_it_is_looked_at(log_class: Any
     runtime.run_until_idle()
     loop: Any = asyncio.get_running_loop()
     waker = asyncio.Handle(loop._read_from_self, (), loop)
-    runtime._loop_ready = Changing([waker])
+    runtime.turns.scheduler._loop_ready = Changing([waker])
 
     runtime.run_callback(runtime.send, log, "mail")
 

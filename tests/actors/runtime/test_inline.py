@@ -63,7 +63,7 @@ def test_both_forms_answer_before_they_return(runtime: Runtime) -> None:
     backing = runtime.spawn(Backing, [])
 
     assert runtime.call_inline(backing, 17) == 17
-    turn = InlineTurn[Backing](runtime, backing)
+    turn = InlineTurn[Backing](runtime.turns, backing)
     with turn as actor:
         assert actor.double(17) == 34
     with turn as actor:
@@ -145,7 +145,7 @@ def test_a_method_that_fails_ends_the_callee(runtime: Runtime, reason_of: Reason
     backing = runtime.spawn(Backing, [])
     reasons = reason_of(backing)
 
-    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime, backing) as actor:
+    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime.turns, backing) as actor:
         fails(actor)
 
     runtime.run_until_idle()
@@ -160,7 +160,7 @@ def test_a_callee_that_is_not_there_is_call_exit(runtime: Runtime, how: str) -> 
     if how == "dead":
         runtime.run_until_idle()
 
-    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime, backing):
+    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime.turns, backing):
         pytest.fail("it has a turn")
 
     assert gone.value.reason == ("boom" if how == "doomed" else "noproc")

@@ -190,7 +190,7 @@ def test_a_turn_deals_out_less_where_each_message_may_be_a_mail_of_its_own() -> 
         channel.consume(b"%d" % number, no_ack=True)
     bodies = [b"%d" % n for n in range(2 * DELIVERY_BATCH_MESSAGES)]
     channel.publish(*bodies)
-    rig.runtime.clock = HastyClock()
+    rig.runtime.turns.scheduler.clock = HastyClock()
     rig.runtime.drain()
 
     dealt = [len(each.messages) for each in channel.box if type(each) is mail.Deliver]

@@ -1,0 +1,83 @@
+"""The live actors of a runtime and their names."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from leveret.actors.runtime.cell import IDLE, Cell
+from leveret.actors.runtime.small_set import items_of, with_item, without_item
+from leveret.core.errors import ActorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leveret.actors.runtime.ref import Ref
+
+
+class ActorTable:
+    """Cells in the order of their start, and refs by name.
+
+    Attributes:
+        live: cells in the order of their start, used as an ordered set.
+        on_empty: called when the last actor has ended, if set.
+    """
+
+    def __init__(self) -> None:
+        self.on_empty: Callable[[], None] | None = None
+        self.live: dict[Cell, None] = {}
+        self._names: dict[str, Ref] = {}
+        self._swept_to = 0
+
+    def remove(self, cell: Cell) -> None:
+        """Forget an actor that ends, and free its names."""
+        self.live.pop(cell, None)
+        if cell.names is not None:
+            for name in items_of(cell.names):
+                self._names.pop(name, None)
+
+    def cells(self) -> Iterator[Cell]:
+        """Iterate over the cells of a moment, in the order of their start."""
+        return iter(list(self.live))
+
+    def register(self, name: str, ref: Ref) -> None:
+        """Give a live actor a name; it is freed when the actor ends.
+
+        Raises:
+            ActorError: the name is taken or the actor dead.
+        """
+        if name in self._names:
+            raise ActorError(f"name {name!r} is taken by {self._names[name]!r}")
+        if not ref.is_alive:
+            raise ActorError(f"cannot name the dead actor {ref} {name!r}")
+        self._names[name] = ref
+        ref.cell.names = with_item(ref.cell.names, name)
+
+    def unregister(self, name: str) -> None:
+        """Free a name; an unknown one is fine."""
+        ref = self._names.pop(name, None)
+        if ref is not None:
+            ref.cell.names = without_item(ref.cell.names, name)
+
+    def whereis(self, name: str) -> Ref | None:
+        """Return the actor of that name."""
+        return self._names.get(name)
+
+    def sweep(self, actors_max: int | None = None) -> int:
+        """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many.
+
+        Args:
+            actors_max: look at no more than so many actors; the next call goes on about there
+                (places shift when actors end).
+        """
+        first = self._swept_to
+        if actors_max is None or first >= len(self.live):
+            first = 0
+        last = len(self.live) if actors_max is None else first + actors_max
+        self._swept_to = last
+        swept = 0
+        for cell in islice(self.live, first, last):
+            if cell.state == IDLE and not cell.inbox and not cell.levels:
+                swept += cell.inbox is not None
+                cell.inbox = cell.levels = None
+        return swept
