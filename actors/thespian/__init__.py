@@ -1,5 +1,4 @@
-"""Thespian: AsyncioBase, our runtime as a system base, and supervised actors on its own bases.
+"""Thespian: AsyncioBase, the runtime as a system base, and supervised actors on Thespian's own bases.
 
-The only place that knows Thespian's internals.
-Imports the actor API, runtime, processes.
+Imports the base classes of actors, the runtime, and ``die_with_parent`` of processes.
 """
