@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from leveret.actors.runtime import small_set
 from leveret.actors.runtime.cell import IDLE, Cell
-from leveret.actors.runtime.small_set import items_of, with_item, without_item
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ActorTable:
         """Forget an actor that ends, and free its names."""
         self.live.pop(cell, None)
         if cell.names is not None:
-            for name in items_of(cell.names):
+            for name in small_set.items(cell.names):
                 self._names.pop(name, None)
 
     def cells(self) -> Iterator[Cell]:
@@ -51,13 +51,13 @@ class ActorTable:
         if not ref.is_alive:
             raise ActorError(f"cannot name the dead actor {ref} {name!r}")
         self._names[name] = ref
-        ref.cell.names = with_item(ref.cell.names, name)
+        ref.cell.names = small_set.add(ref.cell.names, name)
 
     def unregister(self, name: str) -> None:
         """Free a name; an unknown one is fine."""
         ref = self._names.pop(name, None)
         if ref is not None:
-            ref.cell.names = without_item(ref.cell.names, name)
+            ref.cell.names = small_set.discard(ref.cell.names, name)
 
     def whereis(self, name: str) -> Ref | None:
         """Return the actor of that name."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.inbox import Levels
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.signals import StartResult
-    from leveret.actors.runtime.small_set import Few
+    from leveret.actors.runtime.small_set import SmallSet
     from leveret.actors.runtime.turns import Turns
 
 IDLE: Final = 0
@@ -89,17 +89,17 @@ class Cell:
         self.kind = PLAIN
         self.label: str | Callable[[], str] = ""
         self.levels: Levels | None = None
-        self.links: Few = None
-        self.monitors: Few = None
-        self.names: Few = None
+        self.links: SmallSet = None
+        self.monitors: SmallSet = None
+        self.names: SmallSet = None
         self.parent: Ref | None = None
         self.ref: Ref = None  # type: ignore[assignment]  # set by who makes both
         self.starting: Callable[[StartResult], None] | None = None
         self.state: int = IDLE
         self.task: asyncio.Task[Any] | None = None
-        self.timers: Few = None
+        self.timers: SmallSet = None
         self.turns: Turns = None  # type: ignore[assignment]  # likewise
-        self.watchers: Few = None
+        self.watchers: SmallSet = None
 
     def has_mail(self) -> bool:
         """Tell whether anything waits."""

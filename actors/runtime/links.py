@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.actors.runtime import small_set
 from leveret.actors.runtime.cell import DEAD, Cell, Mail
 from leveret.actors.runtime.signals import NOPROC, Down
-from leveret.actors.runtime.small_set import items_of, with_item, without_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,14 +73,14 @@ class Watch(MonitorRef):
 
 def link(one: Cell, other: Cell) -> None:
     """Link two live actors; a second link changes nothing."""
-    one.links = with_item(one.links, other.ref)
-    other.links = with_item(other.links, one.ref)
+    one.links = small_set.add(one.links, other.ref)
+    other.links = small_set.add(other.links, one.ref)
 
 
 def unlink(one: Cell, other: Cell) -> None:
     """Undo the link, if there is one."""
-    one.links = without_item(one.links, other.ref)
-    other.links = without_item(other.links, one.ref)
+    one.links = small_set.discard(one.links, other.ref)
+    other.links = small_set.discard(other.links, one.ref)
 
 
 def watch(monitor: MonitorRef) -> None:
@@ -89,45 +89,45 @@ def watch(monitor: MonitorRef) -> None:
     if target.state & DEAD:
         monitor.tell(NOPROC)
         return
-    target.watchers = with_item(target.watchers, monitor)
+    target.watchers = small_set.add(target.watchers, monitor)
     if monitor.watcher is not None:
         cell = monitor.watcher.cell
-        cell.monitors = with_item(cell.monitors, monitor)
+        cell.monitors = small_set.add(cell.monitors, monitor)
 
 
 def unwatch(monitor: MonitorRef) -> None:
     """Take a monitor back; nothing of it is handled after this."""
     target = monitor.target.cell
-    target.watchers = without_item(target.watchers, monitor)
+    target.watchers = small_set.discard(target.watchers, monitor)
     if monitor.watcher is not None:
         cell = monitor.watcher.cell
-        cell.monitors = without_item(cell.monitors, monitor)
+        cell.monitors = small_set.discard(cell.monitors, monitor)
     monitor.forget_told()
 
 
 def leave_links(cell: Cell) -> tuple[Ref, ...]:
     """Cut all links of a dying actor and return who was linked, oldest link first."""
-    linked = items_of(cell.links)
+    linked = small_set.items(cell.links)
     cell.links = None
     for other in linked:
-        other.cell.links = without_item(other.cell.links, cell.ref)
+        other.cell.links = small_set.discard(other.cell.links, cell.ref)
     return linked
 
 
 def leave_monitors(cell: Cell) -> None:
     """Take back every monitor that a dying actor holds."""
-    for monitor in items_of(cell.monitors):
+    for monitor in small_set.items(cell.monitors):
         target = monitor.target.cell
-        target.watchers = without_item(target.watchers, monitor)
+        target.watchers = small_set.discard(target.watchers, monitor)
     cell.monitors = None
 
 
 def leave_watchers(cell: Cell) -> tuple[MonitorRef, ...]:
     """Return the monitors on a dying actor and forget them on both sides."""
-    watchers = items_of(cell.watchers)
+    watchers = small_set.items(cell.watchers)
     cell.watchers = None
     for monitor in watchers:
         if monitor.watcher is not None:
             watcher = monitor.watcher.cell
-            watcher.monitors = without_item(watcher.monitors, monitor)
+            watcher.monitors = small_set.discard(watcher.monitors, monitor)
     return watchers

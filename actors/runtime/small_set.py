@@ -1,40 +1,41 @@
-"""Small collections that cost nothing while they are empty and one pointer while they hold one.
+"""Small ordered sets that cost nothing while they are empty and one pointer while they hold one item.
 
 Most actors have one link (to their supervisor), no monitor and no timer, and there are 50,000 of
-them; an empty set would cost 216 bytes each. A ``Few`` is ``None``, the one item itself, or a dict
+them; an empty set would cost 216 bytes each. A ``SmallSet`` is ``None``, the one item itself, or a dict
 used as an ordered set (ordered, so that notices go out in the same order in every run). Items are
-compared by identity or their own hash and are never dicts or None.
+compared by identity or their own hash and are never dicts or None. ``add`` and ``discard`` return the
+set to keep in the place of the one they got.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-Few: TypeAlias = Any
+SmallSet: TypeAlias = Any
 
 
-def with_item(few: Few, item: object) -> Few:
-    """Return the collection with ``item`` in it."""
-    if few is None or few is item:
+def add(to: SmallSet, item: object) -> SmallSet:
+    """Return the set with ``item`` in it."""
+    if to is None or to is item:
         return item
-    if type(few) is dict:
-        few[item] = None
-        return few
-    return {few: None, item: None}
+    if type(to) is dict:
+        to[item] = None
+        return to
+    return {to: None, item: None}
 
 
-def without_item(few: Few, item: object) -> Few:
-    """Return the collection with no ``item`` in it."""
-    if few is item:
+def discard(from_: SmallSet, item: object) -> SmallSet:
+    """Return the set without ``item``."""
+    if from_ is item:
         return None
-    if type(few) is dict:
-        few.pop(item, None)
-        return few or None
-    return few
+    if type(from_) is dict:
+        from_.pop(item, None)
+        return from_ or None
+    return from_
 
 
-def items_of(few: Few) -> tuple[Any, ...]:
+def items(of: SmallSet) -> tuple[Any, ...]:
     """Return the items, oldest first."""
-    if few is None:
+    if of is None:
         return ()
-    return tuple(few) if type(few) is dict else (few,)
+    return tuple(of) if type(of) is dict else (of,)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
+from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import TIMER, Ref
 from leveret.actors.runtime.signals import (
     NORMAL,
@@ -22,7 +23,6 @@ from leveret.actors.runtime.signals import (
     StartResult,
     StopActor,
 )
-from leveret.actors.runtime.small_set import items_of
 from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError
 
@@ -116,7 +116,7 @@ class ThespianHost:
 
     def init(self, actor_class: type[Actor]) -> None:
         """Make the Thespian actor."""
-        self.global_name = next(iter(items_of(self.ref.cell.names)), "")
+        self.global_name = next(iter(small_set.items(self.ref.cell.names)), "")
         self.inner = actor_class()
         self.inner._myRef = Port(self)  # noqa: SLF001  # Thespian's systems set it as well
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.actors.runtime import small_set
 from leveret.actors.runtime.cell import Cell, Mail
-from leveret.actors.runtime.small_set import items_of, with_item, without_item
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock, TimerHandle
@@ -20,7 +20,7 @@ class Timer:
         self._cell: Cell | None = cell
         self._mail: Mail | None = mail
         self._handle: TimerHandle | None = clock.call_later(delay_s, self._fire)
-        cell.timers = with_item(cell.timers, self)
+        cell.timers = small_set.add(cell.timers, self)
 
     @property
     def is_pending(self) -> bool:
@@ -38,18 +38,18 @@ class Timer:
         else:
             self._handle.cancel()
             self._handle = None
-            cell.timers = without_item(cell.timers, self)
+            cell.timers = small_set.discard(cell.timers, self)
 
     def _fire(self) -> None:
         cell, mail = self._cell, self._mail
         self._handle = None
         if cell is not None and mail is not None:
-            cell.timers = without_item(cell.timers, self)
+            cell.timers = small_set.discard(cell.timers, self)
             cell.turns.put(cell, mail)
 
 
 def cancel_all(cell: Cell) -> None:
     """Cancel what a dying actor has pending."""
-    for timer in items_of(cell.timers):
+    for timer in small_set.items(cell.timers):
         timer.cancel()
     cell.timers = None

@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.small_set import Few, items_of, with_item, without_item
 from leveret.amqp.kernel import content, deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
@@ -97,7 +97,7 @@ class Deliveries:
         self._number = channel.number
         self._source: Source | None = None  # of the latest basic.get
         self.consumers: dict[bytes, Consumer] = {}
-        self._by_queue: dict[QueueEntry, Few] = {}
+        self._by_queue: dict[QueueEntry, small_set.SmallSet] = {}
         self.unacked = Unacked()
         self.prefetch = 0
         self.limiter = ChannelLimiter()
@@ -107,7 +107,7 @@ class Deliveries:
         """Take a consumer in; the channel will hear of its queue's restarts."""
         entry = consumer.entry
         self.consumers[consumer.tag] = consumer
-        self._by_queue[entry] = with_item(self._by_queue.get(entry), consumer)
+        self._by_queue[entry] = small_set.add(self._by_queue.get(entry), consumer)
         if not consumer.no_ack:
             self._session.read_control.limit_coalescing(consumer.prefetch)
         entry.watch(self._channel.ref)
@@ -117,7 +117,7 @@ class Deliveries:
         consumer = self.consumers.pop(tag, None)
         if consumer is None:
             return False
-        others = without_item(self._by_queue.pop(consumer.entry), consumer)
+        others = small_set.discard(self._by_queue.pop(consumer.entry), consumer)
         if others is None:
             consumer.entry.unwatch(self._channel.ref)
         else:
@@ -135,7 +135,7 @@ class Deliveries:
 
     def of_queue(self, entry: QueueEntry) -> tuple[Consumer, ...]:
         """Return the consumers of one queue."""
-        return items_of(self._by_queue.get(entry))
+        return small_set.items(self._by_queue.get(entry))
 
     def deliver(self, mail: Deliver) -> None:
         """Write a batch out and remember what has to be settled."""

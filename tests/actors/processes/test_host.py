@@ -17,10 +17,10 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.processes import link, wire
 from leveret.actors.processes.host import ProcessHost
 from leveret.actors.processes.sendable import WireError
+from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallExit, Crash, Exit, Ignored, Started, StartFailed
-from leveret.actors.runtime.small_set import items_of
 from leveret.core.errors import ActorError
 from rigs.hosted_actors import (
     Clerk,
@@ -144,7 +144,7 @@ async def test_what_goes_there_comes_back_equal(runtime: Runtime, hosted: Hosted
 
 async def test_what_cannot_go_there_is_the_senders_error(runtime: Runtime, hosted: Hosted) -> None:
     clerk = await hosted(Clerk)
-    watchers = len(items_of(clerk.cell.watchers))
+    watchers = len(small_set.items(clerk.cell.watchers))
 
     for value in UNSENDABLE:
         with pytest.raises(WireError, match="cannot go to another process"):
@@ -153,7 +153,9 @@ async def test_what_cannot_go_there_is_the_senders_error(runtime: Runtime, hoste
             await runtime.call(clerk, ("echo", value))
 
     assert await runtime.call(clerk, ("echo", 1)) == 1
-    assert len(items_of(clerk.cell.watchers)) == watchers  # of the failed calls nothing is left
+    assert (
+        len(small_set.items(clerk.cell.watchers)) == watchers
+    )  # of the failed calls nothing is left
 
 
 async def test_addresses_keep_their_identity(runtime: Runtime, hosted: Hosted, notes: Ref) -> None:
