@@ -11,17 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
-from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
-from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
-from leveret.msg_store.recovery.recovery import Recovery
 from leveret.msg_store.threads.worker import Loop
-from leveret.msg_store.threads.writers import SyncTimes
-from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import Report
+from rigs.store.live_store import LiveStore, files_at
 from rigs.store.store_rig import StoreRig, message
 
 SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)
@@ -31,29 +26,18 @@ class Running:
     """A store and what it has reported."""
 
     def __init__(self, path: Path, boot_epoch: int = 1, limits: CheckpointLimits = SMALL) -> None:
-        self.folder = StoreFolder(Files(), path, lambda: bytes(16), lambda: 1)
-        ballast = Ballast(self.folder.files, path, 1000)
-        recovery = Recovery(self.folder, boot_epoch, ballast, lambda: 1)
-        self.recovered, self.core = recovery.run()
-        self.index = self.recovered.index
         self.reports: list[Report] = []
         self.points: list[str] = []
         self.changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        logs = recovery.rdq_log, recovery.journal_log
-        self.flushes = FlushDriver(self.core, *logs, loop, self.deliver, SyncTimes(loop.time))
-        self.checkpointer = Checkpointer(self.core, recovery.home, limits)
-        self.threads = CheckpointDriver(
-            self.core,
-            self.checkpointer,
-            self.index,
-            self.folder,
-            ballast,
-            loop,
-            self.deliver,
-            self.reached,
+        self.loop = asyncio.get_running_loop()
+        self.live = LiveStore(files_at(path), boot_epoch, self.deliver, limits, self.reached)
+        self.recovered, self.core, self.index = (
+            self.live.recovered,
+            self.live.core,
+            self.live.index,
         )
-        self.loop = loop
+        self.folder, self.checkpointer = self.live.folder, self.live.checkpointer
+        self.flushes, self.threads = self.live.flushes, self.live.checkpoints
         self.core.index_listeners.append(self.changed.set)
         self.seq = self.recovered.next_no
 
@@ -81,16 +65,12 @@ class Running:
         return sum(run[2] for report in self.reports for run in report.safe)
 
     async def stop(self) -> None:
-        stopped = asyncio.Event()
-        self.flushes.stop(lambda: self.threads.stop(stopped.set))
-        await asyncio.wait_for(stopped.wait(), 60)
+        await self.live.stop()
         self.close()
 
     def close(self) -> None:
         """End as a kill would, but for the threads."""
-        self.flushes.close()
-        self.threads.close()
-        self.folder.close()
+        self.live.close()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, flip, image, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+from rigs.store.store_folders import worker_environment
 from rigs.store.walk_index import walk
 
 
@@ -256,7 +257,9 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
 def kill_worker(path: Path, epoch: int, rng: random.Random) -> None:
     worker = Path(__file__).parents[2] / "rigs" / "store" / "store_worker.py"
     command = [sys.executable, "-P", str(worker), str(path), str(epoch), str(rng.getrandbits(32))]
-    with subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command, cwd=path.parent, env=worker_environment(), stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout is not None
         for _ in range(rng.choice([30, 600, 2500])):
             process.stdout.readline()

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from leveret.core.files import Files, OsCalls, SystemCalls
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import CheckpointDriver
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Location
@@ -23,11 +22,10 @@ from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.segments import SegmentReader
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.opening import StoreFiles
 from leveret.msg_store.threads.worker import ThreadWorker
-from leveret.msg_store.threads.writers import SyncTimes
-from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import Report
+from rigs.store.live_store import LiveStore
 
 QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
 
@@ -50,8 +48,9 @@ class Running:
         files = Files(calls or OsCalls())
         ballast = Ballast(files, path, 1000)
         where = StoreFiles(files, path / "store", ballast, lambda: 7, file_bytes)
-        self.opened = open_store(where, boot_epoch)
-        self.core, index = self.opened.core, self.opened.recovered.index
+        limits = checkpoint or CheckpointLimits()
+        self.live = LiveStore(where, boot_epoch, self._deliver, limits)
+        self.opened, self.core, index = self.live.opened, self.live.core, self.live.index
         self.memtables = self.core.memtables
         self.safe = 0
         self.rows: dict[int, int] = {}  # seq -> msg_no
@@ -59,19 +58,7 @@ class Running:
         self.next_seq = self.opened.recovered.next_no
         self.error: Exception | None = None
         self.turned = asyncio.Event()
-        self.flusher = FlushDriver(
-            self.core,
-            self.opened.rdq_log,
-            self.opened.journal_log,
-            self.loop,
-            self._deliver,
-            SyncTimes(self.loop.time),
-        )
-        self.checkpointer = Checkpointer(self.core, self.opened.home, checkpoint)
-        folder = self.opened.folder
-        self.index_threads = CheckpointDriver(
-            self.core, self.checkpointer, index, folder, ballast, self.loop, self._deliver
-        )
+        self.checkpointer, folder = self.live.checkpointer, self.live.folder
         self.segments = SegmentReader(folder)
         worker = ThreadWorker(self.loop, "leveret-read", self.segments.close)
         self.reader = ReadThread(worker, self._failed)
@@ -166,20 +153,15 @@ class Running:
     async def stop(self) -> None:
         """Stop cleanly."""
         self.collecting.close()
-        for part in (self.flusher, self.index_threads):
-            stopped = asyncio.Event()
-            part.stop(stopped.set)
-            await asyncio.wait_for(stopped.wait(), 60)
+        await self.live.stop()
         self.reader.close()
-        self.opened.folder.close()
+        self.live.folder.close()
 
     def kill(self) -> None:
         """End at once."""
         self.collecting.close()
-        self.flusher.close()
-        self.index_threads.close()
         self.reader.close()
-        self.opened.folder.close()
+        self.live.close()
 
     def size_bytes(self) -> int:
         """Return what lies on the disk."""

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from pathlib import Path
 
-from leveret.core.files import Files, OsCalls
-from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.recovery.recovery import Recovery
-from leveret.msg_store.threads.writers import SyncTimes
-from leveret.msg_store.wal.driver import FlushDriver
+from leveret.core.files import OsCalls
 from leveret.msg_store.wal.group_commit import Report
 from leveret.testing.faulty_files import FaultyCalls
+from rigs.store.live_store import LiveStore, files_at
 from rigs.store.store_rig import message
 
 
@@ -25,22 +20,13 @@ class Running:
         self, path: Path, boot_epoch: int = 1, calls: FaultyCalls | OsCalls | None = None
     ) -> None:
         self.calls = calls or FaultyCalls(OsCalls(), random.Random(1))
-        self.folder = StoreFolder(Files(self.calls), path, lambda: bytes(16), lambda: 1)
-        ballast = Ballast(self.folder.files, path, 1000)
-        recovery = Recovery(self.folder, boot_epoch, ballast, lambda: 1)
-        self.recovered, self.core = recovery.run()
-        self.rdq_log, self.journal_log = recovery.rdq_log, recovery.journal_log
         self.reports: list[Report] = []
         self.reported = asyncio.Event()
-        self.syncs = SyncTimes(time.monotonic)
-        self.threads = FlushDriver(
-            self.core,
-            self.rdq_log,
-            self.journal_log,
-            asyncio.get_running_loop(),
-            self.deliver,
-            self.syncs,
-        )
+        self.live = LiveStore(files_at(path, self.calls), boot_epoch, self.deliver, None)
+        self.core, self.recovered = self.live.core, self.live.recovered
+        self.folder = self.live.folder
+        self.threads, self.syncs = self.live.flushes, self.live.syncs
+        self.rdq_log, self.journal_log = self.live.opened.rdq_log, self.live.opened.journal_log
 
     def deliver(self, report: Report) -> None:
         self.reports.append(report)
@@ -58,12 +44,8 @@ class Running:
         return first
 
     async def stop(self) -> None:
-        stopped = asyncio.Event()
-        self.threads.stop(stopped.set)
-        await asyncio.wait_for(stopped.wait(), 30)
+        await self.live.stop()
         self.close()
 
     def close(self) -> None:
-        self.threads.close()
-        self.recovered.index.close()
-        self.folder.close()
+        self.live.close()

@@ -18,16 +18,13 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import CheckpointDriver
+from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.opening import StoreFiles
 from leveret.msg_store.recovery.replay import pages
-from leveret.msg_store.threads.writers import SyncTimes
-from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
+from rigs.store.live_store import LiveStore
 
 QUEUES = (1, 2, 3)
 BATCH = 20
@@ -45,38 +42,15 @@ def now_ms() -> int:
 class Worker:
     def __init__(self, path: Path, boot_epoch: int, seed: int) -> None:
         self.rng = random.Random(seed)
-        folder = StoreFolder(Files(), path, lambda: os.urandom(16), now_ms)
-        recovery = Recovery(
-            folder,
-            boot_epoch,
-            Ballast(folder.files, path),
-            now_ms,
-            rdq_file_bytes=200_000,
-            journal_file_bytes=20_000,
-        )
-        recovered, self.core = recovery.run()
-        self.threads = FlushDriver(
-            self.core,
-            recovery.rdq_log,
-            recovery.journal_log,
-            asyncio.get_running_loop(),
-            self.deliver,
-            SyncTimes(time.monotonic),
-        )
+        files = Files()
+        where = StoreFiles(files, path, Ballast(files, path), now_ms, 200_000, 20_000)
+        live = LiveStore(where, boot_epoch, self.deliver, LIMITS)
+        recovered, self.core, self.checkpointer = live.recovered, live.core, live.checkpointer
+        self.live = live
         self.next_seq = dict.fromkeys(QUEUES, recovered.next_no)
         self.held = [
             (no, row[0], row[1]) for no in QUEUES for row in pages(recovered.index, no, 0, SEQ_END)
         ]
-        self.checkpointer = Checkpointer(self.core, recovery.home, LIMITS)
-        self.index_threads = CheckpointDriver(
-            self.core,
-            self.checkpointer,
-            recovered.index,
-            folder,
-            Ballast(folder.files, path),
-            asyncio.get_running_loop(),
-            self.deliver,
-        )
         self.durable_acks(self.core)
 
     def durable_acks(self, core: GroupCommit) -> None:
