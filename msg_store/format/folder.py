@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.core.errors import StoreError
 from leveret.core.files import File, Files
 from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
@@ -29,18 +28,18 @@ _KEYS: Final = ("leveret-message-store", "uuid", "created-ms")
 
 
 class StorePaths:
-    """Where what lies of a store, for whoever only reads it.
+    """The names of a store's files.
 
     Args:
         files: the way to the disk.
         path: the store's folder.
+        uuid: the store's 16 bytes, for a caller that reads the files.
     """
 
-    uuid: bytes
-
-    def __init__(self, files: Files, path: Path) -> None:
+    def __init__(self, files: Files, path: Path, uuid: bytes = b"") -> None:
         self.files = files
         self.path = path
+        self.uuid = uuid
         self.rdq = path / "rdq"
         self.journal = path / "journal"
 
@@ -59,21 +58,6 @@ class StorePaths:
     def journal_path(self, file_no: int) -> Path:
         """Return where a journal file lies."""
         return self.journal / (JOURNAL_NAME % file_no)
-
-
-class StoreAtRest(StorePaths):
-    """The files of a store that nobody writes.
-
-    Raises:
-        StoreError: no store lies there, or one of a newer version.
-    """
-
-    def __init__(self, files: Files, path: Path) -> None:
-        super().__init__(files, path)
-        try:
-            self.uuid = read_format(files, path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise StoreError(f"{path} is not a message store") from None
 
 
 class StoreFolder(StorePaths):

@@ -1,28 +1,30 @@
-"""The audit of a store: every row, every message, every count, compared with what should be.
+"""The audit of an offline store: every row, message and count is compared with what it should be.
 
-A start looks at what the journal brought and believes the rest; this believes nothing. It goes over
+A start reads the messages that the journal brought and trusts the rest; an audit trusts nothing. It
+reads, behind the inspection (``inspection``),
 
-1. the places of all messages,
-2. the rows of all queues: each has a message, each message as many rows as are counted,
-3. the segments: each message lies where it should, whole, with its checksum; those that do not are
+1. the locations of all messages,
+2. the rows of all queues: each has a message, each message as many rows as the index counts,
+3. the segments: each message lies at its location, whole, with its checksum; those that do not are
    searched for in all segments,
-4. the sums: what a queue and a segment are said to hold is what they hold.
-
-What a start would find in the journal (``findings``) is found by ``inspection`` before.
+4. the sums: messages and bytes of queues, live bytes of segments.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from leveret.core.files import Files
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.rows import FileRow, IndexRow, Location
+from leveret.msg_store.format.rows import FileRow, IndexDamaged, IndexRow, Location
 from leveret.msg_store.memtable.memtable import Terms
-from leveret.msg_store.offline.audit_locations import UNKNOWN, Places
+from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment, search
 
@@ -44,26 +46,30 @@ class LostRow(NamedTuple):
 
 @dataclass(slots=True)
 class Audit:
-    """What is wrong.
+    """The result.
 
     Attributes:
-        places: all messages.
+        store: the store, inspected; kept open as long as the audit is used.
+        locations: all messages.
         queues: what each queue holds, by counting.
         lost: rows whose messages cannot be read.
-        unreadable: messages that are not where they should be.
-        bare: messages that have no place, with how many rows name them.
+        misplaced: rows whose messages are not at their locations and were found in another segment.
+        unreadable: messages that are not at their locations, with those.
+        bare: messages without a location, with how many rows name them.
         elsewhere: where some of both were found.
-        odd: rows that give another body size than their message's place, by queue; ``row, size``.
+        odd: rows that give another body size than their message has, by queue; ``row, size``.
         counts: messages whose rows are not as many as the index says: ``(said, counted)``.
-        terms: queues that do not hold what they are said to.
-        files: segments of which not as much is needed as is said.
+        terms: queues that do not hold what the index says: ``(said, counted)``.
+        files: segments whose live bytes are not what the index says: ``(said, counted)``.
         sizes: how long each segment is.
-        notes: what does no harm and is worth knowing.
+        notes: harmless damage.
     """
 
-    places: Places = field(default_factory=Places)
+    store: Inspection = field(repr=False)
+    locations: LocationTable = field(default_factory=LocationTable)
     queues: dict[int, Terms] = field(default_factory=dict)
     lost: list[LostRow] = field(default_factory=list)
+    misplaced: list[LostRow] = field(default_factory=list)
     unreadable: dict[int, Location] = field(default_factory=dict)
     bare: Counter[int] = field(default_factory=Counter)
     elsewhere: dict[int, Location] = field(default_factory=dict)
@@ -75,59 +81,113 @@ class Audit:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def is_sound(self) -> bool:
-        """Nothing is wrong."""
+    def is_index_sound(self) -> bool:
+        """The audit itself found nothing wrong."""
         is_complete = not (self.unreadable or self.bare)
         return is_complete and not (self.odd or self.counts or self.terms or self.files)
 
+    @property
+    def is_sound(self) -> bool:
+        """Neither the inspection nor the audit found damage; what a crash alone does is none."""
+        is_damaged = self.store.findings.is_damage or self.store.format_damage
+        return self.is_index_sound and not is_damaged
 
-def audit(store: Inspection, progress: Progress) -> Audit:
-    """Go over a store.
+    def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:
+        """Yield the counts and sums of the index that are wrong, one line each.
+
+        Args:
+            names: of queues, by number.
+        """
+        if self.counts:
+            yield f"{len(self.counts)} messages have another number of rows than the index says"
+        for queue_no, (said, counted) in self.terms.items():
+            yield (
+                f"{queue_text(queue_no, names.get(queue_no))} is said to have {said.messages}"
+                f" messages of {said.size_bytes} bytes below seq {said.next_seq}, and has"
+                f" {counted.messages} of {counted.size_bytes} below {counted.next_seq}"
+            )
+        for file_no, (before, after) in self.files.items():
+            yield (
+                f"of segment {file_no:08x} {before.valid_bytes} bytes are said to be needed,"
+                f" and {after.valid_bytes} are"
+            )
+
+
+def queue_text(queue_no: int, name: str | None) -> str:
+    """Return a queue's name for people."""
+    return f"queue {name!r}" if name is not None else f"queue number {queue_no}"
+
+
+@contextmanager
+def audited(
+    path: Path,
+    progress: Progress,
+    index_damage: str = "",
+    may_rebuild: bool = True,
+    files: Files | None = None,
+) -> Iterator[Audit]:
+    """Inspect a store and audit it. An index in which damage is met meanwhile is not used.
+
+    Args:
+        path: its folder.
+        progress: gets how far it is.
+        index_damage: see ``Inspection``.
+        may_rebuild: see ``Inspection``.
+        files: the way to the disk.
 
     Raises:
-        IndexDamaged: the index turned out to be damaged on the way.
+        StoreError, OSError: as ``Inspection``.
     """
-    return _Auditor(store, progress).run()
+    with ExitStack() as stack:
+        store = stack.enter_context(Inspection(path, index_damage, may_rebuild, files))
+        try:
+            audit = _Auditor(store, progress).run()
+        except IndexDamaged as error:
+            if index_damage:
+                raise
+            stack.close()
+            store = stack.enter_context(Inspection(path, str(error), may_rebuild, files))
+            audit = _Auditor(store, progress).run()
+        yield audit
 
 
 class _Auditor:
     def __init__(self, store: Inspection, progress: Progress) -> None:
         self._store = store
         self._progress = progress
-        self._found = Audit()
+        self._audit = Audit(store)
         self._wrong: dict[int, str] = {}  # by msg_no
 
     def run(self) -> Audit:
-        for msg_no, place in self._store.places():
-            self._found.places.add(msg_no, place)
+        for msg_no, location in self._store.locations():
+            self._audit.locations.add(msg_no, location)
         self._count_rows()
         self._read_messages()
         if self._wrong:
-            self._found.elsewhere = search(self._store.folder, self._wrong)
+            self._audit.elsewhere = search(self._store.folder, self._wrong)
             self._judge_odd()
             self._name_rows()
         self._compare_counts()
         self._compare_terms()
         self._compare_files()
-        return self._found
+        return self._audit
 
     def _count_rows(self) -> None:
-        places, done = self._found.places, 0
-        said = self._store.recovered.tables.terms
-        total = sum(terms.messages for terms in said.values())
+        locations, done = self._audit.locations, 0
+        total = sum(terms.messages for terms in self._store.queues.values())
         for queue_no in self._store.queue_nos():
-            terms = self._found.queues[queue_no] = Terms()
+            terms = self._audit.queues[queue_no] = Terms()
             for row in self._store.rows(queue_no):
                 seq, msg_no, size, _, _ = row
                 terms.messages += 1
                 terms.size_bytes += size
                 terms.next_seq = seq + 1
-                at = places.count(msg_no)
+                at = locations.count(msg_no)
                 if at == UNKNOWN:
-                    self._found.bare[msg_no] += 1
-                    self._wrong[msg_no] = "the index has no place for it"
-                elif places.sizes[at] != size:
-                    self._found.odd.setdefault(queue_no, []).append((row, places.sizes[at]))
+                    self._audit.bare[msg_no] += 1
+                    self._wrong[msg_no] = "the index has no location for it"
+                elif locations.sizes[at] != size:
+                    self._audit.odd.setdefault(queue_no, []).append((row, locations.sizes[at]))
                 done += 1
                 if not done % _TOLD_EVERY:
                     self._progress("rows", done, total)
@@ -135,30 +195,30 @@ class _Auditor:
     # Segments.
 
     def _read_messages(self) -> None:
-        places, done = self._found.places, 0
-        total = sum(places.lengths)
+        locations, done = self._audit.locations, 0
+        total = sum(locations.lengths)
         present = set(self._store.folder.rdq_nos())
-        for file_no, those in places.by_file().items():
+        for file_no, positions in locations.by_file().items():
             if file_no not in present:
                 why = f"segment {file_no:08x} is missing"
-                self._note_wrong(those, why)
+                self._note_wrong(positions, why)
                 continue
             with Segment(self._store.folder, file_no) as segment:
                 if segment.damage:
-                    self._found.notes.append(f"segment {file_no:08x}: {segment.damage}")
-                self._read_segment(segment, those, done, total)
-            done += sum(places.lengths[at] for at in those)
+                    self._audit.notes.append(f"segment {file_no:08x}: {segment.damage}")
+                self._read_segment(segment, positions, done, total)
+            done += sum(locations.lengths[at] for at in positions)
             self._progress("messages", done, total)
 
-    def _read_segment(self, segment: Segment, those: array[int], done: int, total: int) -> None:
-        places, start, data = self._found.places, 0, b""
-        for count, at in enumerate(those, 1):
-            offset, length = places.offsets[at], places.lengths[at]
+    def _read_segment(self, segment: Segment, positions: array[int], done: int, total: int) -> None:
+        locations, start, data = self._audit.locations, 0, b""
+        for count, at in enumerate(positions, 1):
+            offset, length = locations.offsets[at], locations.lengths[at]
             if not start <= offset <= start + len(data) - length:
                 start = offset
                 try:
                     data = segment.bytes_at(offset, max(length, WINDOW_BYTES))
-                except OSError:  # perhaps it is only what lies behind that cannot be read
+                except OSError:  # perhaps only bytes behind the message cannot be read
                     data = b""
             if why := self._wrong_at(segment, at, data, start):
                 self._note_wrong([at], why)
@@ -167,9 +227,9 @@ class _Auditor:
                 self._progress("messages", done, total)
 
     def _wrong_at(self, segment: Segment, at: int, data: bytes, start: int) -> str:
-        places = self._found.places
-        msg_no, length, offset = places.msg_nos[at], places.lengths[at], places.offsets[at]
-        where = f"segment {places.file_nos[at]:08x}, offset {offset}"
+        locations = self._audit.locations
+        msg_no, length, offset = locations.msg_nos[at], locations.lengths[at], locations.offsets[at]
+        where = f"segment {locations.file_nos[at]:08x}, offset {offset}"
         try:
             record = (
                 segment.decode(data, length, offset - start)
@@ -182,54 +242,57 @@ class _Auditor:
             return f"{error.strerror or error}, {where}"
         if record.msg_no != msg_no:
             return f"message {record.msg_no:#x} lies where {msg_no:#x} should, {where}"
-        if len(record.body) != places.sizes[at]:
-            return f"a body of {len(record.body)} bytes, {places.sizes[at]} expected, {where}"
+        if len(record.body) != locations.sizes[at]:
+            return f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected, {where}"
         return ""
 
-    def _note_wrong(self, those: Iterable[int], why: str) -> None:
-        places = self._found.places
-        for at in those:
-            self._wrong[places.msg_nos[at]] = why
-            self._found.unreadable[places.msg_nos[at]] = places.place(at)
+    def _note_wrong(self, positions: Iterable[int], why: str) -> None:
+        locations = self._audit.locations
+        for at in positions:
+            self._wrong[locations.msg_nos[at]] = why
+            self._audit.unreadable[locations.msg_nos[at]] = locations.location(at)
 
     def _name_rows(self) -> None:
-        for queue_no in self._found.queues:
+        for queue_no in self._audit.queues:
             for seq, msg_no, size, _, _ in self._store.rows(queue_no):
                 why = self._wrong.get(msg_no)
-                if why is not None and msg_no not in self._found.elsewhere:
-                    self._found.lost.append(LostRow(queue_no, seq, msg_no, size, why))
+                if why is not None:
+                    is_found = msg_no in self._audit.elsewhere
+                    rows = self._audit.misplaced if is_found else self._audit.lost
+                    rows.append(LostRow(queue_no, seq, msg_no, size, why))
 
     def _judge_odd(self) -> None:
-        """Hold rows against the messages that were found, where it was the place that is wrong."""
-        elsewhere = self._found.elsewhere
-        for queue_no, some in self._found.odd.items():
-            true = [(row, elsewhere.get(row[1], (0, 0, 0, size, 0))[3]) for row, size in some]
-            self._found.odd[queue_no] = [(row, size) for row, size in true if row[2] != size]
-        self._found.odd = {no: some for no, some in self._found.odd.items() if some}
+        """Compare odd rows with the messages that were found, where the location was wrong."""
+        elsewhere = self._audit.elsewhere
+        for queue_no, odd in self._audit.odd.items():
+            true = [(row, elsewhere.get(row[1], (0, 0, 0, size, 0))[3]) for row, size in odd]
+            self._audit.odd[queue_no] = [(row, size) for row, size in true if row[2] != size]
+        self._audit.odd = {no: odd for no, odd in self._audit.odd.items() if odd}
 
     # Sums.
 
     def _compare_counts(self) -> None:
-        places = self._found.places
-        for at, msg_no in enumerate(places.msg_nos):
-            if places.counts[at] != places.rows[at]:
-                self._found.counts[msg_no] = (places.counts[at], places.rows[at])
+        locations = self._audit.locations
+        for at, msg_no in enumerate(locations.msg_nos):
+            if locations.counts[at] != locations.rows[at]:
+                self._audit.counts[msg_no] = (locations.counts[at], locations.rows[at])
 
     def _compare_terms(self) -> None:
-        for queue_no, counted in self._found.queues.items():
-            said = self._store.recovered.tables.terms.get(queue_no, Terms())
+        for queue_no, counted in self._audit.queues.items():
+            said = self._store.queues.get(queue_no, Terms())
             is_same = (said.messages, said.size_bytes) == (counted.messages, counted.size_bytes)
             if not is_same or said.next_seq < counted.next_seq:
-                self._found.terms[queue_no] = (said, counted)
+                self._audit.terms[queue_no] = (said, counted)
 
     def _compare_files(self) -> None:
-        places, counted = self._found.places, dict.fromkeys(self._store.folder.rdq_nos(), 0)
-        for at, file_no in enumerate(places.file_nos):
-            if file_no in counted and places.rows[at]:
-                counted[file_no] += places.lengths[at]
+        locations = self._audit.locations
+        counted = dict.fromkeys(self._store.folder.rdq_nos(), 0)
+        for at, file_no in enumerate(locations.file_nos):
+            if file_no in counted and locations.rows[at]:
+                counted[file_no] += locations.lengths[at]
         for file_no, state in self._store.recovered.tables.files.items():
             valid_bytes = counted.get(file_no, 0)
-            self._found.sizes[file_no] = state.size_bytes
+            self._audit.sizes[file_no] = state.size_bytes
             if state.valid_bytes != valid_bytes:
                 said = FileRow(state.valid_bytes, state.size_bytes)
-                self._found.files[file_no] = (said, FileRow(valid_bytes, state.size_bytes))
+                self._audit.files[file_no] = (said, FileRow(valid_bytes, state.size_bytes))

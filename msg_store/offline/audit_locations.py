@@ -1,4 +1,4 @@
-"""All messages that somebody needs, as columns: 28 bytes each, so ten million fit into a small machine."""
+"""The locations of all messages in columns: 28 bytes each, so ten million fit into a small machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leveret.msg_store.format.rows import Location
 UNKNOWN: Final = -1
 
 
-class Places:
-    """Messages ascending by number, with their places, and how many rows were found of each.
+class LocationTable:
+    """Messages ascending by number, with their locations, and how many rows were found of each.
 
     Attributes:
-        msg_nos, file_nos, offsets, lengths, sizes, counts: as in ``index_rows.Location``; parallel.
-        rows: how many rows of queues name it, by ``count``.
+        msg_nos, file_nos, offsets, lengths, sizes, counts: as in ``rows.Location``; parallel.
+        rows: how many rows of queues name the message, by ``count``.
     """
 
     def __init__(self) -> None:
@@ -33,19 +33,19 @@ class Places:
     def __len__(self) -> int:
         return len(self.msg_nos)
 
-    def add(self, msg_no: int, place: Location) -> None:
+    def add(self, msg_no: int, location: Location, rows: int = 0) -> None:
         """Add a message above all before."""
-        file_no, offset, length, size, count = place
+        file_no, offset, length, size, count = location
         self.msg_nos.append(msg_no)
         self.file_nos.append(file_no)
         self.offsets.append(offset)
         self.lengths.append(length)
         self.sizes.append(size)
         self.counts.append(count)
-        self.rows.append(0)
+        self.rows.append(rows)
 
     def find(self, msg_no: int) -> int:
-        """Return where a message stands in the columns; ``UNKNOWN`` if it does not."""
+        """Return a message's position in the columns; ``UNKNOWN`` if it has none."""
         at = self._next  # rows of a queue mostly are in the order of their messages
         if at >= len(self.msg_nos) or self.msg_nos[at] != msg_no:
             at = bisect_left(self.msg_nos, msg_no)
@@ -55,14 +55,14 @@ class Places:
         return at
 
     def count(self, msg_no: int) -> int:
-        """Count a row; return where the message stands, ``UNKNOWN`` if it does not."""
+        """Count a row; return the message's position, ``UNKNOWN`` if it has none."""
         at = self.find(msg_no)
         if at != UNKNOWN:
             self.rows[at] += 1
         return at
 
-    def place(self, at: int) -> Location:
-        """Return a message's place."""
+    def location(self, at: int) -> Location:
+        """Return a message's location."""
         return (
             self.file_nos[at],
             self.offsets[at],
@@ -71,36 +71,30 @@ class Places:
             self.counts[at],
         )
 
-    def moved(self, elsewhere: Mapping[int, Location], rows: Mapping[int, int]) -> Places:
-        """Return columns in which some messages lie elsewhere.
+    def moved(self, elsewhere: Mapping[int, Location], rows: Mapping[int, int]) -> LocationTable:
+        """Return a table in which some messages lie elsewhere.
 
         Args:
-            elsewhere: where; messages that are not in the columns are added.
+            elsewhere: their locations; messages that are not in the table are added.
             rows: how many rows name those that are added.
         """
-        result = Places()
+        result = LocationTable()
         added = sorted((no for no in elsewhere if self.find(no) == UNKNOWN), reverse=True)
         for at, msg_no in enumerate(self.msg_nos):
             while added and added[-1] < msg_no:
-                self._add_counted(result, added[-1], elsewhere[added[-1]], rows[added.pop()])
-            place = elsewhere.get(msg_no, self.place(at))
-            self._add_counted(result, msg_no, place, self.rows[at])
+                result.add(added[-1], elsewhere[added[-1]], rows[added.pop()])
+            result.add(msg_no, elsewhere.get(msg_no, self.location(at)), self.rows[at])
         for msg_no in reversed(added):
-            self._add_counted(result, msg_no, elsewhere[msg_no], rows[msg_no])
+            result.add(msg_no, elsewhere[msg_no], rows[msg_no])
         return result
 
-    @staticmethod
-    def _add_counted(places: Places, msg_no: int, place: Location, rows: int) -> None:
-        places.add(msg_no, place)
-        places.rows[-1] = rows
-
     def by_file(self) -> dict[int, array[int]]:
-        """Return, for each segment, which messages lie there, in the order of the file."""
+        """Return the positions of each segment's messages, in the order of the file."""
         files: dict[int, array[int]] = {}
         for at, file_no in enumerate(self.file_nos):
             if file_no not in files:
                 files[file_no] = array("I")
             files[file_no].append(at)
-        for file_no, those in files.items():
-            files[file_no] = array("I", sorted(those, key=self.offsets.__getitem__))
+        for file_no, positions in files.items():
+            files[file_no] = array("I", sorted(positions, key=self.offsets.__getitem__))
         return dict(sorted(files.items()))

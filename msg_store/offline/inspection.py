@@ -1,21 +1,28 @@
-"""A store as the next start would find it, looked at without changing anything of it.
+"""An offline store as the next start would open it, read only.
 
-Recovery itself does the work, over files of which nothing is written (``core.scratch_files``) and an
-index that is only read; one that must be rebuilt is built in a scratch folder. So what a tool tells
-about a store is by construction what a broker would make of it.
+Recovery does the work, over files of which nothing is written (``core.scratch_files``) and an index that
+is opened read-only; an index that must be rebuilt is built in a temporary folder. So audit, salvage,
+snapshots and the commands on top tell by construction what a broker would make of the store. The store
+is locked meanwhile.
+
+A snapshot copies the index that is on the disk. So with ``may_rebuild=False`` a store whose next start
+would rebuild its index, or that has lost its FORMAT, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Final, Self
 
+from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.scratch_files import ScratchCalls
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import EPOCH_MAX
-from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.folder import StoreFolder, read_format
 from leveret.msg_store.format.rows import (
     SEQ_END,
     Index,
@@ -24,44 +31,46 @@ from leveret.msg_store.format.rows import (
     IndexRow,
     Location,
 )
+from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.page_check import fault_of
+from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.memtable.read_view import next_low
+from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import Recovery
 
-INDEX: Final = "store.lmdb"
-PAGE: Final = 10_000
+PAGE_ROWS: Final = 10_000
 _MSG_NO_END: Final = 1 << 64
 
 
 class ReadOnlyLocation:
-    """``index_rows.IndexLocation`` of an index that is only read.
+    """``IndexLocation`` of an index that is only read.
 
     Args:
-        path: where it lies.
+        path: the index's folder.
         uuid: the store's.
-        scratch: an empty folder, for one that must be made.
-        damage: why it is not to be believed; empty if nothing is known against it.
+        scratch: an empty folder for an index that must be rebuilt; None if it may not.
+        damage: why the index must not be used; empty if nothing is known against it.
 
     Attributes:
-        is_aside: it is not used.
-        read: it, once it is open and as long as it is used.
+        read: the index on the disk, once it is open and as long as it is used.
     """
 
-    def __init__(self, path: Path, uuid: bytes, scratch: Path, damage: str = "") -> None:
+    def __init__(self, path: Path, uuid: bytes, scratch: Path | None, damage: str = "") -> None:
         self._path = path
         self._uuid = uuid
         self._scratch = scratch
         self._damage = damage
-        self.is_aside = False
+        self._is_aside = False
         self.read: LmdbIndex | None = None
 
     def open(self) -> LmdbIndex:
-        """Open it; a new one if it is not there, or was set aside."""
-        if self.is_aside:
-            return LmdbIndex(self._scratch / INDEX, self._uuid)
+        """Open the index; a new one if it is missing, or was set aside."""
+        if self._is_aside:
+            assert self._scratch is not None, "recovery was asked not to rebuild the index"
+            return LmdbIndex(self._scratch / lmdb_index.FOLDER, self._uuid)
         if self._damage:
             raise IndexDamaged(self._damage)
         if LmdbLocation(self._path, self._uuid).is_condemned:
@@ -71,97 +80,131 @@ class ReadOnlyLocation:
         try:
             self.read = LmdbIndex(self._path, self._uuid, is_readonly=True)
         except IndexMissing:
-            self.is_aside = True
+            if self._scratch is None:
+                raise
+            self._is_aside = True
             return self.open()
         return self.read
 
     def set_aside(self, quarantine: Path, name: str) -> None:
-        """Have the next ``open`` make another."""
-        self.is_aside, self.read = True, None
+        """Have the next ``open`` make a new index."""
+        self._is_aside, self.read = True, None
 
     def condemn(self) -> None:
-        """Do nothing: it stays as it is."""
+        """Do nothing: the index stays as it is."""
 
 
 class Inspection:
-    """What a start would find. ``close`` it.
+    """An offline store, locked and read. ``close`` it.
 
     Args:
         path: the store's folder.
-        scratch: an empty folder.
-        index_damage: why the index is not to be believed, if there is a reason.
+        index_damage: why the index must not be used; empty if nothing is known against it.
+        may_rebuild: an index that cannot be used is rebuilt in a temporary folder, and a lost FORMAT is
+            made up for; else both are errors.
+        files: the way to the disk.
 
     Attributes:
         folder: the store's; what is written to it is kept nowhere.
         format_damage: what was wrong with FORMAT, which was made up for; empty if nothing was.
         recovered: what a start would go on from.
         epoch_seen: the highest boot epoch that was used.
-        lmdb: the index on the disk; None if it is not used, for it is lost or damaged.
+        lmdb: the index on the disk; None if it is lost or damaged.
 
     Raises:
-        StoreLocked: another process has it open.
-        StoreError: it is none, or a newer version's.
+        StoreLocked: another process has the store open.
+        StoreError: it is no store, a newer version's, or must be recovered first.
         OSError: the disk refuses.
     """
 
-    def __init__(self, path: Path, scratch: Path, index_damage: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        index_damage: str = "",
+        may_rebuild: bool = True,
+        files: Files | None = None,
+    ) -> None:
         self.path = path
-        files = Files(ScratchCalls())
-        self.format_damage = restore_format(files, path)
-        self.folder = StoreFolder(files, path, _no_uuid, _no_time)
-        try:
-            home = ReadOnlyLocation(path / INDEX, self.folder.uuid, scratch, index_damage)
-            recovery = Recovery(self.folder, EPOCH_MAX, Ballast(files, path), _no_time, home=home)
-            self.recovered = recovery.judge()
-        except BaseException:
-            self.folder.close()
-            raise
+        files = Files(ScratchCalls((files or Files()).calls))
+        self.format_damage = restore_format(files, path) if may_rebuild else ""
+        if not may_rebuild:
+            _check_format(files, path)
+        with ExitStack() as stack:
+            self.folder = StoreFolder(files, path, lambda: bytes(16), _no_time)
+            stack.callback(self.folder.close)
+            scratch = None
+            if may_rebuild:
+                scratch = Path(stack.enter_context(TemporaryDirectory(prefix="leveret-store-")))
+            index_path = path / lmdb_index.FOLDER
+            location = ReadOnlyLocation(index_path, self.folder.uuid, scratch, index_damage)
+            ballast = Ballast(files, path)
+            recovery = Recovery(self.folder, EPOCH_MAX, ballast, _no_time, home=location)
+            self.recovered = recovery.inspect(may_rebuild)
+            stack.callback(self.recovered.index.close)
+            self._open = stack.pop_all()
         self.epoch_seen = recovery.epoch_seen
-        self.lmdb = home.read
+        self.lmdb = location.read
+
+    @property
+    def findings(self) -> Findings:
+        """What a start would find wrong."""
+        return self.recovered.findings
 
     @property
     def index(self) -> Index:
         """The index, to be overlaid with what ``recovered.tables`` has."""
         return self.recovered.index
 
+    @property
+    def queues(self) -> Mapping[int, Terms]:
+        """Every queue's number of messages and their bytes, as the store counts them."""
+        return self.recovered.tables.terms
+
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""
-        tables = self.recovered.tables
-        return sorted({*self.index.queue_nos(), *tables.terms, *tables.active.rows})
+        return sorted({*self.index.queue_nos(), *self.queues, *self.recovered.tables.active.rows})
 
     def rows(self, queue_no: int) -> Iterator[IndexRow]:
         """Yield the rows of a queue in order."""
         view, low = self.recovered.tables.read_view(), 0
         while low < SEQ_END:
-            base = self.index.rows(queue_no, low, SEQ_END, PAGE)
-            rows = view.rows(queue_no, low, SEQ_END, PAGE, base)
+            base = self.index.rows(queue_no, low, SEQ_END, PAGE_ROWS)
+            rows = view.rows(queue_no, low, SEQ_END, PAGE_ROWS, base)
             yield from rows
-            low = next_low(rows, base, PAGE, SEQ_END)
+            low = next_low(rows, base, PAGE_ROWS, SEQ_END)
 
-    def places(self) -> Iterator[tuple[int, Location]]:
-        """Yield all messages that somebody needs, ascending, with their places."""
+    def locations(self) -> Iterator[tuple[int, Location]]:
+        """Yield all messages that have rows, ascending, with their locations."""
         active = self.recovered.tables.active
         inserted = sorted(active.inserted.items(), reverse=True)
         low = 0
         while low < _MSG_NO_END:
-            base = self.index.places(low, PAGE)
-            high = base[-1][0] + 1 if len(base) == PAGE else _MSG_NO_END
-            kept = [(no, active.changed.get(no, place)) for no, place in base]
+            base = self.index.places(low, PAGE_ROWS)
+            high = base[-1][0] + 1 if len(base) == PAGE_ROWS else _MSG_NO_END
+            merged = [(no, active.changed.get(no, location)) for no, location in base]
             while inserted and inserted[-1][0] < high:
-                kept.append(inserted.pop())
-            kept.sort()
-            yield from ((no, place) for no, place in kept if place is not None)
+                merged.append(inserted.pop())
+            merged.sort()
+            yield from ((no, location) for no, location in merged if location is not None)
             low = high
 
     def close(self) -> None:
-        """Let others in."""
-        self.recovered.index.close()
-        self.folder.close()
+        """Close the index and release the lock."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_format(files: Files, path: Path) -> None:
+    try:
+        read_format(files, path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"{path} is not a message store") from None
 
 
 def _no_time() -> int:
     return 0
-
-
-def _no_uuid() -> bytes:
-    return bytes(16)

@@ -1,9 +1,8 @@
-"""Salvage: what can be read of a store, copied into a new one. Nothing is written to the old one.
+"""Salvage: all messages that can be read are copied into a new store. The old one is not changed.
 
-The new store has a uuid of its own, segments with the needed messages one behind the other, an index
-of what was found, and no journal; numbers of queues, seqs and messages stay what they were, so it
-fits the definitions that the old one belonged to. FORMAT comes last: what was cut off before is no
-store.
+The new store has a uuid of its own, segments with the live messages one behind the other, an index and
+no journal; numbers of queues, seqs and messages stay, so the definitions of the old store fit. FORMAT is
+written last: a salvage that was cut off leaves no store.
 """
 
 from __future__ import annotations
@@ -28,27 +27,26 @@ from leveret.msg_store.format.rows import (
     IndexRow,
     QueueTerms,
 )
+from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.offline.audit import Audit, LostRow, Progress
-from leveret.msg_store.offline.audit_locations import UNKNOWN, Places
-from leveret.msg_store.offline.examination import Examined
-from leveret.msg_store.offline.inspection import INDEX
+from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN
 from leveret.msg_store.wal.segment_writer import FILE_BYTES
 
-PIECE: Final = 50_000  # rows or places per transaction
+PIECE: Final = 50_000  # rows or locations per transaction
 _BUFFER_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
 class Salvaged:
-    """What came of it.
+    """The result.
 
     Attributes:
-        messages: copied.
-        rows: of queues that have them.
+        messages: how many were copied.
+        rows: how many rows of queues they have.
         size_bytes: of the new segments.
         lost: rows that were left behind.
     """
@@ -59,32 +57,30 @@ class Salvaged:
     lost: list[LostRow] = field(default_factory=list)
 
 
-def salvage(
-    found: Examined, target: Path, uuid: bytes, now_ms: int, progress: Progress
-) -> Salvaged:
-    """Copy what is needed and can be read into a new store.
+def salvage(audit: Audit, target: Path, uuid: bytes, now_ms: int, progress: Progress) -> Salvaged:
+    """Copy all messages that have rows and can be read into a new store.
 
     Args:
-        found: the old one, kept open.
+        audit: of the old store, kept open.
         target: the folder of the new one, empty.
-        uuid: its 16 bytes.
+        uuid: the new store's 16 bytes.
         now_ms: wall time.
         progress: gets how far it is.
 
     Raises:
         OSError: the disk refuses.
     """
-    return _Salvage(found, target, Identity(uuid, found.store.epoch_seen), now_ms, progress).run()
+    return _Salvage(audit, target, Identity(uuid, audit.store.epoch_seen), now_ms, progress).run()
 
 
 class _Salvage:
     def __init__(
-        self, found: Examined, target: Path, identity: Identity, now_ms: int, progress: Progress
+        self, audit: Audit, target: Path, identity: Identity, now_ms: int, progress: Progress
     ) -> None:
-        self._old = found.store
-        self._places = _places_of(found.audit)
-        self._unreadable = found.audit.unreadable.keys() - found.audit.elsewhere.keys()
-        self._counted = found.audit.queues
+        self._old = audit.store
+        self._locations = _locations_of(audit)
+        self._unreadable = audit.unreadable.keys() - audit.elsewhere.keys()
+        self._counted = audit.queues
         self._target = target
         self._files = Files()
         self._identity = identity
@@ -94,17 +90,17 @@ class _Salvage:
         self._file_no = self._offset = 0
         self._buffer: list[bytes] = []
         self._buffered_bytes = 0
-        self._new_file_nos = array("I", bytes(4 * len(self._places)))
-        self._new_offsets = array("I", bytes(4 * len(self._places)))
+        self._new_file_nos = array("I", bytes(4 * len(self._locations)))
+        self._new_offsets = array("I", bytes(4 * len(self._locations)))
         self._states: dict[int, FileRow] = {}
         self._failed: dict[int, str] = {}  # messages that could not be read again
-        self._out = Salvaged(lost=list(found.audit.lost))
+        self._out = Salvaged(lost=list(audit.lost))
 
     def run(self) -> Salvaged:
         for folder in ("rdq", "journal", "quarantine"):
             self._files.mkdir(self._target / folder)
         self._copy_messages()
-        index = LmdbIndex(self._target / INDEX, self._identity.uuid)
+        index = LmdbIndex(self._target / lmdb_index.FOLDER, self._identity.uuid)
         try:
             self._write_index(index)
         except IndexFull as error:
@@ -117,27 +113,29 @@ class _Salvage:
     # Messages.
 
     def _copy_messages(self) -> None:
-        places, unreadable, done = self._places, self._unreadable, 0
-        total = sum(places.lengths)
-        for file_no, those in places.by_file().items():
+        locations, unreadable, done = self._locations, self._unreadable, 0
+        total = sum(locations.lengths)
+        for file_no, positions in locations.by_file().items():
             wanted = [
-                at for at in those if places.rows[at] and places.msg_nos[at] not in unreadable
+                at
+                for at in positions
+                if locations.rows[at] and locations.msg_nos[at] not in unreadable
             ]
             if wanted:
                 with Segment(self._old.folder, file_no) as segment:
                     for at in wanted:
                         self._copy(segment, at)
-            done += sum(places.lengths[at] for at in those)
+            done += sum(locations.lengths[at] for at in positions)
             self._progress("copied", done, total)
         self._seal()
 
     def _copy(self, segment: Segment, at: int) -> None:
-        places = self._places
+        locations = self._locations
         try:
-            data = segment.bytes_at(places.offsets[at], places.lengths[at])
-            segment.decode(data, places.lengths[at])
-        except (Corrupt, OSError) as error:  # it could be read a minute ago: a disk that is failing
-            self._failed[places.msg_nos[at]] = str(error)
+            data = segment.bytes_at(locations.offsets[at], locations.lengths[at])
+            segment.decode(data, locations.lengths[at])
+        except (Corrupt, OSError) as error:  # the audit could read it: the disk is failing
+            self._failed[locations.msg_nos[at]] = str(error)
             return
         if self._file is None or self._offset >= FILE_BYTES:
             self._begin()
@@ -177,14 +175,14 @@ class _Salvage:
     # Index.
 
     def _write_index(self, index: LmdbIndex) -> None:
-        for batch in self._locations():
+        for batch in self._location_batches():
             index.write(batch)
         queues: dict[int, QueueTerms | None] = {}
         for queue_no in self._counted:
             terms = Terms()
-            for batch in self._rows(queue_no, terms):
+            for batch in self._row_batches(queue_no, terms):
                 index.write(batch)
-            said = self._old.recovered.tables.terms.get(queue_no, Terms())
+            said = self._old.queues.get(queue_no, Terms())
             next_seq = max(said.next_seq, self._counted[queue_no].next_seq)
             queues[queue_no] = QueueTerms(next_seq, 0, terms.messages, terms.size_bytes, False)
             self._out.rows += terms.messages
@@ -192,20 +190,20 @@ class _Salvage:
         point = Checkpoint(FIRST_LSN + 1, FIRST_FILE, self._identity.boot_epoch, self._file_no + 1)
         index.write(Batch(files=self._states, queues=queues, checkpoint=point))
 
-    def _locations(self) -> Iterator[Batch]:
-        places = self._places
-        for first in range(0, len(places), PIECE):
-            some = range(first, min(first + PIECE, len(places)))
+    def _location_batches(self) -> Iterator[Batch]:
+        locations = self._locations
+        for first in range(0, len(locations), PIECE):
+            some = range(first, min(first + PIECE, len(locations)))
             yield Batch(
                 locations=[
                     (
-                        places.msg_nos[at],
+                        locations.msg_nos[at],
                         (
                             self._new_file_nos[at],
                             self._new_offsets[at],
-                            places.lengths[at],
-                            places.sizes[at],
-                            places.rows[at],
+                            locations.lengths[at],
+                            locations.sizes[at],
+                            locations.rows[at],
                         ),
                     )
                     for at in some
@@ -213,16 +211,16 @@ class _Salvage:
                 ]
             )
 
-    def _rows(self, queue_no: int, terms: Terms) -> Iterator[Batch]:
+    def _row_batches(self, queue_no: int, terms: Terms) -> Iterator[Batch]:
         piece: dict[int, IndexRow] = {}
         for row in self._old.rows(queue_no):
-            at = self._places.find(row[1])
+            at = self._locations.find(row[1])
             if at == UNKNOWN or not self._new_file_nos[at]:
                 if row[1] in self._failed:
                     lost = LostRow(queue_no, row[0], row[1], row[2], self._failed[row[1]])
                     self._out.lost.append(lost)
                 continue
-            size = self._places.sizes[at]
+            size = self._locations.sizes[at]
             piece[row[0]] = (*row[:2], size, *row[3:])
             terms.messages += 1
             terms.size_bytes += size
@@ -232,6 +230,8 @@ class _Salvage:
         yield Batch(rows={queue_no: piece})
 
 
-def _places_of(audit: Audit) -> Places:
-    """Return where messages lie that can be read, and where others should."""
-    return audit.places.moved(audit.elsewhere, audit.bare) if audit.elsewhere else audit.places
+def _locations_of(audit: Audit) -> LocationTable:
+    """Return all locations, those of messages that were found elsewhere corrected."""
+    if not audit.elsewhere:
+        return audit.locations
+    return audit.locations.moved(audit.elsewhere, audit.bare)

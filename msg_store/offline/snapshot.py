@@ -1,9 +1,9 @@
-"""A snapshot of a store that nobody has open: stopped, or left by a crash.
+"""A snapshot of an offline store: stopped, or left by a crash.
 
-As of a store that works (``snapshot_job``), with what lies above the index: the journals, copied up to
-their last good frame. The segments that may have been open at a crash are looked through from where the
-index knows them; what follows the last good record is torn and left out, so that nothing in a snapshot
-is. Good records behind bad bytes stay: they may have been confirmed. Nothing of the store is changed.
+It has what a snapshot of a working store has (``checkpoint.snapshot``), and the journals above the index
+up to their last good frame. The segments that may have been open at a crash are read from the length on
+that the index knows; bytes behind their last good record are torn and left out. Good records behind bad
+bytes stay: they may have been confirmed. The store is not changed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,13 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.msg_store.checkpoint.snapshot import check_room, disk_full
-from leveret.msg_store.format.errors import StoreLocked
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
-from leveret.msg_store.format.folder import FORMAT, LOCK, StoreAtRest, StorePaths
-from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexFull
+from leveret.msg_store.format.folder import FORMAT, StorePaths
+from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.offline.store_image import (
-    StoreImage,
-    journals_above,
-    open_index,
-    read_journal,
-)
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.journal_reader import JournalFile
 
 
 @dataclass(slots=True)
@@ -41,59 +36,54 @@ def take(files: Files, path: Path, target: Path, torn: Torn) -> Iterator[str]:
     Args:
         files: the way to the disk.
         path: the store's folder.
-        target: the same in the draft; must not be there.
-        torn: gets what was left out.
+        target: the store's folder in the draft; must not be there.
+        torn: gets the bytes that were left out.
 
     Raises:
         StoreLocked: a process has the store open.
-        StoreError: it cannot be read as it is.
+        StoreError: it is no store, or must be recovered first.
         OSError: the disk refuses; a part is there.
     """
-    store = StoreAtRest(files, path)
     new = StorePaths(files, target)
-    with files.open_lock(path / LOCK) as lock:
-        try:
-            lock.lock()
-        except BlockingIOError:
-            raise StoreLocked(f"{path} is in use by another process") from None
-        with StoreImage(files, path) as image:  # refuses what cannot be restored
-            point, known = image.point, image.index.files()
+    with Inspection(path, may_rebuild=False, files=files) as store:
+        old = StorePaths(files, path, store.folder.uuid)
         for each in (target, new.rdq, new.journal):
             files.mkdir(each)
         yield "snapshot: made"
         files.link(path / FORMAT, target / FORMAT)
-        yield from _take_segments(store, new, point, known, torn)
-        for file_no in journals_above(store, point):
-            _take_journal(store, new, file_no, torn)
-        _copy_index(store, target)
+        yield from _take_segments(store, old, new, torn)
+        for file_no in old.journal_nos():
+            if file_no >= store.recovered.point.first_journal:
+                _take_journal(old, new, file_no, torn)
+        check_room(files, target, store.index)
+        try:
+            store.index.copy_to(target / lmdb_index.FOLDER)
+        except IndexFull as error:
+            raise disk_full() from error
         yield "snapshot: copied"
 
 
 def _take_segments(
-    store: StorePaths,
-    new: StorePaths,
-    point: Checkpoint,
-    known: dict[int, FileRow],
-    torn: Torn,
+    store: Inspection, old: StorePaths, new: StorePaths, torn: Torn
 ) -> Iterator[str]:
-    has_crashed = bool(journals_above(store, point)) or not point.is_clean
-    for file_no in store.rdq_nos():
+    known, has_crashed = store.index.files(), not store.recovered.is_clean
+    for file_no in old.rdq_nos():
         row = known.get(file_no)
-        source, target = store.rdq_path(file_no), new.rdq_path(file_no)
+        source, target = old.rdq_path(file_no), new.rdq_path(file_no)
         if not has_crashed and (row is None or not row.valid_bytes):
             continue
         start = max(HEADER_BYTES, row.size_bytes if row is not None else 0)
-        end, size_bytes = _good_end(store, file_no, start)
+        end, size_bytes = _good_end(old, file_no, start)
         if end == size_bytes:
-            store.files.link(source, target)
+            old.files.link(source, target)
         else:
             torn.size_bytes += size_bytes - end
-            _copy(store.files, source, target, end)
+            _copy(old.files, source, target, end)
         yield "snapshot: linked"
 
 
 def _good_end(store: StorePaths, file_no: int, start: int) -> tuple[int, int]:
-    """Return where the good records of a segment end, looked at from ``start``, and the file."""
+    """Return where the good records of a segment end, read from ``start``, and the file."""
     with Segment(store, file_no) as segment:
         size_bytes = segment.size_bytes
         if segment.header is None or segment.header.flags & MOVED or start >= size_bytes:
@@ -105,8 +95,8 @@ def _good_end(store: StorePaths, file_no: int, start: int) -> tuple[int, int]:
 
 
 def _take_journal(store: StorePaths, new: StorePaths, file_no: int, torn: Torn) -> None:
-    file = read_journal(store, file_no)
-    if file is None:
+    file = JournalFile(store.files.read(store.journal_path(file_no)), store.uuid)
+    if file.is_foreign_as(file_no) or file.is_empty:
         return
     for _ in file.frames():
         pass
@@ -121,14 +111,3 @@ def _take_journal(store: StorePaths, new: StorePaths, file_no: int, torn: Torn) 
 def _copy(files: Files, source: Path, target: Path, count: int) -> None:
     with files.open_read(source) as old, files.create_copy(target) as new:
         new.append_from(old, 0, count)
-
-
-def _copy_index(store: StorePaths, target: Path) -> None:
-    index = open_index(store)
-    try:
-        check_room(store.files, target, index)
-        index.copy_to(target / lmdb_index.FOLDER)
-    except IndexFull as error:
-        raise disk_full() from error
-    finally:
-        index.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leveret.msg_store.format.rows import Index, QueueTerms
+from leveret.msg_store.format.rows import Checkpoint, Index, QueueTerms
 from leveret.msg_store.memtable.memtables import Memtables
 
 
@@ -46,6 +46,8 @@ class Recovered:
 
     Attributes:
         index: the state of the log as of a checkpoint.
+        point: that checkpoint.
+        next_lsn: above all records of the log.
         tables: what is above it; nothing, unless the disk was full.
         queues: all queues; ``is_clean`` only if nothing happened after their ``close_queue``, so
             that they go on as they said. The others go on at ``next_no``.
@@ -55,6 +57,8 @@ class Recovered:
     """
 
     index: Index
+    point: Checkpoint
+    next_lsn: int
     tables: Memtables
     queues: dict[int, QueueTerms]
     is_clean: bool

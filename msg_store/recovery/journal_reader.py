@@ -87,6 +87,15 @@ class JournalFile:
         """The file says that it belongs to another store."""
         return self._damage_of_header.startswith("journal of another")
 
+    def is_foreign_as(self, file_no: int) -> bool:
+        """Tell whether the file belongs to another store, or under another number."""
+        return self.is_foreign or (self.header is not None and self.header.number != file_no)
+
+    @property
+    def is_empty(self) -> bool:
+        """The crash came while the header was written, so there is no record."""
+        return self.header is None and self.used_bytes <= HEADER_BYTES
+
     def frames(self) -> Iterator[tuple[Frame, list[JournalRecord]]]:
         """Yield the good frames and their records."""
         offset = HEADER_BYTES if self.header is not None else 0

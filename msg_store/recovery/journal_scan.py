@@ -102,15 +102,14 @@ class JournalScan:
     def _read(self, file_no: int, sink: Sink, is_last: bool) -> None:
         path = self._folder.journal_path(file_no)
         file = JournalFile(self._folder.files.read(path), self._folder.uuid)
-        if file.is_foreign or (file.header is not None and file.header.number != file_no):
+        if file.is_foreign_as(file_no):
             self._findings.foreign.append(path.name)
             self._findings.set_aside.append(self._folder.move_aside(path))
             return
         if file.header is not None:
             self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
             self._expect(file.header.first_lsn, path.name)
-        elif file.used_bytes <= HEADER_BYTES:
-            # The crash came while its header was written, so no record was.
+        elif file.is_empty:
             self._folder.files.unlink(path)
             self._folder.files.fsync_dir(self._folder.journal)
             return

@@ -111,6 +111,7 @@ class Recovery:
         self._index: Index
         self._is_new = False
         self._point = _NEW
+        self._may_rebuild = True
         self.epoch_seen = 0
         self._begin()
 
@@ -135,15 +136,19 @@ class Recovery:
         """
         return self._twice(self._run)
 
-    def judge(self) -> Recovered:
-        """Do the steps up to the third: what a start finds. Nothing of it is on the disk.
+    def inspect(self, may_rebuild: bool = True) -> Recovered:
+        """Do the first three steps: what a start finds. The caller closes the index.
 
-        For who looks at a store over ``core.scratch_files``; the index is his to close.
+        Files are changed, so an inspection works over ``core.scratch_files``.
+
+        Args:
+            may_rebuild: else an index that must be rebuilt is an error.
 
         Raises:
-            StoreError: the boot epoch was used before.
+            StoreError: the boot epoch was used before, or the index must be rebuilt and may not be.
             OSError: the disk refuses.
         """
+        self._may_rebuild = may_rebuild
         return self._twice(self._judged)
 
     def _twice(self, steps: Callable[[str], _T]) -> _T:
@@ -186,7 +191,10 @@ class Recovery:
         if not is_clean:
             queues = {no: terms._replace(is_clean=False) for no, terms in queues.items()}
         first_no = self._identity.first_no
-        return Recovered(self._index, tables, queues, is_clean, first_no, self._findings)
+        next_lsn = self._scan.next_lsn
+        return Recovered(
+            self._index, self._point, next_lsn, tables, queues, is_clean, first_no, self._findings
+        )
 
     def _is_clean(self, point: Checkpoint | None) -> bool:
         """Tell whether nothing happened after the checkpoint of a clean stop."""
@@ -199,9 +207,15 @@ class Recovery:
         try:
             self._index = self.home.open()
         except IndexDamaged as error:
+            self._check_may_rebuild(str(error))
             self._new_index()
             return str(error)
         return ""
+
+    def _check_may_rebuild(self, damage: str) -> None:
+        if not self._may_rebuild:
+            path = self._folder.path
+            raise StoreError(f"{path} must be recovered first, by a start of the broker: {damage}")
 
     def _new_index(self) -> None:
         name = f"index-{self._identity.boot_epoch:06x}"
@@ -242,6 +256,7 @@ class Recovery:
         return tables, queues
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
+        self._check_may_rebuild(damage)
         log.error("index of messages is rebuilt store=%s reason=%s", self._folder.path, damage)
         self._findings.rebuilt = damage
         memory = JournalMemory()

@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from leveret.server.cli.snapshot_create import Asked, create
 from leveret.server.control import ControlFailedError
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
+from leveret.server.output.progress import progress_bar
 from leveret.server.snapshots import copying
 from leveret.server.snapshots.checking import Report, verify
 from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory, read_manifest
@@ -96,27 +96,13 @@ def _row(made: Manifest) -> dict[str, Any]:
 def _verify(options: argparse.Namespace) -> int:
     folder = _folder(options)
     wanted = read_manifest(folder)
-    with _progress(wanted.messages) as advance:
-        report = verify(Files(), folder, wanted, advance)
+    with progress_bar("verify") as progress:
+        report = verify(Files(), folder, wanted, progress)
     if options.json:
         print(formats.json_line(asdict(report) | {"sound": report.is_sound}), end="")
     else:
         print("".join(f"{line}\n" for line in _lines(report)), end="")
     return 0 if report.is_sound else EX_DAMAGED
-
-
-@contextmanager
-def _progress(messages: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - only for people
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("messages", total=messages)
-        yield lambda count: bar.advance(task, count)
 
 
 def _lines(report: Report) -> list[str]:

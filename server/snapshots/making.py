@@ -25,9 +25,10 @@ from leveret.metadata.environment import copy_at_rest
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents, QueueRow, Row, VhostRow
 from leveret.msg_store.format.folder import FORMAT as STORE_FORMAT
+from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.snapshot import Torn, take
-from leveret.msg_store.offline.store_image import StoreImage
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry
@@ -159,28 +160,26 @@ def _store(
         return None  # added after the stores were linked; the snapshot promises nothing of it
     rows = sorted((row for row in contents.queues if row.vhost == vhost), key=_name_of)
     torn = wanted.torn.get(_relative(path, draft))
-    with StoreImage(files, path) as image:
-        queues = [_queue(row, image) for row in rows]
+    paths = StorePaths(files, path)
+    with Inspection(path, may_rebuild=False, files=files) as store:
+        recovered, findings = store.recovered, store.findings
+        queues = [_queue(row, store) for row in rows]
         known = {no for queue in queues for no in queue.queue_nos}
-        segments = [
-            FileEntry(_relative(image.paths.rdq_path(no), path), image.segment_bytes(no))
-            for no in image.paths.rdq_nos()
-        ]
         others = [path / STORE_FORMAT, path / lmdb_index.FOLDER / lmdb_index.DATA]
-        others += [image.paths.journal_path(no) for no in image.paths.journal_nos()]
+        others += [paths.journal_path(no) for no in paths.journal_nos()]
         return StoreEntry(
             vhost,
             _relative(path, draft),
-            image.paths.uuid.hex(),
-            image.lsn,
-            image.point.boot_epoch,
-            is_clean=torn is None or image.is_clean,
+            store.folder.uuid.hex(),
+            recovered.next_lsn,
+            recovered.point.boot_epoch,
+            is_clean=torn is None or recovered.is_clean,
             torn_bytes=torn.size_bytes if torn is not None else 0,
-            dropped=image.dropped,
+            dropped=len(findings.dropped) + len(findings.lost),
             unknown_messages=sum(
-                terms.messages for no, terms in image.queues.items() if no not in known
+                terms.messages for no, terms in store.queues.items() if no not in known
             ),
-            segments=segments,
+            segments=_segments(store, paths),
             files=[_entry(path, each) for each in others],
             queues=queues,
         )
@@ -190,9 +189,20 @@ def _name_of(row: QueueRow) -> str:
     return row.name
 
 
-def _queue(row: QueueRow, image: StoreImage) -> QueueEntry:
+def _segments(store: Inspection, paths: StorePaths) -> list[FileEntry]:
+    """Return the segments, each as long as the store needs it."""
+    known = {} if paths.journal_nos() else store.index.files()
+    entries = []
+    for file_no in paths.rdq_nos():
+        path, row = paths.rdq_path(file_no), known.get(file_no)
+        size_bytes = path.stat().st_size if row is None else row.size_bytes
+        entries.append(FileEntry(_relative(path, paths.path), size_bytes))
+    return entries
+
+
+def _queue(row: QueueRow, store: Inspection) -> QueueEntry:
     numbers = list(queue_nos_of_row(row))
-    terms = [image.queues[number] for number in numbers if number in image.queues]
+    terms = [store.queues[number] for number in numbers if number in store.queues]
     return QueueEntry(
         row.name,
         numbers,

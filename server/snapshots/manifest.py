@@ -65,7 +65,7 @@ class StoreEntry:
         boot_epoch: of the start that wrote the last checkpoint.
         is_clean: whether the store was running or stopped in order, not left by a crash.
         torn_bytes: at the ends of files, torn by the crash and left out.
-        dropped: rows without a message, never confirmed.
+        dropped: rows whose message cannot be read, left out of the counts.
         unknown_messages: in queues that were being deleted.
         segments: with the messages.
         files: index and journals.

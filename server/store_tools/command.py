@@ -6,8 +6,8 @@ verb       does                                       exit code 1
 stat       says what is there
 verify     goes over everything                       something is damaged
 salvage    copies what can be read to another place   something was left behind
-repair     says what it would mend; with ``--yes``    something is to be mended, or could not be
-           mends it
+repair     says what it would repair; with ``--yes``  something is to be repaired
+           repairs it
 compact    makes segments and index small             one of the stores must be repaired first
 =========  =========================================  =============================================
 """
@@ -33,13 +33,13 @@ Row = dict[str, Any]
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's ``commands``."""
-    store = commands.add_parser("store", help="look at stored messages, mend them; no broker runs")
+    store = commands.add_parser("store", help="check and repair stored messages; no broker runs")
     verbs = store.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, about in (
         ("stat", "what is in a store"),
         ("verify", "go over every message and every count"),
         ("salvage", "copy what can be read into a new store"),
-        ("repair", "mend in place what can be mended"),
+        ("repair", "repair a store in place"),
         ("compact", "give disk space back"),
     ):
         added = verbs.add_parser(verb, help=about)

@@ -6,12 +6,12 @@ import json
 from typing import Any, Final
 
 from leveret.core.files import Files
-from leveret.msg_store.index.lmdb_index import DATA
+from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.memtable.memtable import Terms
-from leveret.msg_store.offline.inspection import INDEX, Inspection
+from leveret.msg_store.offline.audit import queue_text
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.server.output.formats import printable
 from leveret.server.store_tools.dirs import StoreAt
-from leveret.server.store_tools.findings import queue_text
 
 QUEUES_SHOWN: Final = 20
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -25,9 +25,9 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
         at: where it lies, and how its queues are called.
         wall_s: now.
     """
-    tables, findings = store.recovered.tables, store.recovered.findings
-    terms = {no: each for no, each in tables.terms.items() if each.messages or no in at.names}
-    segments = list(tables.files.values())
+    findings = store.findings
+    terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
+    segments = list(store.recovered.tables.files.values())
     return {
         "path": str(at.path),
         "vhost": at.vhost,
@@ -80,7 +80,7 @@ def _checkpoint(store: Inspection, wall_s: float) -> dict[str, Any] | None:
     point = store.lmdb.checkpoint() if store.lmdb is not None else None
     if point is None:
         return None
-    written_s = (store.path / INDEX / DATA).stat().st_mtime
+    written_s = (store.path / lmdb_index.FOLDER / lmdb_index.DATA).stat().st_mtime
     return {
         "lsn": point.lsn,
         "first_journal": point.first_journal,
@@ -122,7 +122,7 @@ def _lost_in(report: bytes) -> int:
 
 
 def _damage(store: Inspection) -> list[str]:
-    findings = store.recovered.findings
+    findings = store.findings
     index = [f"index: {findings.rebuilt}"] if findings.rebuilt else []
     gaps = [f"journal: {gap}" for gap in findings.gaps]
     foreign = [f"{name} belongs to another store" for name in findings.foreign]

@@ -1,4 +1,4 @@
-"""What is wrong with a store, in words: what it is, and what mending it does about it."""
+"""Findings of an audit in words: what is wrong, and how a repair corrects it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.msg_store.offline.examination import Examined
+from leveret.msg_store.offline.audit import Audit, queue_text
 
 REASONS_SHOWN: Final = 3
 RANGES_SHOWN: Final = 10
@@ -14,16 +14,16 @@ RANGES_SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing.
+    """One finding.
 
     Attributes:
-        text: what it is.
-        mend: what mending does.
-        is_damage: it is nothing that a crash alone does.
+        text: what is wrong.
+        repair: how a repair corrects it.
+        is_damage: a crash alone does not do that.
     """
 
     text: str
-    mend: str
+    repair: str
     is_damage: bool = True
 
 
@@ -59,10 +59,10 @@ class LostIn:
         }
 
 
-def lost_in(found: Examined, names: Mapping[int, str]) -> list[LostIn]:
+def lost_in(audit: Audit, names: Mapping[int, str]) -> list[LostIn]:
     """Return what cannot be read, whether a start would notice or only an audit does."""
-    rows = [(no, seq, reason) for no, seq, _, reason in found.findings.lost]
-    rows += [(row.queue_no, row.seq, row.reason) for row in found.audit.lost]
+    rows = [(no, seq, reason) for no, seq, _, reason in audit.store.findings.lost]
+    rows += [(row.queue_no, row.seq, row.reason) for row in audit.lost]
     return lost_by_queue(rows, names)
 
 
@@ -88,11 +88,6 @@ def ranges(seqs: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def queue_text(queue_no: int, name: str | None) -> str:
-    """Return how a queue is called."""
-    return f"queue {name!r}" if name is not None else f"queue number {queue_no}"
-
-
 def lost_text(lost: LostIn) -> str:
     """Return one line about messages of a queue that cannot be read."""
     shown = [str(a) if a == b else f"{a} to {b}" for a, b in lost.seqs[:RANGES_SHOWN]]
@@ -106,23 +101,23 @@ def lost_text(lost: LostIn) -> str:
     return f"{where}: {count} cannot be read, seq {', '.join(shown)}: {'; '.join(reasons)}"
 
 
-def findings_of(found: Examined, names: Mapping[int, str]) -> list[Finding]:
+def findings_of(audit: Audit, names: Mapping[int, str]) -> list[Finding]:
     """Return all there is to say about a store, what matters most first."""
     return [
-        *_of_files(found),
+        *_of_files(audit),
         *(
             Finding(lost_text(lost), "taken out of the queue, what is left of them is set aside")
-            for lost in lost_in(found, names)
+            for lost in lost_in(audit, names)
         ),
-        *_of_index(found, names),
-        *_of_a_crash(found),
+        *_of_index(audit, names),
+        *_of_a_crash(audit),
     ]
 
 
-def _of_files(found: Examined) -> Iterable[Finding]:
-    findings = found.findings
-    if found.store.format_damage:
-        yield Finding(found.store.format_damage, "FORMAT is written anew from what the files say")
+def _of_files(audit: Audit) -> Iterable[Finding]:
+    findings = audit.store.findings
+    if audit.store.format_damage:
+        yield Finding(audit.store.format_damage, "FORMAT is written anew from what the files say")
     if findings.rebuilt:
         text = "set aside, and rebuilt from the segments: acked messages may come back"
         yield Finding(f"the index cannot be used: {findings.rebuilt}", text)
@@ -136,34 +131,19 @@ def _of_files(found: Examined) -> Iterable[Finding]:
         )
 
 
-def _of_index(found: Examined, names: Mapping[int, str]) -> Iterable[Finding]:
-    audit = found.audit
-    elsewhere = len(found.findings.found) + len(audit.elsewhere)
+def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterable[Finding]:
+    elsewhere = len(audit.store.findings.found) + len(audit.elsewhere)
     if elsewhere:
         yield Finding(f"{elsewhere} messages lie elsewhere than they should", "noted where")
-    if audit.counts:
-        text = f"{len(audit.counts)} messages have another number of rows than the index says"
-        yield Finding(text, "counted anew")
     if audit.odd:
         rows = sum(map(len, audit.odd.values()))
         yield Finding(f"{rows} rows give another size than their messages have", "written anew")
-    for queue_no, (said, counted) in audit.terms.items():
-        yield Finding(
-            f"{queue_text(queue_no, names.get(queue_no))} is said to have {said.messages} messages of"
-            f" {said.size_bytes} bytes below seq {said.next_seq}, and has {counted.messages} of"
-            f" {counted.size_bytes} below {counted.next_seq}",
-            "counted anew",
-        )
-    for file_no, (before, after) in audit.files.items():
-        yield Finding(
-            f"of segment {file_no:08x} {before.valid_bytes} bytes are said to be needed,"
-            f" and {after.valid_bytes} are",
-            "counted anew",
-        )
+    for text in audit.wrong_counts(names):
+        yield Finding(text, "counted anew")
 
 
-def _of_a_crash(found: Examined) -> Iterable[Finding]:
-    findings = found.findings
+def _of_a_crash(audit: Audit) -> Iterable[Finding]:
+    findings = audit.store.findings
     for tail in findings.tails:
         yield Finding(f"the journal ends in the middle of a write, {tail}", "cut off", False)
     if findings.dropped:

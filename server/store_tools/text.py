@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def is_unsound(answer: Row) -> bool:
-    """Tell whether something is damaged, was left behind, or is left to be mended."""
+    """Tell whether something is damaged, was left behind, or is left to be repaired."""
     return any(_is_unsound(row) for row in answer["stores"])
 
 
@@ -41,7 +41,7 @@ def _verified(row: Row) -> Iterator[str]:
     verdict = "sound" if row["is_sound"] else "DAMAGED"
     yield f"{where(row)}: {verdict}, {_contents(row)}"
     yield from (f"  {line}" for line in row["damage"])
-    yield from (f"  from a crash, the next start mends it: {line}" for line in row["of_a_crash"])
+    yield from (f"  from a crash, the next start corrects it: {line}" for line in row["of_a_crash"])
     yield from (f"  note: {line}" for line in row["notes"])
 
 
@@ -59,9 +59,9 @@ def repair(answer: Row) -> str:
 
 def _repaired(row: Row) -> Iterator[str]:
     if not row["todo"]:
-        yield f"{where(row)}: nothing to mend, {_contents(row)}"
+        yield f"{where(row)}: nothing to repair, {_contents(row)}"
         return
-    verdict = "mended" if row["is_done"] else "to be mended, with --yes"
+    verdict = "repaired" if row["is_done"] else "to be repaired, with --yes"
     yield f"{where(row)}: {verdict}"
     yield from (f"  {line}" for line in row["todo"])
 

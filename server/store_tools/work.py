@@ -19,11 +19,12 @@ from leveret.core.files import Files
 from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.location import LmdbLocation
-from leveret.msg_store.offline.examination import Examined, examined, inspected
-from leveret.msg_store.offline.inspection import INDEX
+from leveret.msg_store.offline import repair as store_repair
+from leveret.msg_store.offline.audit import Audit, audited
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.offline_store import OfflineStore
-from leveret.msg_store.offline.repair import mend, mend_of
 from leveret.msg_store.offline.salvage import salvage
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.server.output.progress import Progress, progress_bar
@@ -55,7 +56,7 @@ def stat(path: Path) -> Row:
 
 
 def _stat(at: StoreAt, _: Progress | None) -> Row:
-    with inspected(at.path) as store:
+    with Inspection(at.path) as store:
         return figures_of(store, at, time.time())
 
 
@@ -68,28 +69,28 @@ def verify(path: Path) -> Row:
 
 
 def _verify(at: StoreAt, progress: Progress) -> Row:
-    with examined(at.path, progress) as found:
-        return _examined_row(at, found)
+    with audited(at.path, progress) as audit:
+        return _audit_row(at, audit)
 
 
-def _examined_row(at: StoreAt, found: Examined) -> Row:
-    findings = findings_of(found, at.names)
+def _audit_row(at: StoreAt, audit: Audit) -> Row:
+    findings = findings_of(audit, at.names)
     return {
         "path": str(at.path),
         "vhost": at.vhost,
-        "is_sound": found.is_sound,
-        "messages": sum(terms.messages for terms in found.audit.queues.values()),
-        "message_bytes": sum(terms.size_bytes for terms in found.audit.queues.values()),
-        "segments": len(found.store.folder.rdq_nos()),
-        "lost": [lost.fields() for lost in lost_in(found, at.names)],
+        "is_sound": audit.is_sound,
+        "messages": sum(terms.messages for terms in audit.queues.values()),
+        "message_bytes": sum(terms.size_bytes for terms in audit.queues.values()),
+        "segments": len(audit.store.folder.rdq_nos()),
+        "lost": [lost.fields() for lost in lost_in(audit, at.names)],
         "damage": [each.text for each in findings if each.is_damage],
         "of_a_crash": [each.text for each in findings if not each.is_damage],
-        "notes": found.audit.notes,
+        "notes": audit.notes,
     }
 
 
 def repair(path: Path, is_agreed: bool) -> Row:
-    """Return what is to be mended; do it if that was agreed to."""
+    """Return what a repair would do; do it if that was agreed to."""
     data_dir = data_dir_of(path)
     with held(data_dir, is_read_only=not is_agreed), progress_bar("repair") as progress:
         if is_agreed:
@@ -97,15 +98,15 @@ def repair(path: Path, is_agreed: bool) -> Row:
         found = find_stores(path)
 
         def work(at: StoreAt, progress: Progress) -> Row:
-            with examined(at.path, progress) as examination:
-                todo = mend_of(examination)
-                row = _examined_row(at, examination)
-                findings = findings_of(examination, at.names)
-            row["todo"] = [f"{each.text}: {each.mend}" for each in findings]
-            row["is_done"] = is_agreed and todo.is_needed
+            with audited(at.path, progress) as audit:
+                plan = store_repair.plan_repair(audit)
+                row = _audit_row(at, audit)
+                findings = findings_of(audit, at.names)
+            row["todo"] = [f"{each.text}: {each.repair}" for each in findings]
+            row["is_done"] = is_agreed and plan.is_needed
             if row["is_done"]:
-                epoch = next_epoch(data_dir, todo.epoch_seen)
-                mend(at.path, todo, epoch, _now_ms, progress)
+                epoch = next_epoch(data_dir, plan.epoch_seen)
+                store_repair.repair(at.path, plan, epoch, _now_ms, progress)
             return row
 
         return _answer(found, [_each(at, work, progress) for at in found.stores])
@@ -142,9 +143,9 @@ def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
 def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) -> Row:
     into.mkdir(mode=0o700, exist_ok=True)
     damage = FROM_SEGMENTS if from_segments else ""
-    with examined(at.path, progress, damage) as found:
-        result = salvage(found, into, os.urandom(16), _now_ms(), progress)
-        rows = [(no, seq, why) for no, seq, _, why in found.findings.lost]
+    with audited(at.path, progress, damage) as audit:
+        result = salvage(audit, into, os.urandom(16), _now_ms(), progress)
+        rows = [(no, seq, why) for no, seq, _, why in audit.store.findings.lost]
         rows += [(row.queue_no, row.seq, row.reason) for row in result.lost]
         return {
             "path": str(at.path),
@@ -153,8 +154,8 @@ def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) 
             "rows": result.rows,
             "segment_bytes": result.size_bytes,
             "lost": [lost.fields() for lost in lost_by_queue(rows, at.names)],
-            "gaps": list(found.findings.gaps),
-            "rebuilt": found.findings.rebuilt,
+            "gaps": list(audit.store.findings.gaps),
+            "rebuilt": audit.store.findings.rebuilt,
         }
 
 
@@ -205,10 +206,12 @@ def compact(path: Path) -> Row:
         found = find_stores(path)
 
         def work(at: StoreAt, progress: Progress) -> Row:
-            with inspected(at.path) as store:
+            with Inspection(at.path) as store:
                 epoch_seen = store.epoch_seen
-                if store.recovered.findings.is_damage or store.format_damage:
-                    raise StoreError(f"{at.path} is damaged; mend it first (leveret store repair)")
+                if store.findings.is_damage or store.format_damage:
+                    raise StoreError(
+                        f"{at.path} is damaged; repair it first (leveret store repair)"
+                    )
             return _compacted(at, next_epoch(data_dir, epoch_seen), progress)
 
         return _answer(found, [work(at, progress) for at in found.stores])
@@ -226,7 +229,7 @@ def _compacted(at: StoreAt, epoch: int, progress: Progress) -> Row:
     except BaseException:
         opened.close()
         raise
-    index = LmdbLocation(at.path / INDEX, opened.folder.uuid).compact()
+    index = LmdbLocation(at.path / lmdb_index.FOLDER, opened.folder.uuid).compact()
     return {
         "path": str(at.path),
         "vhost": at.vhost,

@@ -12,7 +12,7 @@ import pytest
 
 from durable.test_restarts import PERSISTENT, channel_of, drain, node, publish
 from leveret.broker.node.store_server import store_folder
-from leveret.msg_store.offline.examination import inspected
+from leveret.msg_store.offline.inspection import Inspection
 from rigs.nodes import (
     BrokerUnderTest,
     clean_environment,
@@ -89,10 +89,10 @@ def test_one_damaged_message_is_named_and_repaired_and_the_others_are_delivered(
 ) -> None:
     data = filled(tmp_path, stop_leveret)
     folder = store_folder(data, "/")
-    with inspected(folder) as found:
-        (queue_no, *_) = found.queue_nos()
-        seq, msg_no, *_ = list(found.rows(queue_no))[-1]
-        file_no, offset, *_ = dict(found.places())[msg_no]
+    with Inspection(folder) as store_:
+        (queue_no, *_) = store_.queue_nos()
+        seq, msg_no, *_ = list(store_.rows(queue_no))[-1]
+        file_no, offset, *_ = dict(store_.locations())[msg_no]
     flip(folder / "rdq" / f"{file_no:08x}.rdq", offset + 50)
 
     code, answer, _ = store("verify", data)

@@ -61,7 +61,7 @@ MUTANTS = {
         "            if offset != end:\n                break\n            end = offset + record.total_len\n",
     ),
     "journals are left out": Mutant(
-        "offline/snapshot.py", "_take_journal(store, new, file_no, torn)", "pass"
+        "offline/snapshot.py", "_take_journal(old, new, file_no, torn)", "pass"
     ),
     "a torn frame stays": Mutant("offline/snapshot.py", "        end = file.tail.offset\n", ""),
     "segments that only the journal knows are left out": Mutant(
@@ -69,32 +69,38 @@ MUTANTS = {
         "if not has_crashed and (row is None or not row.valid_bytes):",
         "if row is None or not row.valid_bytes:",
     ),
-    "a store in use is taken": Mutant("offline/snapshot.py", "            lock.lock()\n", ""),
+    "a store in use is taken": Mutant(
+        "format/folder.py", "            file.lock()\n", "            pass\n"
+    ),
+    "an index is rebuilt for a snapshot": Mutant(
+        "recovery/recovery.py", "if not self._may_rebuild:", "if False:"
+    ),
     "rows that cannot be read are counted": Mutant(
-        "offline/store_image.py", "        self._check(replay)\n", ""
+        "recovery/recovery.py", "        checked.check_journal()\n", ""
     ),
     "an index that is older than the journal is believed": Mutant(
-        "offline/store_image.py",
-        "            if is_first and file.header is not None",
-        "            if False and file.header is not None",
+        "recovery/recovery.py", "if starts_at > (point or _NEW).lsn:", "if False:"
     ),
-    "a place that is not known is not reported": Mutant(
-        "offline/image_check.py",
-        "            if place is None:\n",
-        "            if place is None and not seq:\n",
+    "a location that is not known is not reported": Mutant(
+        "offline/audit.py",
+        'self._wrong[msg_no] = "the index has no location for it"',
+        "pass",
     ),
-    "checksums are not compared": Mutant(
-        "offline/image_check.py", "        self._bad |= check(self._image.paths, places)\n", ""
-    ),
+    "checksums are not compared": Mutant("offline/audit.py", "self._note_wrong([at], why)", "pass"),
     "counts of rows are not compared": Mutant(
-        "offline/image_check.py", "        if uneven:\n", "        if uneven and not uneven:\n"
+        "offline/audit.py", "        self._compare_counts()\n", ""
     ),
     "messages without rows are not reported": Mutant(
-        "offline/image_check.py", "count != self._checked.messages", "count < 0"
+        "offline/audit.py",
+        "if locations.counts[at] != locations.rows[at]:",
+        "if locations.rows[at] and locations.counts[at] != locations.rows[at]:",
     ),
     "terms of queues are not compared": Mutant(
-        "offline/image_check.py",
-        "if (count, size_bytes) != (terms.messages, terms.size_bytes):",
-        "if count < 0:",
+        "offline/audit.py", "        self._compare_terms()\n", ""
+    ),
+    "messages found elsewhere are not named": Mutant(
+        "offline/audit.py",
+        "rows = self._audit.misplaced if is_found else self._audit.lost",
+        "rows = [] if is_found else self._audit.lost",
     ),
 }

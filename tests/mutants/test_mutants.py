@@ -93,7 +93,8 @@ PARTS = {
     "snapshots": Faults(
         "msg_store",
         snapshot_mutants.MUTANTS,
-        suite("msg_store", "checkpoint/snapshot_steps", "offline/snapshot", "offline/image_check"),
+        suite("msg_store", "checkpoint/snapshot_steps", "offline/snapshot")
+        + suite("server", "snapshots/checking"),
         Mutant("checkpoint/snapshot.py", "ROOM_BYTES", "ROOM_BYTES"),
     ),
     "transient store": Faults(

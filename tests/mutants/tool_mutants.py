@@ -1,4 +1,4 @@
-"""Faults for the tools that look at stores and mend them; the suite finds each of them."""
+"""Faults for the tools that audit and repair stores; the suite finds each of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mutants.planted import Mutant
 
 MUTANTS: Final = {
     "an audit believes the counts": Mutant(
-        "offline/audit.py", "if places.counts[at] != places.rows[at]:", "if False:"
+        "offline/audit.py", "if locations.counts[at] != locations.rows[at]:", "if False:"
     ),
     "an audit believes that a record is the right one": Mutant(
         "offline/audit.py", "if record.msg_no != msg_no:", "if False:"
@@ -16,31 +16,31 @@ MUTANTS: Final = {
     "an audit does not search": Mutant(
         "offline/audit.py", "search(self._store.folder, self._wrong)", "{}"
     ),
-    "an audit passes over rows without a place": Mutant(
-        "offline/audit.py", "self._found.bare[msg_no] += 1", "continue"
+    "an audit passes over rows without a location": Mutant(
+        "offline/audit.py", "self._audit.bare[msg_no] += 1", "continue"
     ),
-    "looking forgets what the journal acked": Mutant(
-        "offline/inspection.py", "active.changed.get(no, place)", "place"
+    "an inspection forgets what the journal acked": Mutant(
+        "offline/inspection.py", "active.changed.get(no, location)", "location"
     ),
-    "looking forgets what the journal brought": Mutant(
+    "an inspection forgets what the journal brought": Mutant(
         "offline/inspection.py",
         "inserted = sorted(active.inserted.items(), reverse=True)",
         "inserted = []",
     ),
-    "mending writes before the journal is read": Mutant(
+    "a repair writes before the journal is read": Mutant(
         "offline/repair.py",
-        "has_news or (needs_writing and not found.store.recovered.is_clean)",
+        "has_news or (needs_writing and not store.recovered.is_clean)",
         "has_news",
     ),
-    "mending takes readable messages out": Mutant(
+    "a repair takes readable messages out": Mutant(
         "offline/repair.py",
         "if msg_no in gone or not count:",
         "if msg_no in audit.unreadable or not count:",
     ),
-    "mending leaves out what a start does": Mutant(
-        "offline/repair.py", "if todo.needs_recovery:", "if False:"
+    "a repair leaves out what a start does": Mutant(
+        "offline/repair.py", "if plan.needs_recovery:", "if False:"
     ),
-    "mending leaves the sums": Mutant(
+    "a repair leaves the sums": Mutant(
         "offline/repair.py", "messages=counted.messages,", "messages=said.messages,"
     ),
     "salvage keeps the old checksums": Mutant(

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
-from leveret.msg_store.offline.image_check import ImageCheck
-from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.reading.verify import Segment
+from rigs.store.offline_rig import quiet
 from rigs.store.snapshot_load import LoadedStore, Rows, body_of, rows_of
 from rigs.waiting import eventually
 
@@ -39,17 +38,17 @@ async def under_load(path: Path, seed: int, boot_epoch: int = 1) -> AsyncIterato
 
 def compare(path: Path, oracle: dict[int, Rows]) -> int:
     """Hold a snapshot to what was durable at its LSN; return how many messages it has."""
-    with StoreImage(Files(), path) as image:
-        expected = oracle[image.lsn]
-        checked = ImageCheck(image).run()
-        assert checked.is_sound, checked
-        found = rows_of(image)
-        assert found == expected
-        assert checked.rows == len(found)
-        assert sum(terms.messages for terms in image.queues.values()) == len(found)
-        assert image.message_count == checked.messages == len(set(found.values()))
-        for msg_no, (file_no, offset, length, _, _) in image.places(set(found.values())).items():
-            with Segment(image.paths, file_no) as segment:
+    with audited(path, quiet, may_rebuild=False) as audit:
+        assert audit.is_sound, audit
+        store = audit.store
+        found = rows_of(store)
+        assert found == oracle[store.recovered.next_lsn]
+        assert sum(terms.messages for terms in audit.queues.values()) == len(found)
+        assert sum(terms.messages for terms in store.queues.values()) == len(found)
+        locations = dict(store.locations())
+        assert locations.keys() == set(found.values())
+        for msg_no, (file_no, offset, length, _, _) in locations.items():
+            with Segment(store.folder, file_no) as segment:
                 assert segment.read(offset, length).body == body_of(msg_no)
     assert sorted(os.listdir(path / "journal")) == []
     return len(found)

@@ -15,10 +15,10 @@ from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
 from leveret.msg_store.index.page_check import fault_of
-from leveret.msg_store.offline.examination import Examined, examined
+from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
-from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, flip, image, quiet, rows_of
+from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, files_of, flip, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 from rigs.store.store_folders import worker_environment
 from rigs.store.walk_index import walk
@@ -42,29 +42,29 @@ def test_a_sound_store_is_sound_and_stays_as_it_is(
     rig.open()
     rig.busy(rng)
     ended(rig, how)
-    before = image(rig.path)
+    before = files_of(rig.path)
 
-    with examined(rig.path, quiet) as found:
-        assert found.is_sound, found.audit
-        assert rows_of(found) == rig.rows
-        assert bodies_of(found) == {no: rig.bodies[no] for no in set(rig.rows.values())}
-        assert sum(terms.messages for terms in found.audit.queues.values()) == len(rig.rows)
-        assert found.store.recovered.is_clean == (how == "stopped")
-        assert found.store.epoch_seen == 2
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound, audit
+        assert rows_of(audit) == rig.rows
+        assert bodies_of(audit) == {no: rig.bodies[no] for no in set(rig.rows.values())}
+        assert sum(terms.messages for terms in audit.queues.values()) == len(rig.rows)
+        assert audit.store.recovered.is_clean == (how == "stopped")
+        assert audit.store.epoch_seen == 2
 
-    assert image(rig.path) == before
+    assert files_of(rig.path) == before
 
 
 def test_an_empty_store_is_sound(rig: OfflineRig) -> None:
     rig.stop()
 
-    with examined(rig.path, quiet) as found:
-        assert found.is_sound
-        assert found.audit.queues == {}
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert audit.queues == {}
 
 
 def test_a_store_in_use_is_refused(rig: OfflineRig) -> None:
-    with pytest.raises(StoreLocked), examined(rig.path, quiet):
+    with pytest.raises(StoreLocked), audited(rig.path, quiet):
         pass
 
     rig.stop()
@@ -76,7 +76,7 @@ def test_a_newer_format_is_refused(rig: OfflineRig) -> None:
     path.write_text(path.read_text().replace("leveret-message-store 1", "leveret-message-store 2"))
 
     expected = pytest.raises(FormatTooNew, match="has format 2, known are up to 1")
-    with expected, examined(rig.path, quiet):
+    with expected, audited(rig.path, quiet):
         pass
 
 
@@ -89,26 +89,26 @@ def test_a_flipped_byte_costs_one_message_and_its_rows_are_named(
     rig.stop()
     rig.spoil(fanned_out, at)
 
-    with examined(rig.path, quiet) as found:
-        assert not found.is_sound
-        named = {(row.queue_no, row.seq) for row in found.audit.lost}
+    with audited(rig.path, quiet) as audit:
+        assert not audit.is_sound
+        named = {(row.queue_no, row.seq) for row in audit.lost}
         assert named == {key for key, msg_no in rig.rows.items() if msg_no == fanned_out}
-        assert {row.msg_no for row in found.audit.lost} == {fanned_out}
-        assert found.audit.unreadable.keys() == {fanned_out}
+        assert {row.msg_no for row in audit.lost} == {fanned_out}
+        assert audit.unreadable.keys() == {fanned_out}
 
 
 def test_a_missing_segment_costs_its_messages_only(rig: OfflineRig, rng: random.Random) -> None:
     rig.busy(rng)
     rig.stop()
-    gone = [no for no, place in rig.places().items() if place[0] == 2]
+    gone = [no for no, place in rig.locations().items() if place[0] == 2]
     rig.segment(2).unlink()
 
-    with examined(rig.path, quiet) as found:
-        assert not found.is_sound
+    with audited(rig.path, quiet) as audit:
+        assert not audit.is_sound
         expected = {key for key, msg_no in rig.rows.items() if msg_no in gone}
-        assert {(row[0], row[1]) for row in found.findings.lost} == expected
-        assert all("segment 00000002 is missing" in row[3] for row in found.findings.lost)
-        assert rows_of(found).keys() == rig.rows.keys() - expected
+        assert {(row[0], row[1]) for row in audit.store.findings.lost} == expected
+        assert all("segment 00000002 is missing" in row[3] for row in audit.store.findings.lost)
+        assert rows_of(audit).keys() == rig.rows.keys() - expected
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -118,16 +118,16 @@ def test_an_index_that_is_lost_is_made_up_for(
     rig.busy(rng, 20)
     rig.stop()
     damage_index(rig, what)
-    before = image(rig.path)
+    before = files_of(rig.path)
 
-    with examined(rig.path, quiet) as found:
-        assert not found.is_sound
-        assert found.findings.rebuilt
-        assert found.audit.is_sound
-        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(found).items()}
+    with audited(rig.path, quiet) as audit:
+        assert not audit.is_sound
+        assert audit.store.findings.rebuilt
+        assert audit.is_index_sound
+        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(audit).items()}
         assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
 
-    assert image(rig.path) == before
+    assert files_of(rig.path) == before
 
 
 def test_an_index_whose_pages_lmdb_cannot_read_is_told_from_a_good_one(
@@ -150,14 +150,14 @@ def test_a_lost_format_is_made_up_for(rig: OfflineRig, rng: random.Random, what:
     rig.stop()
     path = rig.path / "FORMAT"
     path.unlink() if what == "lost" else path.write_bytes(b"\xff\0")
-    before = image(rig.path)
+    before = files_of(rig.path)
 
-    with examined(rig.path, quiet) as found:
-        assert not found.is_sound
-        assert what in found.store.format_damage or "has no FORMAT" in found.store.format_damage
-        assert rows_of(found) == rig.rows
+    with audited(rig.path, quiet) as audit:
+        assert not audit.is_sound
+        assert what in audit.store.format_damage or "has no FORMAT" in audit.store.format_damage
+        assert rows_of(audit) == rig.rows
 
-    assert image(rig.path) == before
+    assert files_of(rig.path) == before
 
 
 def test_a_torn_end_of_the_journal_is_no_damage(rig: OfflineRig, rng: random.Random) -> None:
@@ -167,9 +167,9 @@ def test_a_torn_end_of_the_journal_is_no_damage(rig: OfflineRig, rng: random.Ran
     journal = max((rig.path / "journal").iterdir())
     os.truncate(journal, used_bytes(journal) - 3)
 
-    with examined(rig.path, quiet) as found:
-        assert found.is_sound
-        assert len(found.findings.tails) == 1
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert len(audit.store.findings.tails) == 1
 
 
 def test_a_gap_in_the_journal_is_damage(rig: OfflineRig, rng: random.Random) -> None:
@@ -180,9 +180,9 @@ def test_a_gap_in_the_journal_is_damage(rig: OfflineRig, rng: random.Random) -> 
     journal = max((rig.path / "journal").iterdir())
     flip(journal, used_bytes(journal) // 2)
 
-    with examined(rig.path, quiet) as found:
-        assert not found.is_sound
-        assert found.findings.gaps
+    with audited(rig.path, quiet) as audit:
+        assert not audit.is_sound
+        assert audit.store.findings.gaps
 
 
 # What only an audit sees: the index is well-formed, and wrong.
@@ -196,11 +196,11 @@ def test_what_is_wrong_in_a_good_index_is_found(
     rig.stop()
     change_index(rig, wrong(rig))  # type: ignore[operator]
 
-    with examined(rig.path, quiet) as found:
-        assert not found.findings.is_damage
-        assert not found.audit.is_sound
-        assert found.audit.lost == [], "every message can be read"
-        assert set(rows_of(found)) == set(rig.rows)
+    with audited(rig.path, quiet) as audit:
+        assert not audit.store.findings.is_damage
+        assert not audit.is_index_sound
+        assert audit.lost == [], "every message can be read"
+        assert set(rows_of(audit)) == set(rig.rows)
 
 
 def test_values_that_cannot_be_are_damage_of_the_index(rig: OfflineRig, rng: random.Random) -> None:
@@ -211,8 +211,8 @@ def test_values_that_cannot_be_are_damage_of_the_index(rig: OfflineRig, rng: ran
         with environment.begin(write=True) as transaction:
             transaction.put((1).to_bytes(8, "big"), b"short", db=table)
 
-    with examined(rig.path, quiet) as found:
-        assert "is damaged" in found.findings.rebuilt
+    with audited(rig.path, quiet) as audit:
+        assert "is damaged" in audit.store.findings.rebuilt
 
 
 def test_segments_with_a_damaged_header_can_be_read_and_are_told(
@@ -222,10 +222,10 @@ def test_segments_with_a_damaged_header_can_be_read_and_are_told(
     rig.stop()
     flip(rig.segment(1), 30)
 
-    def look(found: Examined) -> None:
-        assert found.is_sound
-        assert len(found.audit.notes) == 1
-        with Segment(found.store.folder, 1) as segment:
+    def look(audit: Audit) -> None:
+        assert audit.is_sound
+        assert len(audit.notes) == 1
+        with Segment(audit.store.folder, 1) as segment:
             assert segment.damage
 
     rig.look(look)
@@ -237,17 +237,17 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
     for epoch in (1, 3, 5):
         kill_worker(path, epoch, rng)
 
-        with examined(path, quiet) as found:
-            assert found.is_sound, (found.findings, found.audit)
-            told = (rows_of(found), dict(found.store.places()), found.findings.dropped)
-            terms = {no: each.frozen() for no, each in found.audit.queues.items()}
-            assert found.store.epoch_seen == epoch
+        with audited(path, quiet) as audit:
+            assert audit.is_sound, (audit.store.findings, audit)
+            told = (rows_of(audit), dict(audit.store.locations()), audit.store.findings.dropped)
+            terms = {no: each.frozen() for no, each in audit.queues.items()}
+            assert audit.store.epoch_seen == epoch
         files = Files()
         opened = open_store(StoreFiles(files, path, Ballast(files, tmp_path), lambda: 7), epoch + 1)
         opened.close()
 
-        with examined(path, quiet) as found:
-            assert (rows_of(found), dict(found.store.places())) == told[:2]
+        with audited(path, quiet) as audit:
+            assert (rows_of(audit), dict(audit.store.locations())) == told[:2]
             assert opened.recovered.findings.dropped == told[2]
             said = {no: opened.core.memtables.terms[no] for no in terms}
             counts = {no: (each.messages, each.size_bytes) for no, each in said.items()}
@@ -273,5 +273,5 @@ def test_an_index_that_cannot_be_read_now_is_not_called_damaged(rig: OfflineRig)
     rig.data.unlink()
     rig.data.mkdir()
 
-    with pytest.raises(IsADirectoryError), examined(rig.path, quiet):
+    with pytest.raises(IsADirectoryError), audited(rig.path, quiet):
         pass

@@ -11,7 +11,7 @@ import pytest
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline import offline_store as offline
-from leveret.msg_store.offline.examination import examined
+from leveret.msg_store.offline.audit import audited
 from rigs.store.offline_rig import MAP_BYTES, UUID, Key, OfflineRig, bodies_of, flip, quiet, rows_of
 
 
@@ -30,11 +30,11 @@ def sizes(rig: OfflineRig) -> int:
 
 
 def check(rig: OfflineRig, is_clean: bool) -> None:
-    with examined(rig.path, quiet) as found:
-        assert found.is_sound, found.audit
-        assert rows_of(found) == rig.rows
-        assert bodies_of(found) == {no: rig.bodies[no] for no in set(rig.rows.values())}
-        assert found.store.recovered.is_clean == is_clean
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound, audit
+        assert rows_of(audit) == rig.rows
+        assert bodies_of(audit) == {no: rig.bodies[no] for no in set(rig.rows.values())}
+        assert audit.store.recovered.is_clean == is_clean
 
 
 def test_segments_become_as_few_and_full_as_can_be(rig: OfflineRig, rng: random.Random) -> None:
@@ -49,7 +49,7 @@ def test_segments_become_as_few_and_full_as_can_be(rig: OfflineRig, rng: random.
 
     assert collected.given_up == 0
     assert sizes(rig) < 0.6 * before
-    live = sum(place[2] for place in rig.places().values())
+    live = sum(place[2] for place in rig.locations().values())
     assert sizes(rig) == live + 64
     check(rig, is_clean=True)
 
@@ -120,14 +120,14 @@ def test_a_damaged_message_is_merged_as_it_is(rig: OfflineRig, rng: random.Rando
     wasteful(rig, rng)
     rig.crash()
     (key, msg_no), *_ = rig.rows.items()
-    file_no, offset, *_ = rig.places()[msg_no]
+    file_no, offset, *_ = rig.locations()[msg_no]
     rig.open()
     flip(rig.segment(file_no), offset + 50)
     rig.store.collect()
     rig.stop()
 
-    with examined(rig.path, quiet) as found:
-        lost: set[Key] = {(row.queue_no, row.seq) for row in found.audit.lost}
+    with audited(rig.path, quiet) as audit:
+        lost: set[Key] = {(row.queue_no, row.seq) for row in audit.lost}
         assert key in lost
         assert {rig.rows[each] for each in lost} == {msg_no}
 

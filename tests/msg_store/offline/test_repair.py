@@ -1,4 +1,4 @@
-"""Stores are mended in place; what can be read stays."""
+"""Stores are repaired in place; what can be read stays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC, Identity
 from leveret.msg_store.format.rows import Batch
-from leveret.msg_store.offline import repair as mending
-from leveret.msg_store.offline.examination import examined
-from leveret.msg_store.offline.repair import Mend, mend, mend_of
+from leveret.msg_store.offline import repair as store_repair
+from leveret.msg_store.offline.audit import audited
+from leveret.msg_store.offline.repair import RepairPlan, plan_repair, repair
 from rigs.store.offline_rig import OfflineRig, bodies_of, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
@@ -24,23 +24,23 @@ def rig(tmp_path: Path) -> OfflineRig:
     return OfflineRig(tmp_path / "store")
 
 
-def needed(path: Path) -> Mend:
-    with examined(path, quiet) as found:
-        return mend_of(found)
+def needed(path: Path) -> RepairPlan:
+    with audited(path, quiet) as audit:
+        return plan_repair(audit)
 
 
-def mended(rig: OfflineRig, lost: set[int] = frozenset()) -> None:
-    """Mend a store, and hold it to be sound, with all that was not lost, and done with."""
-    todo = needed(rig.path)
-    assert todo.is_needed
-    mend(rig.path, todo, todo.epoch_seen + 1, lambda: 9, quiet)
+def repaired(rig: OfflineRig, lost: set[int] = frozenset()) -> None:
+    """Repair a store, and hold it to be sound, with all that was not lost, and done with."""
+    plan = needed(rig.path)
+    assert plan.is_needed
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
 
     assert not needed(rig.path).is_needed
-    with examined(rig.path, quiet) as found:
-        assert found.is_sound
-        assert rows_of(found) == {key: no for key, no in rig.rows.items() if no not in lost}
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert rows_of(audit) == {key: no for key, no in rig.rows.items() if no not in lost}
         readable = {no: rig.bodies[no] for no in set(rig.rows.values()) - lost}
-        assert bodies_of(found) == readable
+        assert bodies_of(audit) == readable
     rig.boot_epoch += 1
     rig.open()  # a broker takes it
     assert not rig.opened.recovered.findings.is_damage
@@ -62,7 +62,7 @@ def test_what_is_wrong_in_the_index_is_put_right_and_nothing_is_lost(
     rig.stop()
     change_index(rig, wrong(rig))  # type: ignore[operator]
 
-    mended(rig)
+    repaired(rig)
 
 
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
@@ -75,11 +75,11 @@ def test_a_message_that_cannot_be_read_goes_to_the_quarantine_and_is_reported(
     rig.ack(*rng.sample(sorted(rig.rows), 5))
     rig.stop() if how == "stopped" else rig.crash()
     (key, msg_no), *_ = rig.rows.items()
-    file_no, offset, length, *_ = rig.places()[msg_no]
+    file_no, offset, length, *_ = rig.locations()[msg_no]
     rig.spoil(msg_no)
     damaged = rig.segment(file_no).read_bytes()[offset : offset + length]
 
-    mended(rig, {msg_no})
+    repaired(rig, {msg_no})
 
     kept = rig.path / "quarantine" / f"{file_no:08x}.rdq-{offset:x}-{length:x}.bin"
     assert kept.read_bytes() == damaged
@@ -98,7 +98,7 @@ def test_what_is_wrong_below_a_journal_is_put_right(rig: OfflineRig, rng: random
     rig.crash()
     change_index(rig, batch)
 
-    mended(rig)
+    repaired(rig)
 
 
 def test_a_torn_journal_is_cut(rig: OfflineRig, rng: random.Random) -> None:
@@ -111,16 +111,16 @@ def test_a_torn_journal_is_cut(rig: OfflineRig, rng: random.Random) -> None:
     journal = max((rig.path / "journal").iterdir())
     os.truncate(journal, used_bytes(journal) - 3)
 
-    mended(rig)
+    repaired(rig)
 
 
 def test_a_missing_segment_is_noted(rig: OfflineRig, rng: random.Random) -> None:
     rig.busy(rng)
     rig.stop()
-    lost = {no for no, place in rig.places().items() if place[0] == 2}
+    lost = {no for no, place in rig.locations().items() if place[0] == 2}
     rig.segment(2).unlink()
 
-    mended(rig, lost)
+    repaired(rig, lost)
 
 
 @pytest.mark.parametrize("name", ["rdq/000000f0.rdq", "journal/00000000000000f0.jnl"])
@@ -135,7 +135,7 @@ def test_files_of_another_store_go_to_the_quarantine(
     )
     path.write_bytes(header)
 
-    mended(rig)
+    repaired(rig)
 
     assert not path.exists()
     assert (rig.path / "quarantine" / f"{path.name}.set-aside").read_bytes() == header
@@ -146,14 +146,14 @@ def test_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str)
     rig.busy(rng, 20)
     rig.stop()
     damage_index(rig, what)
-    todo = needed(rig.path)
+    plan = needed(rig.path)
 
-    mend(rig.path, todo, todo.epoch_seen + 1, lambda: 9, quiet)
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
 
-    with examined(rig.path, quiet) as found:
-        assert found.is_sound
-        assert not mend_of(found).is_needed
-        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(found).items()}
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert not plan_repair(audit).is_needed
+        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(audit).items()}
         assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
 
 
@@ -162,7 +162,7 @@ def test_a_lost_format_is_written_anew(rig: OfflineRig, rng: random.Random) -> N
     rig.stop()
     (rig.path / "FORMAT").unlink()
 
-    mended(rig)
+    repaired(rig)
 
 
 def test_looking_for_what_to_do_changes_nothing(rig: OfflineRig, rng: random.Random) -> None:
@@ -176,21 +176,21 @@ def test_looking_for_what_to_do_changes_nothing(rig: OfflineRig, rng: random.Ran
     assert needed(rig.path) == needed(copy)
 
 
-def test_a_crash_before_the_index_is_written_leaves_it_to_be_mended_again(
+def test_a_crash_before_the_index_is_written_leaves_it_to_be_repaired_again(
     rig: OfflineRig, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.busy(rng)
     rig.stop()
     msg_no = next(iter(rig.rows.values()))
     rig.spoil(msg_no)
-    todo = needed(rig.path)
+    plan = needed(rig.path)
 
     def dies(self: object, batch: Batch) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(mending.LmdbIndex, "write", dies)
+    monkeypatch.setattr(store_repair.LmdbIndex, "write", dies)
     with pytest.raises(SystemExit):
-        mend(rig.path, todo, todo.epoch_seen + 1, lambda: 9, quiet)
+        repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
     monkeypatch.undo()
 
-    mended(rig, {msg_no})
+    repaired(rig, {msg_no})

@@ -9,9 +9,9 @@ import pytest
 
 from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.offline.examination import examined
+from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.offline_store import OfflineStore
-from leveret.msg_store.offline.repair import mend_of
+from leveret.msg_store.offline.repair import plan_repair
 from leveret.msg_store.offline.salvage import Salvaged, salvage
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from rigs.store.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of
@@ -27,15 +27,15 @@ def salvaged(
     rig: OfflineRig, target: Path, lost: set[int] = frozenset(), damage: str = ""
 ) -> Salvaged:
     target.mkdir()
-    with examined(rig.path, quiet, damage) as found:
-        result = salvage(found, target, bytes(range(1, 17)), 9, quiet)
-    with examined(target, quiet) as found:
-        assert found.is_sound, found.audit
-        assert not mend_of(found).is_needed
+    with audited(rig.path, quiet, damage) as audit:
+        result = salvage(audit, target, bytes(range(1, 17)), 9, quiet)
+    with audited(target, quiet) as audit:
+        assert audit.is_sound, audit
+        assert not plan_repair(audit).is_needed
         wanted = {no for no in rig.rows.values() if no not in lost}
         if not damage:
-            assert rows_of(found) == {key: no for key, no in rig.rows.items() if no in wanted}
-        bodies = bodies_of(found)
+            assert rows_of(audit) == {key: no for key, no in rig.rows.items() if no in wanted}
+        bodies = bodies_of(audit)
         assert {no: bodies[no] for no in wanted} == {no: rig.bodies[no] for no in wanted}
         assert result.messages == len(bodies)
     return result
@@ -63,9 +63,9 @@ def test_a_sound_store_is_copied_as_a_whole(
     first = store.core.write([(b"x", b"head", b"body")], (1,))
     store.core.publish(1, 2 << 40, [(first, 0)])
     store.stop()
-    with examined(tmp_path / "new", quiet) as found:
-        assert found.is_sound
-        assert len(rows_of(found)) == len(rig.rows) + 1
+    with audited(tmp_path / "new", quiet) as audit:
+        assert audit.is_sound
+        assert len(rows_of(audit)) == len(rig.rows) + 1
 
 
 def test_what_cannot_be_read_is_left_behind_and_told(
@@ -113,8 +113,8 @@ def test_a_salvaged_store_that_loses_its_index_again_loses_nothing_else(
     reopened(tmp_path / "new", 2).close()
     (tmp_path / "new" / "store.lmdb" / "data.mdb").unlink()
 
-    with examined(tmp_path / "new", quiet) as found:
-        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(found).items()}
+    with audited(tmp_path / "new", quiet) as audit:
+        kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(audit).items()}
         assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
 
 
@@ -124,15 +124,15 @@ def test_what_can_no_more_be_read_when_it_is_copied_is_told(
     rig.busy(rng)
     rig.stop()
     msg_no = next(iter(rig.rows.values()))
-    file_no, offset, *_ = rig.places()[msg_no]
+    file_no, offset, *_ = rig.locations()[msg_no]
     (tmp_path / "new").mkdir()
 
-    with examined(rig.path, quiet) as found:
+    with audited(rig.path, quiet) as audit:
         flip(rig.segment(file_no), offset + 50)
-        result = salvage(found, tmp_path / "new", UUID, 9, quiet)
+        result = salvage(audit, tmp_path / "new", UUID, 9, quiet)
 
     keys = {key for key, no in rig.rows.items() if no == msg_no}
     assert {(row.queue_no, row.seq) for row in result.lost} == keys
-    with examined(tmp_path / "new", quiet) as found:
-        assert found.is_sound
-        assert rows_of(found).keys() == rig.rows.keys() - keys
+    with audited(tmp_path / "new", quiet) as audit:
+        assert audit.is_sound
+        assert rows_of(audit).keys() == rig.rows.keys() - keys

@@ -15,11 +15,12 @@ from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreLocked
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.msg_store.offline.image_check import ImageCheck
+from leveret.msg_store.offline.audit import audited
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.snapshot import Torn, take
-from leveret.msg_store.offline.store_image import StoreImage
 from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from rigs.store.offline_rig import quiet
 from rigs.store.snapshot_load import QUEUES, Rows, rows_of
 from rigs.store.store_damage import used_bytes
 from rigs.store.store_folders import UUID, Filled, fill, killed_after
@@ -58,13 +59,13 @@ def contents_of(path: Path) -> dict[str, bytes]:
 
 def compare(path: Path, target: Path) -> Findings:
     """Hold a snapshot to what a start on the store itself finds."""
-    with StoreImage(Files(), target) as image:
-        assert ImageCheck(image).run().is_sound
-        in_image = rows_of(image)
-        counts = {no: terms.messages for no, terms in image.queues.items()}
+    with audited(target, quiet, may_rebuild=False) as audit:
+        assert audit.is_index_sound
+        in_snapshot = rows_of(audit.store)
+        counts = {no: terms.messages for no, terms in audit.store.queues.items()}
     restored, findings = recovered(target)
     found, _ = recovered(path)
-    assert in_image == restored == found
+    assert in_snapshot == restored == found
     assert sum(counts.values()) == len(found)
     return findings
 
@@ -84,8 +85,8 @@ def test_of_a_store_that_was_stopped(filled: Filled, tmp_path: Path) -> None:
 
     assert contents_of(filled.path) == before
     assert torn.size_bytes == 0
-    with StoreImage(Files(), tmp_path / "snapshot") as image:
-        assert image.is_clean
+    with Inspection(tmp_path / "snapshot", may_rebuild=False) as store:
+        assert store.recovered.is_clean
     findings = compare(filled.path, tmp_path / "snapshot")
     assert not findings.is_damage
     assert not findings.tails
@@ -98,9 +99,9 @@ def test_of_a_store_that_was_killed(filled: Filled, tmp_path: Path) -> None:
     taken(filled.path, tmp_path / "snapshot")
 
     assert contents_of(filled.path) == before
-    with StoreImage(Files(), tmp_path / "snapshot") as image:
-        assert not image.is_clean
-        assert rows_of(image) == filled.durable
+    with Inspection(tmp_path / "snapshot", may_rebuild=False) as store:
+        assert not store.recovered.is_clean
+        assert rows_of(store) == filled.durable
     compare(filled.path, tmp_path / "snapshot")
 
 
@@ -132,9 +133,9 @@ def test_what_lies_behind_bad_bytes_stays(filled: Filled, tmp_path: Path) -> Non
     torn = taken(filled.path, tmp_path / "snapshot")
 
     assert torn.size_bytes == 0
-    with StoreImage(Files(), tmp_path / "snapshot") as image:
-        assert image.dropped == 1
-        assert len(rows_of(image)) == len(filled.durable) - 1
+    with Inspection(tmp_path / "snapshot", may_rebuild=False) as store:
+        assert len(store.findings.dropped) + len(store.findings.lost) == 1
+        assert len(rows_of(store)) == len(filled.durable) - 1
     compare(filled.path, tmp_path / "snapshot")
 
 
@@ -206,8 +207,8 @@ def test_of_processes_that_were_killed_under_load(tmp_path: Path, rng: random.Ra
 
         taken(tmp_path / "store", target)
 
-        with StoreImage(Files(), target) as image:
-            assert set(image.queues) <= set(QUEUES)
+        with Inspection(target, may_rebuild=False) as store:
+            assert set(store.queues) <= set(QUEUES)
         compare_copies(tmp_path / "store", target, tmp_path / "copy")
 
 

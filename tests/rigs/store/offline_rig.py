@@ -12,7 +12,7 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.index.location import LmdbLocation
-from leveret.msg_store.offline.examination import Examined, examined
+from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
@@ -95,13 +95,13 @@ class OfflineRig:
 
     # Looking.
 
-    def look(self, use: Callable[[Examined], None], index_damage: str = "") -> None:
-        with examined(self.path, quiet, index_damage) as found:
-            use(found)
+    def look(self, use: Callable[[Audit], None], index_damage: str = "") -> None:
+        with audited(self.path, quiet, index_damage) as audit:
+            use(audit)
 
-    def places(self) -> dict[int, Location]:
-        with examined(self.path, quiet) as found:
-            return dict(found.store.places())
+    def locations(self) -> dict[int, Location]:
+        with audited(self.path, quiet) as audit:
+            return dict(audit.store.locations())
 
     @property
     def data(self) -> Path:
@@ -112,22 +112,22 @@ class OfflineRig:
 
     def spoil(self, msg_no: int, at: int = 40) -> None:
         """Flip a byte of a message on the disk."""
-        file_no, offset, *_ = self.places()[msg_no]
+        file_no, offset, *_ = self.locations()[msg_no]
         flip(self.segment(file_no), offset + at)
 
 
-def rows_of(found: Examined) -> dict[Key, int]:
+def rows_of(audit: Audit) -> dict[Key, int]:
     return {
         (queue_no, row[0]): row[1]
-        for queue_no in found.store.queue_nos()
-        for row in found.store.rows(queue_no)
+        for queue_no in audit.store.queue_nos()
+        for row in audit.store.rows(queue_no)
     }
 
 
-def bodies_of(found: Examined) -> dict[int, bytes]:
+def bodies_of(audit: Audit) -> dict[int, bytes]:
     bodies = {}
-    for msg_no, (file_no, offset, length, _, _) in found.store.places():
-        with Segment(found.store.folder, file_no) as segment:
+    for msg_no, (file_no, offset, length, _, _) in audit.store.locations():
+        with Segment(audit.store.folder, file_no) as segment:
             bodies[msg_no] = segment.read(offset, length).body
     return bodies
 
@@ -140,7 +140,7 @@ def flip(path: Path, at: int) -> None:
         file.write(bytes([byte[0] ^ 255]))
 
 
-def image(folder: Path) -> dict[str, tuple[bytes, int]]:
+def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Return all files below a folder, to see whether anything has changed."""
     return {
         str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)

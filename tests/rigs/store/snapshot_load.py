@@ -20,7 +20,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.memtable.memtable import Memtable
-from leveret.msg_store.offline.store_image import StoreImage
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.recovery.opening import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.wal.flush import Flush
@@ -149,11 +149,8 @@ class LoadedStore:
         self.gil_yielding.close()
 
 
-def rows_of(image: StoreImage) -> Rows:
-    """Return all rows of an image."""
+def rows_of(store: Inspection) -> Rows:
+    """Return all rows of an offline store."""
     return {
-        (queue_no, row[0]): row[1]
-        for queue_no in image.queues
-        for rows in image.rows(queue_no)
-        for row in rows
+        (queue_no, row[0]): row[1] for queue_no in store.queue_nos() for row in store.rows(queue_no)
     }

@@ -1,4 +1,4 @@
-"""Damage done to stores on a disk, for those who look at them and mend them."""
+"""Damage done to stores on a disk, for the tools that audit and repair them."""
 
 from __future__ import annotations
 
@@ -76,26 +76,26 @@ def change_index(rig: OfflineRig, batch: Batch) -> None:
 
 
 def wrong_count(rig: OfflineRig) -> Batch:
-    msg_no, place = next(iter(rig.places().items()))
+    msg_no, place = next(iter(rig.locations().items()))
     return Batch(locations=[(msg_no, (*place[:4], place[4] + 1))])
 
 
 def wrong_place(rig: OfflineRig) -> Batch:
-    (first, place), (_, other), *_ = rig.places().items()
+    (first, place), (_, other), *_ = rig.locations().items()
     return Batch(locations=[(first, (*place[:1], *other[1:4], place[4]))])
 
 
 def wrong_body_size(rig: OfflineRig) -> Batch:
-    msg_no, place = next(iter(rig.places().items()))
+    msg_no, place = next(iter(rig.locations().items()))
     return Batch(locations=[(msg_no, (*place[:3], place[3] + 1, place[4]))])
 
 
 def no_place(rig: OfflineRig) -> Batch:
-    return Batch(locations=[(max(rig.places()), None)])
+    return Batch(locations=[(max(rig.locations()), None)])
 
 
 def place_too_many(rig: OfflineRig) -> Batch:
-    place = next(iter(rig.places().values()))
+    place = next(iter(rig.locations().values()))
     return Batch(locations=[(5 << 40, place)])
 
 

@@ -22,7 +22,7 @@ from leveret.server.output.progress import progress_bar
 from leveret.server.process import DataDirectory
 from leveret.server.store_tools.figures import size_text
 from leveret.server.store_tools.findings import ranges
-from rigs.store.offline_rig import OfflineRig, image
+from rigs.store.offline_rig import OfflineRig, files_of
 from rigs.store.store_damage import DAMAGES, damage_index
 
 Run = Callable[..., tuple[int, str, str]]
@@ -88,7 +88,7 @@ VERBS = [("stat",), ("verify",), ("repair",), ("repair", "--yes"), ("compact",)]
 
 
 def test_stat_names_the_queues_and_changes_nothing(run: Run, rig: OfflineRig) -> None:
-    before = image(data_of(rig))
+    before = files_of(data_of(rig))
 
     code, out, err = run("stat", data_of(rig), "--json")
 
@@ -102,10 +102,10 @@ def test_stat_names_the_queues_and_changes_nothing(run: Run, rig: OfflineRig) ->
         "levels": 3,
     }
     assert row["live_bytes"] + row["garbage_bytes"] == row["segment_bytes"]
-    assert row["live_bytes"] == sum(place[2] for place in rig.places().values())
+    assert row["live_bytes"] == sum(place[2] for place in rig.locations().values())
     assert row["index"]["entries"] == len(rig.rows) + len(set(rig.rows.values()))
     assert row["checkpoint"]["boot_epoch"] == 1
-    assert image(data_of(rig)) == before
+    assert files_of(data_of(rig)) == before
 
 
 def test_stat_for_people_keeps_names_on_their_line(run: Run, rig: OfflineRig) -> None:
@@ -172,7 +172,7 @@ def test_verify_finds_a_sound_store_sound(run: Run, rig: OfflineRig) -> None:
 def test_verify_names_queue_and_seqs_of_what_is_damaged(run: Run, rig: OfflineRig) -> None:
     key, msg_no = next(iter(rig.rows.items()))
     rig.spoil(msg_no)
-    before = image(data_of(rig))
+    before = files_of(data_of(rig))
 
     code, out, _ = run("verify", data_of(rig))
     row = one(run("verify", data_of(rig), "--json")[1])
@@ -184,19 +184,19 @@ def test_verify_names_queue_and_seqs_of_what_is_damaged(run: Run, rig: OfflineRi
     assert lost[1]["name"] == "one"
     assert lost[1]["seqs"] == [[key[1], key[1]]]
     assert not row["is_sound"]
-    assert image(data_of(rig)) == before
+    assert files_of(data_of(rig)) == before
 
 
 def test_repair_says_what_it_would_do_and_does_it_when_told_to(run: Run, rig: OfflineRig) -> None:
     msg_no = next(iter(rig.rows.values()))
     rig.spoil(msg_no)
-    before = image(data_of(rig))
+    before = files_of(data_of(rig))
 
     code, out, _ = run("repair", data_of(rig))
     assert code == 1
-    assert "to be mended, with --yes" in out
+    assert "to be repaired, with --yes" in out
     assert "taken out of the queue, what is left of them is set aside" in out
-    assert image(data_of(rig)) == before
+    assert files_of(data_of(rig)) == before
 
     assert run("repair", data_of(rig), "--yes")[0] == 0
     code, out, _ = run("verify", data_of(rig))
@@ -205,7 +205,7 @@ def test_repair_says_what_it_would_do_and_does_it_when_told_to(run: Run, rig: Of
     assert f"sound, {len(left)} messages" in out
     assert one(run("stat", data_of(rig), "--json")[1])["quarantine"]["lost"] >= 1
     code, out, _ = run("repair", data_of(rig), "--yes")
-    assert (code, "nothing to mend" in out) == (0, True)
+    assert (code, "nothing to repair" in out) == (0, True)
 
 
 @pytest.mark.parametrize("what", DAMAGES)
@@ -221,7 +221,7 @@ def test_a_lost_index_is_rebuilt(run: Run, rig: OfflineRig, what: str) -> None:
 
 
 def test_a_missing_segment_is_told_by_queue(run: Run, rig: OfflineRig) -> None:
-    lost = [no for no, place in rig.places().items() if place[0] == 1]
+    lost = [no for no, place in rig.locations().items() if place[0] == 1]
     rig.segment(1).unlink()
 
     code, out, _ = run("verify", data_of(rig), "--json")
@@ -259,13 +259,13 @@ def test_salvage_makes_a_data_directory_that_is_sound(
 ) -> None:
     msg_no = next(iter(rig.rows.values()))
     rig.spoil(msg_no)
-    before = image(data_of(rig))
+    before = files_of(data_of(rig))
 
     code, out, _ = run("salvage", data_of(rig), "--to", tmp_path / "new")
 
     assert code == 1
     assert "left behind: queue 'one': 1 message cannot be read" in out
-    assert image(data_of(rig)) == before
+    assert files_of(data_of(rig)) == before
     code, out, _ = run("verify", tmp_path / "new", "--json")
     left = [no for no in rig.rows.values() if no != msg_no]
     assert (code, one(out)["messages"], one(out)["vhost"]) == (0, len(left), "v")
@@ -330,7 +330,7 @@ def test_compact_gives_space_back(run: Run, rig: OfflineRig) -> None:
 
     assert code == 0
     row = one(out)
-    live = sum(place[2] for place in rig.places().values())
+    live = sum(place[2] for place in rig.locations().values())
     assert row["segment_bytes"] == live + 64 < row["segment_bytes_before"]
     code, out, _ = run("verify", data_of(rig), "--json")
     assert (code, one(out)["messages"]) == (0, len(rig.rows))
@@ -343,7 +343,7 @@ def test_compact_leaves_damaged_stores_to_repair(run: Run, rig: OfflineRig) -> N
     code, _, err = run("compact", data_of(rig))
 
     assert code == 78
-    assert "is damaged; mend it first" in err
+    assert "is damaged; repair it first" in err
 
 
 # Refusals.
@@ -384,13 +384,13 @@ def test_a_newer_format_is_refused_and_not_touched(
 ) -> None:
     path = rig.path / "FORMAT"
     path.write_text(path.read_text().replace("message-store 1", "message-store 2"))
-    before = image(rig.path)
+    before = files_of(rig.path)
 
     code, out, err = run(verb[0], rig.path, *verb[1:])
 
     assert (code, out) == (78, "")
     assert err == f"leveret: {rig.path} has format 2, known are up to 1\n"
-    assert image(rig.path) == before
+    assert files_of(rig.path) == before
 
 
 @pytest.mark.parametrize("verb", VERBS)
