@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.amqp.tables import Table
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-    from leveret.broker.queue.registry import QueueEntry
 
 
 class Publish:
@@ -222,12 +221,12 @@ class QueueUp:
     """The queue runs again after a crash; sent to the channels that watch its entry.
 
     Attributes:
-        entry: its registry entry, whose ``ref`` is the new amqqueue.
+        entry: its registry entry (``queue/registry.py``), by which a channel finds its consumers.
     """
 
     __slots__ = ("entry",)
 
-    def __init__(self, entry: QueueEntry) -> None:
+    def __init__(self, entry: object) -> None:
         self.entry = entry
 
 
@@ -235,12 +234,12 @@ class QueueFailed:
     """The queue will not be started again; sent to the channels that watch its entry.
 
     Attributes:
-        entry: its registry entry.
+        entry: its registry entry, likewise.
     """
 
     __slots__ = ("entry",)
 
-    def __init__(self, entry: QueueEntry) -> None:
+    def __init__(self, entry: object) -> None:
         self.entry = entry
 
 

@@ -1,5 +1,6 @@
-"""A channel: its methods, publishes, deliveries, confirms, routes.
+"""A channel: its methods, publishes, deliveries, confirms and routes.
 
-One actor per channel; deliveries and confirms are plain objects.
-Imports vhost, queue, mail, script, gate.
+One actor per channel; publisher, deliveries and confirms are objects that it owns. ``session`` is what the
+channels of a connection share.
+May import ``vhost``, ``queue`` and the modules of ``broker`` itself.
 """

@@ -50,6 +50,7 @@ from leveret.broker.mail import (
     QueueUp,
     Resume,
 )
+from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import PUBLISH_TURN_WORK
 
@@ -359,10 +360,12 @@ class Channel(GenServer):
 
     def on_queue_up(self, mail: QueueUp) -> None:
         """A queue was restarted: subscribe the consumers again."""
+        assert isinstance(mail.entry, QueueEntry)
         resubscribe(self, mail.entry)
 
     def on_queue_failed(self, mail: QueueFailed) -> None:
         """A queue crashed too often: its consumers are cancelled."""
+        assert isinstance(mail.entry, QueueEntry)
         cancel_consumers(self, mail.entry)
 
     def _queue_down(self, queue: Ref, deleted: bool) -> None:

@@ -1,5 +1,6 @@
-"""A connection: listener, socket, handshake, reader, writer, channel numbers.
+"""Connections: sockets, listener, handshake, reader, writer, channel numbers.
 
-One reader actor per connection; control of reading and alarms act here.
-Imports channel, vhost, queue, mail, script, settings, gate.
+One reader actor per connection; ``states`` is the table of its states, ``read_control`` decides whether it
+reads. ``connections`` counts the open ones and checks their limits, ``alarms`` block publishers.
+May import ``channel`` and the folders below it.
 """

@@ -1,5 +1,6 @@
-"""The node: the supervision tree, alarms, watches, message stores, maintenance, snapshots.
+"""The node: what exists once per process, put together, and the supervision tree.
 
-What exists once per process; puts all other sub-packages together.
-Imports everything of broker.
+``node`` holds the objects, ``tree`` the actors, ``bootstrap`` fills both from the stored rows. Resources and
+their watches, message stores, maintenance and snapshots are here too.
+May import all of ``broker``.
 """

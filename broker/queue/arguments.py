@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from leveret.amqp.erlang_text import binary
 from leveret.amqp.errors import PreconditionFailed, ResourceLocked
 from leveret.amqp.tables import type_name
-from leveret.broker.vhost.equivalence import assert_argument, assert_property
+from leveret.broker.queue.equivalence import assert_argument, assert_property
 from leveret.core.limits import TTL_MS_MAX
 
 if TYPE_CHECKING:

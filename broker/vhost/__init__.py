@@ -1,5 +1,6 @@
 """A vhost: exchanges, bindings, policies, permissions, and the writing of metadata.
 
-Topology is in RAM; metadata_server makes each change durable before it is answered.
-Imports queue, mail, script, settings.
+The topology is in RAM; ``metadata_writer`` has each change on disk before it is answered, through the actor
+in ``metadata_server``.
+May import ``queue`` and the modules of ``broker`` itself.
 """

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.errors import AccessRefused, CommandInvalid, PreconditionFailed
 from leveret.amqp.tables import type_name
-from leveret.broker.vhost.equivalence import assert_argument, assert_property
+from leveret.broker.queue.equivalence import assert_argument, assert_property
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, DEFAULT_EXCHANGE, Exchange, is_type
 
 if TYPE_CHECKING:
