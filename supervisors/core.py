@@ -34,7 +34,6 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.effects import Again, Child, Later, Operation
-from leveret.supervisors.intensity import add_restart
 from leveret.supervisors.reports import (
     CHILD_TERMINATED,
     MAX_INTENSITY,
@@ -91,6 +90,24 @@ def is_expected_stop(spec: ChildSpec, reason: Any, dialect: str) -> bool:
             return False
         return reason == "normal" or (reason == "shutdown" and dialect == "otp")
     return is_shutdown_tuple(reason) and spec.kind != "permanent" and dialect == "otp"
+
+
+def add_restart(times_s: list[float], now_s: float, intensity: int, period_s: float) -> bool:
+    """Count a restart at ``now_s``, in place, and return whether it is still allowed.
+
+    The window slides: times older than the period are dropped; more than ``intensity`` in it are too many.
+    A restart exactly one period ago still counts.
+
+    Differs from OTP: seconds are floats. OTP counts whole monotonic seconds, so that a gap between
+    the period and one second more counts or not by the phase of the clock.
+    """
+    oldest_s = now_s - period_s
+    expired = 0
+    while expired < len(times_s) and times_s[expired] < oldest_s:
+        expired += 1
+    del times_s[:expired]
+    times_s.append(now_s)
+    return len(times_s) <= intensity
 
 
 class Kernel(ABC):

@@ -8,26 +8,48 @@ A subclass's ``init`` returns its ``SupervisorSpec`` (or IGNORE), as an OTP call
 
 Where thousands of supervisors are alike, ``init`` returns ``(SPEC, args)`` with one spec made once
 and for all (checking one costs more than starting the supervisor); every child of the spec gets
-``args`` after its own arguments.
+``args`` after its own arguments. ``Supervisor`` itself takes the spec as its argument.
 
-``Supervisor`` itself takes the spec as its argument. The rules are in ``leveret.supervisors.core``,
-what waits for what is in ``leveret.supervisors.driver``; here is what a supervisor is asked and
-told.
+The rules are in ``leveret.supervisors.core``; here the kernel's operations run on the actor runtime.
+An operation runs to its end within the turn that began it as long as nothing has to be waited for;
+so does a whole ``start_child`` when the child's ``init`` answers at once. A start that answers
+later, and every stop, suspends the operation. What arrives meanwhile waits in order in the backlog,
+apart from what the operation waits for: the end of children it stops, its time-out.
+
+Stopping: the child stays linked until it is dead, so that a killed supervisor still takes it along;
+the monitor is for children that unlinked themselves, and silent about the others. A child that was dead
+before has its ``Exit`` in the backlog or in the mailbox before the monitor's ``Down``, hence the real reason
+is found.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from functools import partial, wraps
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.actor import IGNORE, LATER, Ref
+from leveret.actors.actor import IGNORE, LATER, OtpActor, Ref
+from leveret.actors.runtime import links
 from leveret.actors.runtime.calls import Request
-from leveret.actors.runtime.signals import NOREPLY, Down, Exit
-from leveret.supervisors.driver import PENDING, Driver
+from leveret.actors.runtime.links import MonitorRef
+from leveret.actors.runtime.signals import (
+    KILL,
+    NOREPLY,
+    SHUTDOWN,
+    TIMEOUT,
+    Constant,
+    Crash,
+    Down,
+    Exit,
+    Started,
+    StartFailed,
+)
+from leveret.actors.runtime.turns import reason_of
 from leveret.supervisors.dynamic import make_kernel
-from leveret.supervisors.effects import Again, Operation
+from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
+from leveret.supervisors.reports import Report, Restarted, emit
 from leveret.supervisors.requests import (
     CountChildren,
     DeleteChild,
@@ -38,13 +60,41 @@ from leveret.supervisors.requests import (
     WhichChildren,
 )
 from leveret.supervisors.spec import SpecError, SupervisorSpec
+from leveret.supervisors.suspension import Suspension
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.calls import From
+    from leveret.actors.runtime.cell import Mail
+    from leveret.actors.runtime.signals import StartResult
+    from leveret.supervisors.dynamic import DynamicKernel
+    from leveret.supervisors.groups import GroupKernel
+    from leveret.supervisors.spec import ChildSpec
 
 log = logging.getLogger(__name__)
+
+BACKLOG_MAILS: Final = 200  # handled per turn
+STOPS: Final = 500  # children told to stop per turn
+TICK_S: Final = 1e-6  # less than this before its time is in time
+
+PENDING: Final = Constant("PENDING")  # an operation has to wait
+OVERDUE: Final = Constant("OVERDUE")  # mail of the timer of a stop
+LATE: Final = Constant("LATE")  # mail of the timer of a start
+GO_ON: Final = Constant("GO_ON")  # mail to oneself: the rest of a long piece of work
+
+
+class StopMonitor(MonitorRef):
+    """Monitors a child that is being stopped; says nothing if its exit signal has just said it."""
+
+    __slots__ = ()
+
+    def tell(self, reason: object) -> None:
+        """Report the end of a child that was not linked any more."""
+        inbox = self.watcher.cell.inbox if self.watcher is not None else None
+        last = inbox[-1][0] if inbox else None
+        if last.__class__ is not Exit or last.sender is not self.target:
+            super().tell(reason)
 
 
 def _booting(init: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,17 +115,27 @@ def _booting(init: Callable[..., Any]) -> Callable[..., Any]:
     return init_and_boot
 
 
-class Supervisor(Driver):
+class Supervisor(OtpActor):
     """Starts children, starts them again by OTP's rules, and stops them in order.
 
     Attributes:
+        kernel: the decisions and the list of children; read to print the tree.
+        is_specifying: ``init`` is running and returns a spec.
         partner: an actor it is linked with whose exit ends it as its parent's would. A subclass that
             has one sets it in ``init``.
     """
 
-    __slots__ = ()
+    __slots__ = ("_answer", "_backlog", "_suspension", "is_specifying", "kernel")
 
+    kernel: GroupKernel | DynamicKernel
+    trap_exits = True
     partner: Ref | None = None
+
+    def __init__(self) -> None:
+        self.is_specifying = False
+        self._answer: Any = None
+        self._backlog: deque[Mail] | None = None
+        self._suspension: Suspension | None = None
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -107,7 +167,53 @@ class Supervisor(Driver):
             return LATER
         return self._settled(failed)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an operation waits for a child to start or stop."""
+        return self._suspension is not None
+
+    @property
+    def path(self) -> str:
+        """Where the supervisor is in the tree: ``root > metadata``."""
+        names: list[str] = []
+        actor: OtpActor | None = self
+        while actor is not None:
+            names.append(label_of(actor))
+            parent = actor.parent
+            actor = parent.cell.actor if parent is not None and parent.is_alive else None
+        return " > ".join(reversed(names))
+
     # Mail.
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        """Handle a mail now, or keep it until the operation under way is over."""
+        self._guarded(self._take, message, sender)
+
+    def _guarded(self, function: Callable[..., None], *args: Any) -> None:
+        """Call a function, an error in which is this actor's own.
+
+        It ends of it, after its children, as of any other reason.
+        """
+        try:
+            function(*args)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the children come first
+            suspension, self._suspension = self._suspension, None
+            if suspension is not None:
+                suspension.cancel_timers()
+            self._stop_children_and_end(reason_of(error, self.ref.cell))
+
+    def _take(self, message: Any, sender: Ref | None) -> None:
+        suspension = self._suspension
+        if suspension is not None and self._concerns(suspension, message):
+            return
+        if message is GO_ON:
+            self._catch_up()
+        elif suspension is not None or self._backlog:
+            if self._backlog is None:
+                self._backlog = deque()
+            self._backlog.append((message, sender))
+        else:
+            self._handle(message, sender)
 
     def _handle(self, message: Any, sender: Ref | None) -> None:
         kind = type(message)
@@ -167,6 +273,169 @@ class Supervisor(Driver):
         else:
             done(value)
 
+    # Operations.
+
+    def _advance(self, operation: Operation, answer: Any) -> Any:
+        """Run an operation to its end and return its value, or PENDING when it has to wait."""
+        while True:
+            try:
+                effect = operation.send(answer)
+            except StopIteration as end:
+                return end.value
+            if isinstance(effect, Start):
+                answer = self._start(effect)
+            elif isinstance(effect, Stop | StopAll):
+                answer = self._stop(effect)
+            else:
+                answer = None
+                self._note(effect)
+            if answer is PENDING:
+                self._waiting().operation = operation
+                return PENDING
+
+    def _waiting(self) -> Suspension:
+        assert self._suspension is not None
+        return self._suspension
+
+    def _when_done(self, done: Callable[[Any], None]) -> None:
+        self._waiting().done = done
+
+    def _resume(self, suspension: Suspension, answer: Any) -> None:
+        operation, done = suspension.operation, suspension.done
+        assert operation is not None
+        assert done is not None
+        value = self._advance(operation, answer)
+        if value is PENDING:
+            return
+        suspension.cancel_timers()
+        self._suspension = None
+        done(value)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Handle what arrived while an operation was suspended."""
+        backlog, left = self._backlog, BACKLOG_MAILS
+        while backlog and self._suspension is None:
+            if not left:
+                self.post(self.ref, GO_ON)
+                return
+            left -= 1
+            self._handle(*backlog.popleft())
+        if not backlog:
+            self._backlog = None
+
+    # Effects.
+
+    def _start(self, effect: Start) -> Any:
+        spec = effect.spec
+        label = "" if spec.label is None else _label_to_keep(spec, effect.args)
+        self._answer = PENDING
+        try:
+            actor_class, args = spec.actor_class, effect.args
+            if spec.isolation != "none":
+                actor_class, args = _in_process(actor_class, args)
+            child = self.runtime.start_link(self.ref, actor_class, args, self._child_started, label)
+        except Exception as error:  # noqa: BLE001  # as OTP: whatever it is, the start failed
+            return Failed(Crash(error))
+        answer, self._answer = self._answer, None
+        if answer is PENDING:
+            self._suspension = self._suspension or Suspension()
+            self._suspension.is_starting = True
+            if spec.start_timeout_s is not None:
+                self._suspension.starting = child
+                self._suspension.start_timer = self.start_timer(spec.start_timeout_s, LATE)
+        return answer
+
+    def _child_started(self, result: StartResult) -> None:
+        answer: Any = None
+        if type(result) is Started:
+            answer = result.ref
+        elif type(result) is StartFailed:
+            answer = Failed(result.reason)
+        suspension = self._suspension
+        if suspension is None or not suspension.is_starting:
+            self._answer = answer
+            return
+        if suspension.end_start():
+            answer = Failed(TIMEOUT)
+        self._guarded(self._resume, suspension, answer)
+
+    def _note(self, effect: Report | Restarted | Later) -> None:
+        if isinstance(effect, Restarted):
+            effect.supervisor = self.path
+            assert self.kernel.spec.on_restart is not None
+            self.kernel.spec.on_restart(effect)
+        elif isinstance(effect, Report):
+            effect.supervisor = self.path
+            emit(effect)
+            if self.kernel.spec.on_report is not None:
+                self.kernel.spec.on_report(effect)
+        elif effect.delay_s:
+            self.start_timer(effect.delay_s, effect.again)
+        else:
+            self.post(self.ref, effect.again)
+
+    # Stopping.
+
+    def _stop(self, effect: Stop | StopAll) -> Any:
+        refs = [effect.ref] if isinstance(effect, Stop) else effect.refs
+        how = effect.spec.shutdown
+        signal = KILL if how == "brutal_kill" else SHUTDOWN
+        suspension = self._suspension or Suspension()
+        suspension.wait_for(refs, signal, isinstance(effect, Stop))
+        if self._backlog:
+            suspension.take_earlier(self._backlog)
+            if not suspension.stopping:
+                return suspension.take_answer()
+        self._suspension = suspension
+        if isinstance(how, int | float):
+            self._kill_after(suspension, how)
+        self._tell_to_stop(suspension)
+        return PENDING
+
+    def _kill_after(self, suspension: Suspension, delay_s: float) -> None:
+        due_s = suspension.due_s = self.runtime.clock.monotonic_s() + delay_s
+        if suspension.stop_timer is None or suspension.stop_timer_due_s > due_s:
+            suspension.cancel_stop_timer()
+            suspension.stop_timer = self.start_timer(delay_s, OVERDUE)
+            suspension.stop_timer_due_s = due_s
+
+    def _time_is_over(self, suspension: Suspension) -> None:
+        """Kill the rest of those that are stopped, if this was their time-out."""
+        suspension.stop_timer = None
+        if suspension.due_s is None:
+            return
+        left_s = suspension.due_s - self.runtime.clock.monotonic_s()
+        if left_s > TICK_S:
+            self._kill_after(suspension, left_s)
+            return
+        suspension.kill_the_rest()
+        self._tell_to_stop(suspension)
+
+    def _tell_to_stop(self, suspension: Suspension) -> None:
+        """Send the signal to some; the others get it in the next turns."""
+        refs = suspension.next_to_tell(STOPS)
+        for ref in refs:
+            links.watch(StopMonitor(self.ref, ref))
+            self.exit(ref, suspension.signal)
+        if not suspension.is_single and refs:
+            self.post(self.ref, GO_ON)
+
+    def _concerns(self, suspension: Suspension, message: Any) -> bool:
+        """Handle what a suspended operation waits for."""
+        if message is GO_ON:
+            self._tell_to_stop(suspension)
+        elif message is LATE:
+            self.exit(suspension.late_child(), KILL)
+        elif message is OVERDUE:
+            self._time_is_over(suspension)
+        elif suspension.takes(message):
+            if not suspension.stopping:
+                self._resume(suspension, suspension.take_answer())
+        elif type(message) is not Down:
+            return False
+        return True
+
     # The kernel's Addresses.
 
     def is_address(self, key: Any) -> bool:
@@ -196,3 +465,30 @@ _REQUESTS: Final[dict[type, Callable[[Any, Any], Any]]] = {
     CountChildren: lambda actor, _: actor.kernel.count_children(actor),
     GetChildSpec: lambda actor, request: actor.kernel.get_childspec(request.child),
 }
+
+
+def label_of(actor: OtpActor) -> str:
+    """Return an actor's name among its siblings: its label, its child id or its class."""
+    cell = actor.ref.cell
+    parent = cell.parent.cell.actor if cell.parent is not None else None
+    kernel = getattr(parent, "kernel", None)
+    label = kernel.label_of(actor.ref) if kernel is not None and not cell.label else None
+    return label or cell.describe()
+
+
+def _label_to_keep(spec: ChildSpec, args: tuple[Any, ...]) -> str:
+    """Return the label that the child has to carry itself.
+
+    One that is made of the arguments can be made again when somebody asks, except for temporary
+    children, whose arguments are not kept.
+    """
+    if isinstance(spec.label, str):
+        return spec.label
+    return spec.label_of(args) if spec.kind == "temporary" else ""
+
+
+def _in_process(actor_class: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Return what to start here for an actor in a process of its own."""
+    from leveret.actors.processes.host import ProcessHost  # noqa: PLC0415  # loads msgpack
+
+    return ProcessHost, (actor_class, args)

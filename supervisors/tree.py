@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.supervisors.driver import Driver, label_of
+from leveret.supervisors.supervisor import Supervisor, label_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,14 +71,14 @@ def walk(runtime: Runtime, root: Ref) -> Iterator[Node]:
     del runtime  # the address is enough as long as the whole tree is on one
     if root.is_alive:
         actor = root.cell.actor
-        kind = "supervisor" if isinstance(actor, Driver) else "worker"
+        kind = "supervisor" if isinstance(actor, Supervisor) else "worker"
         labels = (label_of(actor),)
         yield _running(labels, type(actor).__name__, kind, root)
         yield from _below(labels, actor)
 
 
 def _below(labels: tuple[str, ...], actor: Any) -> Iterator[Node]:
-    if not isinstance(actor, Driver) or not hasattr(actor, "kernel"):
+    if not isinstance(actor, Supervisor) or not hasattr(actor, "kernel"):
         return
     for child in list(actor.kernel.members()):
         spec = child.spec

@@ -17,8 +17,8 @@ from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
-from leveret.supervisors.driver import label_of
 from leveret.supervisors.requests import TerminateChild, WhichChildren
+from leveret.supervisors.supervisor import label_of
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node

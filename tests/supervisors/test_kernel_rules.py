@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from leveret.supervisors.core import add_restart
 from leveret.supervisors.dynamic import make_kernel
 from leveret.supervisors.effects import Start, Stop
-from leveret.supervisors.intensity import add_restart
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from rigs.supervision.player import FakeDriver
 
