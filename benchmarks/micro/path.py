@@ -27,7 +27,9 @@ from leveret.server.config.config import Address, Config
 
 
 class Wire(asyncio.Transport):
-    """A transport that keeps what was written to it."""
+    """A transport that counts the bytes written to it."""
+
+    max_size = 0
 
     def __init__(self) -> None:
         self.out = 0
@@ -47,7 +49,7 @@ class Wire(asyncio.Transport):
     def _nothing(self, *args: object) -> None:
         """Do nothing."""
 
-    set_write_buffer_limits = pause_reading = resume_reading = abort = close = _nothing
+    set_protocol = set_write_buffer_limits = pause_reading = resume_reading = abort = close = _nothing
 
 
 class Client:
