@@ -45,14 +45,14 @@ class Publish:
         messages: in publish order.
         persistent: delivery-mode 2, the same for the whole run.
         expirations: per-message TTL in ms or None for each message; None when no message has one.
-        senders: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
+        publishers: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
             the messages; ``size_bytes`` are those of the bodies, ``first_seqno`` is its confirm
             number of the first one, 0 = no confirm.
         first_msg_no: the number of the first one's content in the message store, where the others
             follow it; 0 = they are not in the store.
     """
 
-    __slots__ = ("expirations", "first_msg_no", "messages", "own", "persistent", "senders")
+    __slots__ = ("expirations", "first_msg_no", "messages", "own", "persistent", "publishers")
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Publish:
         self.persistent = persistent
         self.expirations = expirations
         self.first_msg_no = first_msg_no
-        self.senders = [(channel, len(messages), size_bytes, first_seqno)]
+        self.publishers = [(channel, len(messages), size_bytes, first_seqno)]
         self.own = False
 
     def absorb(self, later: object) -> bool:
@@ -90,7 +90,7 @@ class Publish:
             self.messages = self.messages.copy()
             self.own = True
         self.messages += later.messages
-        self.senders += later.senders
+        self.publishers += later.publishers
         return True
 
 

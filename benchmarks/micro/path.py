@@ -49,7 +49,9 @@ class Wire(asyncio.Transport):
     def _nothing(self, *args: object) -> None:
         """Do nothing."""
 
-    set_protocol = set_write_buffer_limits = pause_reading = resume_reading = abort = close = _nothing
+    set_protocol = set_write_buffer_limits = pause_reading = resume_reading = abort = close = (
+        _nothing
+    )
 
 
 class Client:

@@ -1,20 +1,28 @@
-"""What each consumer gets out of a batch of messages: slices, so that no message is a step."""
+"""Allotments: the messages of a batch that each consumer gets, as slices, so that no message is a step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker import mail
+from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
+from leveret.core.message import BODY
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.consumers import Consumer
     from leveret.core.message import Message
 
+_FEW: Final = 10  # consumers
+
 
 class Allotment:
-    """What one consumer gets out of a batch.
+    """The messages of a batch that one consumer gets.
 
     Attributes:
-        consumer: who.
+        consumer: the consumer.
         picks: the positions in the batch, ascending.
     """
 
@@ -33,7 +41,7 @@ class Allotment:
             self.picks.append(range(position, position + 1))
 
     def of_messages(self, batch: list[Message]) -> list[Message]:
-        """Return this share's messages (the batch itself when it is all of them)."""
+        """Return its messages (the batch itself when it is all of them)."""
         first = self.picks[0]
         if len(first) == len(batch):
             return batch
@@ -43,7 +51,7 @@ class Allotment:
         return chosen
 
     def of_seqs(self, seqs: list[int]) -> list[int]:
-        """Return this share's seqs, always a list of its own."""
+        """Return its seqs, always as a new list."""
         first = self.picks[0]
         chosen = seqs[first.start : first.stop : first.step]
         for pick in self.picks[1:]:
@@ -51,45 +59,102 @@ class Allotment:
         return chosen
 
     def count_below(self, position: int) -> int:
-        """Return how many of its messages stand before ``position`` in the batch."""
+        """Return how many of its messages are before ``position`` in the batch."""
         return sum(len(range(p.start, min(p.stop, position), p.step)) for p in self.picks)
 
 
-def in_order(shares: list[Allotment]) -> list[Allotment]:
-    """Return the shares of a batch such that every channel gets its messages in the queue's order.
+def batch_limit(active: int) -> int:
+    """Return how many messages one turn deals out to so many consumers.
+
+    To many consumers fewer, where each message may well be a mail of its own.
+    """
+    return DELIVERY_BATCH_MESSAGES if active <= _FEW else DELIVERY_BATCH_MESSAGES // 5 or 1
+
+
+def within_limit(messages: list[Message], size_bytes: int, limit: int) -> int:
+    """Return how many messages of a run one delivery batch may hold, at least one."""
+    if len(messages) <= limit and size_bytes <= DELIVERY_BATCH_BYTES:
+        return len(messages)
+    batch = messages[:limit]
+    for position, reached in enumerate(accumulate(len(message[BODY]) for message in batch)):
+        if reached > DELIVERY_BATCH_BYTES:
+            return max(1, position)
+    return len(batch)
+
+
+def allot(allotments: dict[Consumer, Allotment], consumer: Consumer, pick: range) -> None:
+    """Give a consumer more positions of the batch."""
+    if not consumer.no_ack:
+        consumer.dealt(len(pick))
+    allotment = allotments.get(consumer)
+    if allotment is None:
+        allotments[consumer] = Allotment(consumer, pick)
+    else:
+        allotment.picks.append(pick)
+
+
+def in_order(allotments: list[Allotment]) -> list[Allotment]:
+    """Return the allotments such that every channel gets its messages in the queue's order.
 
     That matters where a channel has several consumers: theirs are cut into stretches.
     """
-    channels = {share.consumer.spec.channel for share in shares}
-    if len(channels) == len(shares):
-        return shares
+    channels = {each.consumer.spec.channel for each in allotments}
+    if len(channels) == len(allotments):
+        return allotments
     places = sorted(
         (position, number)
-        for number, share in enumerate(shares)
-        for pick in share.picks
+        for number, allotment in enumerate(allotments)
+        for pick in allotment.picks
         for position in pick
     )
     stretches: list[Allotment] = []
-    open_ones: dict[Ref, Allotment] = {}
+    open_stretches: dict[Ref, Allotment] = {}
     for position, number in places:
-        consumer = shares[number].consumer
-        last = open_ones.get(consumer.spec.channel)
+        consumer = allotments[number].consumer
+        last = open_stretches.get(consumer.spec.channel)
         if last is not None and last.consumer is consumer:
             last.append(position)
         else:
-            last = open_ones[consumer.spec.channel] = Allotment(
+            last = open_stretches[consumer.spec.channel] = Allotment(
                 consumer, range(position, position + 1)
             )
             stretches.append(last)
     return stretches
 
 
-def give(shares: dict[Consumer, Allotment], consumer: Consumer, pick: range) -> None:
-    """Add to the share of a consumer."""
-    if not consumer.no_ack:
-        consumer.dealt(len(pick))
-    share = shares.get(consumer)
-    if share is None:
-        shares[consumer] = Allotment(consumer, pick)
-    else:
-        share.picks.append(pick)
+def deliver(
+    runtime: Runtime,
+    queue: Ref,
+    allotments: list[Allotment],
+    batch: list[Message],
+    seqs: list[int] | None = None,
+    redelivered: int = 0,
+) -> list[int]:
+    """Send every consumer its messages.
+
+    Args:
+        runtime: delivers the mails.
+        queue: their sender.
+        allotments: of the batch.
+        batch: the messages.
+        seqs: their seqs; None when no consumer acknowledges.
+        redelivered: how many of the first ones have been delivered before.
+
+    Returns:
+        The seqs that no consumer will acknowledge.
+    """
+    done: list[int] = []
+    for allotment in in_order(allotments) if len(allotments) > 1 else allotments:
+        consumer = allotment.consumer
+        own = allotment.of_seqs(seqs) if seqs is not None else None
+        if consumer.no_ack:
+            done += own or ()
+            own = None
+        elif own is not None:
+            consumer.owe(own)
+        again = allotment.count_below(redelivered) if redelivered else 0
+        messages = allotment.of_messages(batch)
+        runtime.send_now(
+            consumer.spec.channel, mail.Deliver(queue, consumer.spec.tag, messages, own, again)
+        )
+    return done

@@ -1,10 +1,22 @@
-"""AmqQueue: the actor of one queue. It knows who publishes and consumes; its pair keeps the messages.
+"""AmqQueue: the actor of one queue. It knows publishers and consumers; its pair keeps the messages.
 
 The backing queue is called inline (``_backing``), so a batch costs no turn of the other half.
 ``_ready`` follows the number of ready messages without asking.
 
-``dispatch`` has the half that moves messages: publishing, delivering, settling, expiry. Here is who
-comes, asks and goes.
+The way of a publish: with nothing ready and consumers waiting, messages go straight to them: for
+consumers that do not acknowledge they are only discarded in the backing queue, for the others they
+are ``publish_delivered``. The rest is published, and ``_go_on`` deals it out as soon as a consumer has
+room. A turn deals at most one delivery batch; the rest follows by a ``Continue`` that the actor sends
+itself at low priority. Invariant at the end of a turn: when messages are ready and a consumer is in its
+ring, a ``Continue`` is under way, or the backing queue owes a ``Resident``.
+
+Where many messages are requeued at once, that is done in slices, the youngest first, so that each
+slice goes to the front of the queue; nothing is delivered until all are back, and calls that must see
+all of them wait (``_waiting_calls``), as a get does for the rest of what has expired and for contents
+that must be read first.
+
+Messages that expire when no consumer is ready to take them (TTL 0) are all offered at once, whatever the
+budget of a turn, since the rest of them would not be there for the next turn.
 
 A deleted queue stays for a moment as a lame duck: it answers what still waits in its mailbox
 (publishes are confirmed, calls get ``NotFound``) and ends ``normal`` behind it.
@@ -19,84 +31,87 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from leveret.actors.gen_server import NOREPLY, From
+from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
-from leveret.amqp.errors import AccessRefused, PreconditionFailed, ResourceLocked, SoftError
+from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
-from leveret.broker.queue.consumers import Consumers, Peer
-from leveret.broker.queue.dispatch import Continue, Dispatch, DropExpired
-from leveret.broker.queue.expiry import UnusedTimer
-from leveret.queue_backing.api import Confirmed, Resident
+from leveret.broker.queue.allotments import batch_limit, deliver, within_limit
+from leveret.broker.queue.arguments import locked
+from leveret.broker.queue.consumers import Consumer, Consumers, Peer
+from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, alive_at
+from leveret.broker.queue.mailbox import (
+    INFO_LEVEL,
+    LEVELS,
+    OWNER_LEVEL,
+    Continue,
+    DropExpired,
+    Finish,
+    MaybeExpire,
+    SeeWhoReturns,
+)
+from leveret.broker.queue.publisher_credit import PublisherCredit
+from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
+from leveret.queue_backing.api import Confirmed, Refused, Resident
+from leveret.queue_backing.proxy import BackingProxy
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.timers import Timer
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
 
 _Got: TypeAlias = "tuple[Ref, Message, int | None, bool, int]"
 
 
-class Finish:
-    """To itself: everything that came before the deletion has been answered."""
-
-    __slots__ = ()
-
-
-class MaybeExpire:
-    """Timer: the queue may have been unused for too long."""
-
-    __slots__ = ()
-
-
-class SeeWhoReturns:
-    """To itself, after a restart: an auto-delete queue whose consumers are gone as well must go."""
-
-    __slots__ = ()
-
-
+_CONTINUE: Final = Continue()
+_DROP_EXPIRED: Final = DropExpired()
 _FINISH: Final = Finish()
 _SEE_WHO_RETURNS: Final = SeeWhoReturns()
 _MAYBE_EXPIRE: Final = MaybeExpire()
 
-_LEVELS: Final[dict[type, int]] = {
-    MaybeExpire: 8,
-    DropExpired: 8,
-    Confirmed: 6,
-    mail.Ack: 4,
-    mail.Reject: 4,
-    mail.Requeue: 4,
-    mail.Resume: 4,
-    Resident: 3,
-    Continue: -1,
-    Finish: -2,
-}
-_INFO_LEVEL: Final = 9
-_OWNER_LEVEL: Final = 8
 
-_LOCKED: Final = (
-    "cannot obtain exclusive access to locked {}. It could be originally declared on another "
-    "connection or the exclusive property value does not match that of the original declaration."
-)
-
-
-class AmqQueue(Dispatch):
+class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_returning", "_unused_timer")
+    __slots__ = (
+        "_backing",
+        "_consumers",
+        "_continues",
+        "_entry",
+        "_expiry",
+        "_is_deleted",
+        "_publishers",
+        "_ready",
+        "_requeueing",
+        "_returning",
+        "_unused_timer",
+        "_waiting_calls",
+    )
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
 
     def init(self, entry: QueueEntry) -> None:
         """Take over the backing queue and announce this incarnation."""
-        self._attach(entry)
+        assert entry.backing is not None, "the backing actor is started first"
+        self._entry = entry
+        self._backing = BackingProxy(self.runtime, entry.backing)
+        self._ready = self._backing.attach(self.ref)
+        self._consumers: Consumers | None = None
+        self._publishers: PublisherCredit | None = None
+        self._expiry = MessageExpiry(recovered=bool(self._ready))
         self._unused_timer: UnusedTimer | None = None
+        self._continues = self._is_deleted = False
+        self._requeueing: list[list[int]] | None = None  # seqs, each batch sorted
+        self._waiting_calls: list[tuple[Any, From]] | None = None
+        self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
+        if self._ready:
+            self._continue()
         if entry.exclusive is not None:
             self.monitor(entry.exclusive)
-        self._take_view()
-        self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
+        self._apply_settings()
         watchers = entry.up(self.ref)
         for channel in watchers:
             self.post(channel, mail.QueueUp(entry))
@@ -104,13 +119,13 @@ class AmqQueue(Dispatch):
             self._returning = {channel: self.monitor(channel) for channel in watchers}
             self.post(self.ref, _SEE_WHO_RETURNS)
 
-    def _take_view(self) -> None:
-        """Do as arguments and policies say.
+    def _apply_settings(self) -> None:
+        """Apply the arguments and policies in effect.
 
-        A mode that nobody asks for any more stays until the next start, as in RabbitMQ.
+        A queue mode whose policy has gone stays until the next start, as in RabbitMQ.
         """
         view = self._entry.view
-        self._set_ttl(view.message_ttl_ms)
+        self._expiry.set_ttl(view.message_ttl_ms, self._backing)
         if view.queue_mode is not None:
             self._backing.set_queue_mode(view.queue_mode)
         if self._unused_timer is not None:
@@ -119,22 +134,22 @@ class AmqQueue(Dispatch):
         if view.expires_ms is not None:
             self._unused_timer = UnusedTimer(
                 view.expires_ms,
+                self.runtime.clock,
                 lambda delay_s: self.start_timer(delay_s, _MAYBE_EXPIRE),
-                self.runtime.clock.monotonic_s(),
             )
 
     def _policy_changed(self, _: mail.PolicyChanged) -> None:
         if not self._is_deleted:
-            self._take_view()
+            self._apply_settings()
 
     def prioritise(self, message: Any) -> int:
         """RabbitMQ's priorities, but for ``Stat`` and ``Requeue``."""
         kind = type(message)
         if kind is Request:
-            return _INFO_LEVEL if type(message.payload) is mail.Info else 0
+            return INFO_LEVEL if type(message.payload) is mail.Info else 0
         if kind is Down:
-            return _OWNER_LEVEL if message.ref is self._entry.exclusive else 0
-        return _LEVELS.get(kind, 0)
+            return OWNER_LEVEL if message.ref is self._entry.exclusive else 0
+        return LEVELS.get(kind, 0)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Handle what channels, the backing actor and the queue itself send; the rest is OTP's."""
@@ -144,7 +159,7 @@ class AmqQueue(Dispatch):
         return handle(self, message)
 
     def handle_call(self, request: Any, frm: object) -> Any:
-        """Answer a call; a ``SoftError`` is returned, not raised. NOREPLY of a handler: it waits."""
+        """Answer a call; a ``SoftError`` is returned, not raised. NOREPLY of a handler: the call waits."""
         handle = _CALLS.get(type(request))
         if handle is None:
             return super().handle_call(request, None)
@@ -153,8 +168,8 @@ class AmqQueue(Dispatch):
         answer = handle(self, request)
         if answer is NOREPLY:
             assert isinstance(frm, From), "an inline call cannot wait"
-            self._held = self._held or []
-            self._held.append((request, frm))
+            self._waiting_calls = self._waiting_calls or []
+            self._waiting_calls.append((request, frm))
         return answer
 
     def handle_info(self, message: Any) -> None:
@@ -174,14 +189,288 @@ class AmqQueue(Dispatch):
 
     def _touch(self) -> None:
         if self._unused_timer is not None:
-            self._unused_timer.used(self.runtime.clock.monotonic_s())
+            self._unused_timer.used()
 
     def _maybe_expire(self) -> None:
         timer = self._unused_timer
-        if timer is not None and timer.fired(
-            self.runtime.clock.monotonic_s(), has_consumers=bool(self._consumer_count())
-        ):
+        if timer is not None and timer.fired(has_consumers=bool(self._consumer_count())):
             self._delete()
+
+    # Publishing.
+
+    def _publish(self, publish: mail.Publish) -> None:
+        if self._is_deleted:
+            PublisherCredit(self.runtime, self.ref).confirm_all(publish)
+            return
+        consumers = self._consumers
+        publishers = self._publishers
+        if publishers is None:
+            publishers = self._publishers = PublisherCredit(self.runtime, self.ref)
+        nothing_waits = not self._ready and not self._requeueing
+        if (
+            nothing_waits
+            and consumers is not None
+            and consumers.active == 1
+            and self._deliver_whole(publish, publishers, consumers.only())
+        ):
+            return
+        messages, count = publish.messages, len(publish.messages)
+        persistent = publish.persistent and self._entry.durable
+        size_bytes = sum([each[2] for each in publish.publishers])
+        expiries = self._deadlines(publish)
+        taken, base, safe = 0, -1, True
+        if nothing_waits and consumers is not None and consumers.active:
+            limit = count
+            if not expiries:
+                limit = within_limit(messages, size_bytes, batch_limit(consumers.active))
+            taken, base, safe = self._deliver_straight(publish, limit, persistent, expiries)
+        unsafe_from = count if safe else 0
+        if taken < count:
+            first, safe = self._backing.publish(
+                messages[taken:] if taken else messages,
+                persistent,
+                expiries[taken:] if expiries else None,
+                None if taken else size_bytes,
+                False,
+                publish.first_msg_no + taken,
+            )
+            self._ready += count - taken
+            base = first - taken
+            if not safe:
+                unsafe_from = min(unsafe_from, taken)
+        publishers.published(publish, unsafe_from, base)
+        if taken and self._ready and consumers is not None and consumers.active:
+            self._continue()
+        elif self._ready:
+            self._go_on()
+
+    def _deadlines(self, publish: mail.Publish) -> list[int] | None:
+        if self._expiry.ttl_ms is None and publish.expirations is None:
+            return None
+        return self._expiry.deadlines(publish.expirations, self._now_ms(), len(publish.messages))
+
+    def _deliver_whole(
+        self, publish: mail.Publish, publishers: PublisherCredit, consumer: Consumer
+    ) -> bool:
+        """Hand a run to the one consumer that waits, if it can take all of it and nothing expires.
+
+        Returns:
+            Whether it was done. This is the way of most messages, so it does no more than it must.
+        """
+        messages, by_channel = publish.messages, publish.publishers
+        count = len(messages)
+        size_bytes = (
+            by_channel[0][2] if len(by_channel) == 1 else sum([each[2] for each in by_channel])
+        )
+        if (
+            self._expiry.ttl_ms is not None
+            or publish.expirations is not None
+            or size_bytes > DELIVERY_BATCH_BYTES
+            or not consumer.room() >= count <= DELIVERY_BATCH_MESSAGES
+        ):
+            return False
+        persistent = publish.persistent and self._entry.durable
+        spec = consumer.spec
+        if consumer.no_ack:
+            self._backing.discard(messages, persistent, publish.first_msg_no)
+            base, safe, seqs = -1, True, None
+        else:
+            base, safe = self._backing.publish_delivered(
+                messages, persistent, None, size_bytes, publish.first_msg_no
+            )
+            seqs = list(range(base, base + count))
+            consumer.dealt(count)
+            consumer.owe(seqs)
+        self.runtime.send_now(spec.channel, mail.Deliver(self.ref, spec.tag, messages, seqs, 0))
+        publishers.published(publish, count if safe else 0, base)
+        return True
+
+    def _deliver_straight(
+        self, publish: mail.Publish, limit: int, persistent: bool, expiries: list[int] | None
+    ) -> tuple[int, int, bool]:
+        """Hand the first messages to waiting consumers.
+
+        Returns:
+            How many, the seq of the first (-1 when none was given), and whether they are safe.
+        """
+        consumers, messages = self._consumers, publish.messages
+        assert consumers is not None
+        room = consumers.room_for(limit)
+        if not room:
+            consumers.block_all()
+            return 0, -1, True
+        allotments = consumers.deal(room)
+        if room < limit:
+            consumers.block_all()
+        batch = messages if room == len(messages) else messages[:room]
+        if consumers.no_ack_count and all(each.consumer.no_ack for each in allotments):
+            self._backing.discard(batch, persistent, publish.first_msg_no)
+            deliver(self.runtime, self.ref, allotments, batch)
+            return room, -1, True
+        own = expiries[:room] if expiries else None
+        first, safe = self._backing.publish_delivered(
+            batch, persistent, own, None, publish.first_msg_no
+        )
+        seqs = list(range(first, first + room))
+        done = deliver(self.runtime, self.ref, allotments, batch, seqs)
+        if done:
+            self._backing.ack(done)
+        return room, first, safe
+
+    def _became_safe(self, confirmed: Confirmed) -> None:
+        if self._publishers is not None:
+            self._publishers.confirm(confirmed.runs)
+
+    def _refused(self, refused: Refused) -> None:
+        if self._publishers is not None:
+            self._publishers.confirm(refused.runs, ok=False)
+
+    # Delivering.
+
+    def _continue(self) -> None:
+        if not self._continues:
+            self._continues = True
+            self.runtime.again(self.ref, _CONTINUE)
+
+    def _continued(self, _: Continue) -> None:
+        self._continues = False
+        if self._is_deleted:
+            return
+        if self._requeueing:
+            self._requeue_slice()
+        if self._requeueing:
+            self._continue()
+            return
+        if self._waiting_calls:
+            self._answer_waiting()
+        self._go_on()
+
+    def _answer_waiting(self) -> None:
+        """Answer calls that had to wait, in order, up to the first that must wait again."""
+        waiting, self._waiting_calls = self._waiting_calls or [], None
+        for position, (request, frm) in enumerate(waiting):
+            answer = self.handle_call(request, frm)
+            if answer is NOREPLY:
+                self._waiting_calls = waiting[position:]
+                return
+            self.runtime.reply(frm, answer)
+
+    def _resident(self, _: Resident) -> None:
+        """Go on with messages that have been read."""
+        if self._waiting_calls:
+            self._answer_waiting()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Drop expired messages at the head, then deal out as many as the consumers take."""
+        if self._is_deleted or not self._ready:
+            return
+        if self._expiry.may_expire and not self._drop_expired():
+            return
+        consumers = self._consumers
+        if consumers is None or not consumers.active or not self._ready or self._requeueing:
+            return
+        wanted = min(self._ready, batch_limit(consumers.active))
+        room = consumers.room_for(wanted)
+        dealt, pending = self._fetch_and_deal(consumers, room) if room else (0, False)
+        if dealt == room < wanted:
+            consumers.block_all()
+        if self._expiry.may_expire and self._ready:
+            self._drop_expired()
+        if self._ready and consumers.active and not pending:
+            self._continue()
+
+    def _fetch_and_deal(self, consumers: Consumers, room: int) -> tuple[int, bool]:
+        """Deliver up to ``room`` messages.
+
+        Returns:
+            How many, and whether the next ones must be read first.
+        """
+        ack_required = self._expiry.is_unordered or consumers.no_ack_count < consumers.count
+        if self._expiry.is_unordered:
+            alive = alive_at(self._now_ms())
+            fetched, _ = self._backing.fetchwhile(alive, room, DELIVERY_BATCH_BYTES)
+        else:
+            fetched = self._backing.fetch(room, DELIVERY_BATCH_BYTES, ack_required)
+        count = len(fetched.messages)
+        # The queue may have dropped messages that are damaged on the disk.
+        self._ready = self._ready - count if count == room else self._backing.len()
+        if count:
+            seqs = fetched.seqs if ack_required else None
+            allotments = consumers.deal(count)
+            done = deliver(
+                self.runtime, self.ref, allotments, fetched.messages, seqs, fetched.redelivered
+            )
+            if done:
+                self._backing.ack(done)
+        return count, fetched.pending
+
+    def _resume(self, resume: mail.Resume) -> None:
+        if self._consumers is not None and self._consumers.resume(resume.channel):
+            self._go_on()
+
+    # Settling.
+
+    def _ack(self, ack: mail.Ack | mail.Reject) -> None:
+        if self._is_deleted:
+            return
+        seqs = ack.seqs
+        if len(seqs) > TURN_MESSAGES:  # the rest in a later turn, which comes before lesser mail
+            seqs = seqs[-TURN_MESSAGES:]
+            del ack.seqs[-TURN_MESSAGES:]
+            self.runtime.again(self.ref, ack)
+        unblocked = self._consumers is not None and self._consumers.settle(
+            ack.channel, ack.consumer, seqs
+        )
+        self._backing.ack(seqs)
+        if unblocked:
+            self._go_on()
+
+    def _requeue(self, requeue: mail.Requeue) -> None:
+        consumers = self._consumers
+        if consumers is None or requeue.channel not in consumers.peers:
+            return  # deleted, or the channel has left and all its messages are back already
+        consumers.settle(requeue.channel, requeue.consumer, requeue.seqs)
+        self._put_back(requeue.seqs)
+
+    def _put_back(self, seqs: list[int]) -> None:
+        if len(seqs) > TURN_MESSAGES:
+            self._requeueing = self._requeueing or []
+            self._requeueing.append(sorted(seqs))
+            self._continue()
+            return
+        self._ready += self._backing.requeue(seqs)
+        self._go_on()
+
+    def _requeue_slice(self) -> None:
+        """Requeue the youngest messages of the last batch."""
+        assert self._requeueing, "no batch waits"
+        batch = self._requeueing[-1]
+        self._ready += self._backing.requeue(batch[-TURN_MESSAGES:])
+        del batch[-TURN_MESSAGES:]
+        if not batch:
+            self._requeueing.pop()
+
+    # Expiry.
+
+    def _now_ms(self) -> int:
+        return int(self.runtime.clock.wall_s() * 1000)
+
+    def _head_expired(self) -> None:
+        self._expiry.fired()
+        self._go_on()
+
+    def _drop_expired(self) -> bool:
+        """Drop a turn's worth of expired messages from the head; return whether those were all."""
+        dropped = self._expiry.drop_expired(self._backing, self._now_ms(), self._time_head)
+        self._ready -= dropped.count
+        if dropped.count == TURN_MESSAGES and dropped.head is not None:
+            self._continue()
+            return False
+        return True
+
+    def _time_head(self, delay_s: float) -> Timer:
+        return self.start_timer(delay_s, _DROP_EXPIRED)
 
     # Consumers and channels.
 
@@ -201,7 +490,7 @@ class AmqQueue(Dispatch):
         if self._returning is not None:
             self._has_returned(consume.channel)
         if entry.exclusive is not None and consume.owner is not entry.exclusive:
-            return ResourceLocked(_LOCKED.format(entry))
+            return locked(entry.name, entry.vhost_name)
         if consumers is not None and consumers.count:
             if consumers.has(consume.channel, consume.tag):
                 return None  # asked before and after a restart, or told of two restarts
@@ -277,7 +566,7 @@ class AmqQueue(Dispatch):
 
     def _get(self, get: mail.Get) -> _Got | Any:
         self._touch()
-        if self._putting_back or (self._has_expiries and not self._drop_expired()):
+        if self._requeueing or (self._expiry.may_expire and not self._drop_expired()):
             return NOREPLY
         fetched = self._backing.fetch(1, 1, not get.no_ack)
         while not fetched.messages:
@@ -290,25 +579,25 @@ class AmqQueue(Dispatch):
         if not get.no_ack:
             seq = fetched.seqs[0]
             self._peer(get.channel).owe(fetched.seqs)
-        if self._has_expiries:
+        if self._expiry.may_expire:
             self._drop_expired()
         return self.ref, fetched.messages[0], seq, bool(fetched.redelivered), self._ready
 
     def _stat(self, stat: mail.Stat) -> tuple[int, int] | Any:
-        if self._putting_back:
+        if self._requeueing:
             return NOREPLY
         if stat.touch:
             self._touch()
         return self._ready, self._consumer_count()
 
     def _purge(self, _: mail.Purge) -> int | Any:
-        if self._putting_back:
+        if self._requeueing:
             return NOREPLY
         self._ready = 0
         return self._backing.purge()
 
     def _delete_if(self, delete: mail.Delete) -> int | SoftError | Any:
-        if self._putting_back:
+        if self._requeueing:
             return NOREPLY
         if delete.if_empty and self._ready:
             return PreconditionFailed(f"{self._entry} not empty")
@@ -320,7 +609,7 @@ class AmqQueue(Dispatch):
 
     def _info(self, info: mail.Info) -> dict[str, Any] | Any:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
-        if self._putting_back:
+        if self._requeueing:
             return NOREPLY
         consumers = self._consumers
         figures: dict[str, Any] = {
@@ -341,23 +630,23 @@ class AmqQueue(Dispatch):
         if self._is_deleted:
             return
         self._is_deleted = True
-        for timer in (self._head_timer, self._unused_timer):
-            if timer is not None:
-                timer.cancel()
+        self._expiry.cancel()
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
         consumers, self._consumers = self._consumers, None
         for channel, peer in consumers.peers.items() if consumers is not None else ():
             if peer.monitor is not None:
                 self.demonitor(peer.monitor)
             for tag in peer.consumers:
                 self.post(channel, mail.ConsumerGone(self.ref, tag))
-        senders, self._senders = self._senders, None
-        for channel in senders.creditors() if senders is not None else ():
+        publishers, self._publishers = self._publishers, None
+        for channel in publishers.waiting_channels() if publishers is not None else ():
             self.post(channel, mail.QueueDeleted(self.ref))
         self._ready = 0
-        self._putting_back = None
+        self._requeueing = None
         self._backing.delete_and_terminate()
         self._entry.deleted()
-        self._answer_held()
+        self._answer_waiting()
         self.post(self.ref, _FINISH)
 
     def _finish(self, _: Finish) -> None:
@@ -371,7 +660,15 @@ class AmqQueue(Dispatch):
                 self.post(channel, mail.QueueFailed(self._entry))
 
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
-        **Dispatch.MOVES,
+        mail.Publish: _publish,
+        mail.Ack: _ack,
+        mail.Reject: _ack,  # dead-lettering will part them
+        mail.Requeue: _requeue,
+        mail.Resume: _resume,
+        Continue: _continued,
+        Resident: _resident,
+        Confirmed: _became_safe,
+        Refused: _refused,
         Finish: _finish,
         SeeWhoReturns: _see_who_returns,
         mail.PolicyChanged: _policy_changed,

@@ -27,7 +27,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.broker.mail import Consume
-from leveret.broker.queue.allotments import Allotment, give
+from leveret.broker.queue.allotments import Allotment, allot
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.links import MonitorRef
@@ -371,19 +371,19 @@ class Consumers:
 
     def deal(self, count: int) -> list[Allotment]:
         """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
-        shares: dict[Consumer, Allotment] = {}
+        allotments: dict[Consumer, Allotment] = {}
         if self.active == 1:
-            give(shares, self.only(), range(count))
-            return list(shares.values())
+            allot(allotments, self.only(), range(count))
+            return list(allotments.values())
         position = 0
         for _, ring in self._rings:
             while position < count and ring:
-                position = self._deal_rounds(ring, position, count, shares)
-                position = self._deal_pass(ring, position, count, shares)
+                position = self._deal_rounds(ring, position, count, allotments)
+                position = self._deal_pass(ring, position, count, allotments)
             if position == count:
                 break
         assert position == count, "more dealt than there was room for"
-        return list(shares.values())
+        return list(allotments.values())
 
     def only(self) -> Consumer:
         """Return the one consumer that is in a ring."""
@@ -393,20 +393,28 @@ class Consumers:
         raise AssertionError("no consumer is in a ring")
 
     def _deal_rounds(
-        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Allotment]
+        self,
+        ring: deque[Consumer],
+        position: int,
+        count: int,
+        allotments: dict[Consumer, Allotment],
     ) -> int:
         size = len(ring)
         rounds = _full_rounds(ring, (count - position) // size)
         if rounds:
             end = position + rounds * size
             for consumer in ring:
-                give(shares, consumer, range(position, end, size))
+                allot(allotments, consumer, range(position, end, size))
                 position += 1
             return end
         return position
 
     def _deal_pass(
-        self, ring: deque[Consumer], position: int, count: int, shares: dict[Consumer, Allotment]
+        self,
+        ring: deque[Consumer],
+        position: int,
+        count: int,
+        allotments: dict[Consumer, Allotment],
     ) -> int:
         """Go round once, step by step; whoever is full is set aside."""
         for _ in range(len(ring)):
@@ -414,7 +422,7 @@ class Consumers:
                 break
             consumer = ring.popleft()
             if consumer.room():
-                give(shares, consumer, range(position, position + 1))
+                allot(allotments, consumer, range(position, position + 1))
                 ring.append(consumer)
                 position += 1
             else:

@@ -1,8 +1,8 @@
 """When messages and unused queues expire.
 
 A message expires at its time of publishing plus the lesser of the queue's ``x-message-ttl`` and its
-own ``expiration``. Expiry is looked at only at the head of the queue: a short-lived message behind a
-long-lived one stays, and counts, until it is the head (amqp.md 8.5).
+own ``expiration``. As in RabbitMQ, messages expire only at the head of the queue: a short-lived message
+behind a long-lived one stays, and counts, until it is the head.
 
 A queue with ``x-expires`` is deleted when it had no consumer, declare or basic.get for that long. One
 timer per queue is enough: uses only note the time, and the timer, when it fires early, is set again
@@ -12,13 +12,18 @@ for what is left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from leveret.core.limits import TURN_MESSAGES
 from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
-    from leveret.queue_backing.api import Predicate
+    from leveret.core.clock import Clock
+    from leveret.queue_backing.api import Dropped, Predicate, QueueOperations
+
+StartTimer: TypeAlias = "Callable[[float], Timer]"
+"""Starts a timer of the queue's actor that fires after so many seconds."""
 
 
 def deadlines(
@@ -42,79 +47,113 @@ def alive_at(now_ms: int) -> Predicate:
     return lambda entry: not 0 < entry[EXPIRY_MS] <= now_ms
 
 
-class HeadTimer:
-    """The timer for the expiry of the head; set again only when the head expires sooner.
+class MessageExpiry:
+    """The TTL of a queue, which of its messages may expire, and the timer for its head.
 
-    Args:
-        start: ``start(delay_s)`` starts the timer.
+    Attributes:
+        ttl_ms: of all messages published from now on; None = only their own expirations count.
+        may_expire: a message with an expiry may be in the queue.
+        is_unordered: a message may expire before an older one.
     """
 
-    __slots__ = ("_at_ms", "_start", "_timer")
+    __slots__ = ("_timer", "_timer_at_ms", "is_unordered", "may_expire", "ttl_ms")
 
-    def __init__(self, start: Callable[[float], Timer]) -> None:
-        self._start = start
+    def __init__(self, recovered: bool) -> None:
+        self.ttl_ms: int | None = None
+        self.may_expire = self.is_unordered = recovered
         self._timer: Timer | None = None
-        self._at_ms = 0
+        self._timer_at_ms = 0
 
-    def set(self, at_ms: int, now_ms: int) -> None:
-        """See to it that the timer fires at ``at_ms`` or before."""
+    def set_ttl(self, ttl_ms: int | None, backing: QueueOperations) -> None:
+        """Have messages expire so long after they are published, from now on."""
+        if ttl_ms != self.ttl_ms and backing.depth():
+            self.may_expire = self.is_unordered = True
+        self.ttl_ms = ttl_ms
+
+    def deadlines(
+        self, expirations: list[int | None] | None, now_ms: int, count: int
+    ) -> list[int] | None:
+        """Return the expiry of each message of a batch in ms since 1970, 0 = never; None = no one's."""
+        if self.ttl_ms is None and expirations is None:
+            return None
+        self.may_expire = True
+        if expirations is not None:
+            self.is_unordered = True
+        return deadlines(now_ms, self.ttl_ms, expirations, count)
+
+    def drop_expired(
+        self, backing: QueueOperations, now_ms: int, start_timer: StartTimer
+    ) -> Dropped:
+        """Drop a turn's worth of expired messages from the head; time the head that stays."""
+        dropped = backing.dropwhile(expired_at(now_ms), TURN_MESSAGES)
+        head = dropped.head
+        if head is None:
+            if self.is_unordered and not dropped.pending and not backing.depth():
+                self.may_expire = self.is_unordered = False
+        elif head[EXPIRY_MS] and dropped.count < TURN_MESSAGES:
+            self._time_head(head[EXPIRY_MS], now_ms, start_timer)
+        return dropped
+
+    def _time_head(self, at_ms: int, now_ms: int, start_timer: StartTimer) -> None:
+        """Have the timer fire at ``at_ms`` or before."""
         if self._timer is not None:
-            if self._at_ms <= at_ms:
+            if self._timer_at_ms <= at_ms:
                 return
             self._timer.cancel()
-        self._at_ms = at_ms
-        self._timer = self._start(max(1, at_ms - now_ms) / 1000)
+        self._timer_at_ms = at_ms
+        self._timer = start_timer(max(1, at_ms - now_ms) / 1000)
 
     def fired(self) -> None:
-        """Take note that it has fired."""
+        """Note that the timer has fired."""
         self._timer = None
 
     def cancel(self) -> None:
-        """Stop it."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
 class UnusedTimer:
-    """Tells when a queue that expires has been unused for too long.
+    """Tells when a queue with ``x-expires`` has been unused for too long.
 
     Args:
-        expires_ms: after how long without use.
-        start: ``start(delay_s)`` starts the timer.
-        now_s: the time.
+        expires_ms: how long the queue may be unused.
+        clock: the time.
+        start: starts the timer.
     """
 
-    __slots__ = ("_expires_s", "_start", "_timer", "_used_s")
+    __slots__ = ("_clock", "_expires_s", "_start", "_timer", "_used_s")
 
-    def __init__(self, expires_ms: int, start: Callable[[float], Timer], now_s: float) -> None:
+    def __init__(self, expires_ms: int, clock: Clock, start: StartTimer) -> None:
+        self._clock = clock
         self._expires_s = expires_ms / 1000
         self._start = start
-        self._used_s = now_s
+        self._used_s = clock.monotonic_s()
         self._timer: Timer | None = start(self._expires_s)
 
-    def used(self, now_s: float) -> None:
-        """Take note of a use; the time starts again."""
-        self._used_s = now_s
+    def used(self) -> None:
+        """Note a use; the time starts again."""
+        self._used_s = self._clock.monotonic_s()
         if self._timer is None:
             self._timer = self._start(self._expires_s)
 
-    def fired(self, now_s: float, has_consumers: bool) -> bool:
+    def fired(self, has_consumers: bool) -> bool:
         """Return whether the queue must go; with consumers the time starts when the last leaves.
 
-        What fired may be the timer of an ``UnusedTimer`` before this one: then this one's still runs.
+        The timer of an ``UnusedTimer`` before this one may have fired: then this one's still runs.
         """
         self.cancel()
         if has_consumers:
             return False
-        left_s = self._used_s + self._expires_s - now_s
+        left_s = self._used_s + self._expires_s - self._clock.monotonic_s()
         if left_s <= 0:
             return True
         self._timer = self._start(left_s)
         return False
 
     def cancel(self) -> None:
-        """Stop it."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,12 +1,12 @@
-"""What a queue owes its publishers: credit and confirms.
+"""A queue's debts to its publishers: credit and confirms.
 
-Credit goes to whoever published, counted per channel by ``actors.credit``. A channel that has gone
-is found out when the table has doubled since it was last looked through, so that publishing costs
-no monitor; the table stays within twice the number of live publishers.
+Credit goes to the channels that publish, counted per channel by ``actors.credit``. Channels that have
+ended are removed when the table has doubled since the last time, so that publishing costs no monitor;
+the table stays within twice the number of live publishers.
 
-A confirm is due when the backing queue calls the message safe: mostly at once, and then nothing is
-kept here. What is not safe yet is noted as intervals of ``seq``, to be settled in whatever pieces
-and order the backing queue confirms.
+A confirm is due when the message is safe: mostly at once, and then nothing is noted here. Messages that
+are not safe yet are noted as intervals of ``seq``, which the backing queue confirms in any pieces and
+order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.actors.credit import CreditReceiver, Grant
+from leveret.broker import mail
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
 
-Sender: TypeAlias = "tuple[Ref, int, int, int]"  # channel, count, size_bytes, first_seqno
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)
 Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
 
@@ -31,21 +32,64 @@ _seq_of: Final = itemgetter(0)
 class PublisherCredit:
     """The publishers of one queue.
 
-    Attributes:
-        owed: confirms outstanding, sorted by ``seq``.
+    Args:
+        runtime: delivers the mails.
+        queue: their sender.
     """
 
-    __slots__ = ("_credit", "_prune_at", "owed")
+    __slots__ = ("_credit", "_prune_at", "_queue", "_runtime", "_unconfirmed")
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime, queue: Ref) -> None:
+        self._runtime = runtime
+        self._queue = queue
         self._credit: dict[Ref, CreditReceiver] = {}
         self._prune_at = _PRUNE_AT
-        self.owed: list[Interval] | None = None
+        self._unconfirmed: list[Interval] | None = None  # sorted by seq
+
+    def published(self, publish: mail.Publish, unsafe_from: int, base: int) -> None:
+        """Grant credit for a batch, and confirm the messages that are safe.
+
+        Args:
+            publish: the batch.
+            unsafe_from: the position of the first message that is not safe yet.
+            base: the ``seq`` that position 0 has, or would have if it was published as well.
+        """
+        has_confirms = False
+        for channel, count, size_bytes, seqno in publish.publishers:
+            grant = self._received(channel, count, size_bytes)
+            if grant is not None:
+                granted = mail.CreditGrant(self._queue, grant.messages, grant.size_bytes)
+                self._runtime.send(channel, granted, self._queue)
+            has_confirms = has_confirms or seqno > 0
+        if not has_confirms:
+            return
+        if len(publish.publishers) == 1 and unsafe_from >= count:  # the way of most confirms
+            self._runtime.send_now(channel, mail.Confirm(self._queue, [(seqno, count)]))
+        else:
+            self._send(self._due(publish, unsafe_from, base))
+
+    def confirm_all(self, publish: mail.Publish) -> None:
+        """Confirm a batch to a queue that is deleted, without credit."""
+        self._send(self._due(publish, len(publish.messages), 0))
+
+    def confirm(self, runs: list[tuple[int, int]], ok: bool = True) -> None:
+        """Confirm, or refuse, messages of which the backing queue gives ``(first_seq, count)``."""
+        if not self._unconfirmed:
+            return
+        ranges: Ranges = {}
+        for first, count in runs:
+            _take(self._unconfirmed, first, first + count, ranges)
+        self._unconfirmed = self._unconfirmed or None
+        self._send(ranges, ok)
+
+    def _send(self, ranges: Ranges, ok: bool = True) -> None:
+        for channel, own in ranges.items():
+            self._runtime.send_now(channel, mail.Confirm(self._queue, own, ok))
 
     # Credit.
 
-    def received(self, channel: Ref, count: int, size_bytes: int) -> Grant | None:
-        """Take note of what a channel published; return what to grant it, if it is time."""
+    def _received(self, channel: Ref, count: int, size_bytes: int) -> Grant | None:
+        """Count messages of a channel; return the credit to grant it, if it is time."""
         receiver = self._credit.get(channel)
         if receiver is None:
             if len(self._credit) >= self._prune_at:
@@ -59,64 +103,28 @@ class PublisherCredit:
 
     # Confirms.
 
-    def take_confirms(self, senders: list[Sender], unsafe_from: int, base: int) -> Ranges:
-        """Sort out the confirms of a batch.
-
-        Args:
-            senders: who published how many of it.
-            unsafe_from: the position of the first message that is not safe yet.
-            base: the ``seq`` of position 0, given or taken for granted.
-
-        Returns:
-            What can be confirmed now; the rest is owed.
-        """
+    def _due(self, publish: mail.Publish, unsafe_from: int, base: int) -> Ranges:
+        """Return the confirms of a batch that are due now; note the others."""
         ranges: Ranges = {}
         position = 0
-        for channel, count, _, seqno in senders:
+        for channel, count, _, seqno in publish.publishers:
             if seqno:
                 safe = max(0, min(count, unsafe_from - position))
                 if safe:
                     _extend(ranges, channel, seqno, safe)
                 if safe < count:
-                    self._owe((base + position + safe, count - safe, channel, seqno + safe))
+                    self._note((base + position + safe, count - safe, channel, seqno + safe))
             position += count
         return ranges
 
-    def _owe(self, interval: Interval) -> None:
-        if self.owed is None:
-            self.owed = []
-        self.owed.append(interval)
+    def _note(self, interval: Interval) -> None:
+        if self._unconfirmed is None:
+            self._unconfirmed = []
+        self._unconfirmed.append(interval)
 
-    def settle(self, confirmed: list[tuple[int, int]]) -> Ranges:
-        """Take off what the backing queue confirms, as ``(first_seq, count)``; return whose it is."""
-        ranges: Ranges = {}
-        for first, count in confirmed:
-            self._settle(first, first + count, ranges)
-        self.owed = self.owed or None
-        return ranges
-
-    def _settle(self, first: int, end: int, ranges: Ranges) -> None:
-        owed = self.owed
-        if not owed:
-            return
-        low = max(0, bisect_right(owed, first, key=_seq_of) - 1)
-        high = bisect_left(owed, end, key=_seq_of)
-        left: list[Interval] = []
-        for seq, count, channel, seqno in owed[low:high]:
-            start, stop = max(seq, first), min(seq + count, end)
-            if start >= stop:
-                left.append((seq, count, channel, seqno))
-                continue
-            _extend(ranges, channel, seqno + start - seq, stop - start)
-            if seq < start:
-                left.append((seq, start - seq, channel, seqno))
-            if stop < seq + count:
-                left.append((stop, seq + count - stop, channel, seqno + stop - seq))
-        owed[low:high] = left
-
-    def creditors(self) -> list[Ref]:
-        """Return the channels that are owed confirms, each once."""
-        return list(dict.fromkeys(channel for _, _, channel, _ in self.owed or ()))
+    def waiting_channels(self) -> list[Ref]:
+        """Return the channels with unconfirmed messages, each once."""
+        return list(dict.fromkeys(channel for _, _, channel, _ in self._unconfirmed or ()))
 
 
 def _extend(ranges: Ranges, channel: Ref, seqno: int, count: int) -> None:
@@ -130,3 +138,21 @@ def _extend(ranges: Ranges, channel: Ref, seqno: int, count: int) -> None:
         own[-1] = (first, length + count)
     else:
         own.append((seqno, count))
+
+
+def _take(waiting: list[Interval], first: int, end: int, ranges: Ranges) -> None:
+    """Move what is unconfirmed between two seqs to the ranges."""
+    low = max(0, bisect_right(waiting, first, key=_seq_of) - 1)
+    high = bisect_left(waiting, end, key=_seq_of)
+    left: list[Interval] = []
+    for seq, count, channel, seqno in waiting[low:high]:
+        start, stop = max(seq, first), min(seq + count, end)
+        if start >= stop:
+            left.append((seq, count, channel, seqno))
+            continue
+        _extend(ranges, channel, seqno + start - seq, stop - start)
+        if seq < start:
+            left.append((seq, start - seq, channel, seqno))
+        if stop < seq + count:
+            left.append((stop, seq + count - stop, channel, seqno + stop - seq))
+    waiting[low:high] = left

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker import mail
-from leveret.broker.queue import dispatch
+from leveret.broker.queue import allotments, amqqueue, expiry
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.state import Limits
@@ -54,7 +54,15 @@ class Peer:
 pick = st.integers(0, 1000)
 
 
-_BUDGETS = (dispatch.DELIVERY_BATCH_MESSAGES, dispatch.TURN_MESSAGES)
+_BUDGETS = (amqqueue.DELIVERY_BATCH_MESSAGES, amqqueue.TURN_MESSAGES)
+
+
+def use_budgets(batch: int, turn: int) -> None:
+    """Set how much a delivery batch and a turn hold, wherever that is read."""
+    for each in (amqqueue, allotments):
+        each.DELIVERY_BATCH_MESSAGES = batch  # type: ignore[misc]
+    for each in (amqqueue, expiry):
+        each.TURN_MESSAGES = turn  # type: ignore[misc]
 
 
 class AmqQueueMachine(RuleBasedStateMachine):
@@ -62,7 +70,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        dispatch.DELIVERY_BATCH_MESSAGES, dispatch.TURN_MESSAGES = self.budgets
+        use_budgets(*self.budgets)
         self.rig = self.new_rig()
         self.peers: list[Peer] = []
         self.ready: set[int] = set()
@@ -78,7 +86,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         return Rig()
 
     def teardown(self) -> None:
-        dispatch.DELIVERY_BATCH_MESSAGES, dispatch.TURN_MESSAGES = _BUDGETS
+        use_budgets(*_BUDGETS)
 
     # What happens.
 

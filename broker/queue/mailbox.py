@@ -1,0 +1,57 @@
+"""The mails of an amqqueue to itself, and the order in which it handles what waits in its mailbox.
+
+Higher levels first, as in ``rabbit_amqqueue_process``; 0 for all other mail.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leveret.broker import mail
+from leveret.queue_backing.api import Confirmed, Resident
+
+
+class Continue:
+    """To itself: go on with what a turn's budget cut short."""
+
+    __slots__ = ()
+
+
+class DropExpired:
+    """Timer: the head has expired."""
+
+    __slots__ = ()
+
+
+class Finish:
+    """To itself: everything that came before the deletion has been answered."""
+
+    __slots__ = ()
+
+
+class MaybeExpire:
+    """Timer: the queue may have been unused for too long."""
+
+    __slots__ = ()
+
+
+class SeeWhoReturns:
+    """To itself, after a restart: an auto-delete queue whose consumers are gone as well must go."""
+
+    __slots__ = ()
+
+
+LEVELS: Final[dict[type, int]] = {
+    MaybeExpire: 8,
+    DropExpired: 8,
+    Confirmed: 6,
+    mail.Ack: 4,
+    mail.Reject: 4,
+    mail.Requeue: 4,
+    mail.Resume: 4,
+    Resident: 3,
+    Continue: -1,
+    Finish: -2,
+}
+INFO_LEVEL: Final = 9
+OWNER_LEVEL: Final = 8  # the end of the connection that owns an exclusive queue
