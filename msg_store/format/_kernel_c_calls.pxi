@@ -104,11 +104,11 @@ cdef class Notifier:
 cdef class Caller:
     """Makes system calls on a thread.
 
-    ``given`` is locked but for the moment between ``give`` or ``close`` and the thread's taking notice. What
-    a batch is made of belongs to the thread as long as ``is_busy``, and nobody changes it before ``taken``.
+    ``submitted`` is locked but for the moment between ``submit`` or ``close`` and the thread's taking notice. What
+    a batch is made of belongs to the thread as long as ``is_busy``, and nobody changes it before ``take_outcome``.
     """
 
-    cdef PyThread_type_lock given
+    cdef PyThread_type_lock submitted
     cdef one_call *calls
     cdef int64_t room, count, made, sync_ns
     cdef int error_no
@@ -120,17 +120,17 @@ cdef class Caller:
 
     def __cinit__(self, Notifier notifier not None):
         self.notifier = notifier
-        self.given = PyThread_allocate_lock()
-        if self.given is NULL:
+        self.submitted = PyThread_allocate_lock()
+        if self.submitted is NULL:
             raise MemoryError()
-        PyThread_acquire_lock(self.given, WAIT_LOCK)
+        PyThread_acquire_lock(self.submitted, WAIT_LOCK)
 
     def __dealloc__(self):
-        if self.given is not NULL:
-            PyThread_free_lock(self.given)
+        if self.submitted is not NULL:
+            PyThread_free_lock(self.submitted)
         PyMem_Free(self.calls)
 
-    def give(self, list steps not None):
+    def submit(self, list steps not None):
         """Have the thread make some calls."""
         cdef Py_ssize_t i
         cdef object data
@@ -150,7 +150,7 @@ cdef class Caller:
         self.count, self.steps = len(steps), steps
         self.begin()
 
-    def give_work(self, work not None):
+    def submit_call(self, work not None):
         """Have the thread call a function."""
         self.check()
         self.count, self.work = 0, work
@@ -158,7 +158,7 @@ cdef class Caller:
 
     cdef int check(self) except -1:
         if self.is_awaited or load(&self.is_closed):
-            raise RuntimeError("work was given before the last was taken, or after the end")
+            raise RuntimeError("work was submitted before the last outcome was taken, or after the end")
         return 0
 
     cdef int make_room(self, int64_t count) except -1:
@@ -173,10 +173,10 @@ cdef class Caller:
     cdef void begin(self) noexcept:
         self.is_awaited = True
         store(&self.is_busy, True)
-        PyThread_release_lock(self.given)
+        PyThread_release_lock(self.submitted)
 
-    def taken(self):
-        """Return what came of what was given, once."""
+    def take_outcome(self):
+        """Return the outcome of the last work, once."""
         if not self.is_awaited or load(&self.is_busy):
             return None
         self.is_awaited = False
@@ -188,7 +188,7 @@ cdef class Caller:
         """Let ``run`` end."""
         store(&self.is_closed, True)
         if not load(&self.is_busy):
-            PyThread_release_lock(self.given)
+            PyThread_release_lock(self.submitted)
 
     def run(self):
         """Make calls until ``close``."""
@@ -206,7 +206,7 @@ cdef class Caller:
     cdef bint make_batches(self) noexcept nogil:
         """Do what comes up to a function that is to be called; return whether it is the end."""
         while True:
-            PyThread_acquire_lock(self.given, WAIT_LOCK)
+            PyThread_acquire_lock(self.submitted, WAIT_LOCK)
             if not load(&self.is_busy):
                 return True
             self.error_no = make_calls(self.calls, self.count, &self.made, &self.sync_ns)

@@ -166,7 +166,7 @@ def size_of(messages: Iterable[Message]) -> int:
 
 
 class Notifier:
-    """Tells a loop, by a descriptor that it polls, that all that was expected is done."""
+    """Wakes a loop, by a descriptor that it polls, when all work that was expected is done."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -174,7 +174,7 @@ class Notifier:
         self._lock = threading.Lock()
 
     def expect(self, count: int) -> None:
-        """Ring when so many are done."""
+        """Write to the descriptor when so many are done."""
         self._left = count
 
     def done(self) -> None:
@@ -191,26 +191,28 @@ class Caller:
 
     def __init__(self, notifier: Notifier) -> None:
         self._notifier = notifier
-        self._given: SimpleQueue[Callable[[], Outcome] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Callable[[], Outcome] | None] = SimpleQueue()
         self._outcome: Outcome | None = None
         self._is_awaited = self._is_closed = False
 
-    def give(self, steps: Sequence[Step]) -> None:
+    def submit(self, steps: Sequence[Step]) -> None:
         """Have the thread make some calls."""
-        self._give(lambda: _made(steps))
+        self._submit(lambda: _made(steps))
 
-    def give_work(self, work: Callable[[], object]) -> None:
+    def submit_call(self, work: Callable[[], object]) -> None:
         """Have the thread call a function."""
-        self._give(lambda: (0, 0, 0, work()))
+        self._submit(lambda: (0, 0, 0, work()))
 
-    def _give(self, work: Callable[[], Outcome]) -> None:
+    def _submit(self, work: Callable[[], Outcome]) -> None:
         if self._is_awaited or self._is_closed:
-            raise RuntimeError("work was given before the last was taken, or after the end")
+            raise RuntimeError(
+                "work was submitted before the last outcome was taken, or after the end"
+            )
         self._is_awaited = True
-        self._given.put(work)
+        self._inbox.put(work)
 
-    def taken(self) -> Outcome | None:
-        """Return what came of what was given, once."""
+    def take_outcome(self) -> Outcome | None:
+        """Return the outcome of the last work, once."""
         outcome, self._outcome = self._outcome, None
         if outcome is not None:
             self._is_awaited = False
@@ -219,11 +221,11 @@ class Caller:
     def close(self) -> None:
         """Let ``run`` end."""
         self._is_closed = True
-        self._given.put(None)
+        self._inbox.put(None)
 
     def run(self) -> None:
         """Make calls until ``close``."""
-        while (work := self._given.get()) is not None:
+        while (work := self._inbox.get()) is not None:
             self._outcome = work()
             del work  # or the last one would be kept while there is none
             self._notifier.done()

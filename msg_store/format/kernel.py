@@ -1,7 +1,6 @@
 """The store's kernel: its contract, and which of the two implementations runs.
 
-The kernel is what goes through a batch of stored messages one by one when they come back from the disk;
-all else deals with batches. Two modules implement it: ``leveret.msg_store.format._kernel_py`` and
+The kernel handles each message of a batch that comes back from the disk; all other code deals with batches. Two modules implement it: ``leveret.msg_store.format._kernel_py`` and
 ``leveret.msg_store.format._kernel_c`` (Cython, optional); ``leveret.core.compiled`` says which one is taken.
 Everything below is true of both; the same tests and properties hold them to it.
 
@@ -37,25 +36,24 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Loca
   first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
 * ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
 
-Then there is what writes: ``Caller(notifier)`` makes system calls on a thread of its caller's, one batch at a time. The
+Writing: ``Caller(notifier)`` makes system calls on a thread of its caller's, one batch at a time. The
 compiled one needs the interpreter's lock neither to take them nor to make them nor to say that it is done, so it
 does not wait for the loop, nor hold it up.
 
 * ``run()``: the thread's work; returns after ``close``.
-* ``give(steps: list[tuple[int, bytes | None, int]])``: has the thread make calls, each with a descriptor: write all
+* ``submit(steps: list[tuple[int, bytes | None, int]])``: has the thread make calls, each with a descriptor: write all
   of these bytes at this offset, behind the end of a file opened for appending if it is negative; or, without
-  bytes, ``fdatasync``. None at all may be given.
-* ``give_work(work: Callable[[], object])``: has the thread call a function instead, which may not raise. Both:
-  ``RuntimeError`` if what was given before has not been taken, or after ``close``.
-* ``taken() -> tuple[int, int, int, object] | None``: what came of it, once, when it is done: how many calls were made,
-  what the one after them failed with (0: there was none), and how long the syncs took, in ns; what the function
-  has returned.
-* ``close()``: from any thread, once: ``run`` ends when what was given is done.
+  bytes, ``fdatasync``. The list may be empty.
+* ``submit_call(work: Callable[[], object])``: has the thread call a function instead, which may not raise. Both:
+  ``RuntimeError`` if the outcome of the work before has not been taken, or after ``close``.
+* ``take_outcome() -> tuple[int, int, int, object] | None``: the outcome, once, when the work is done: how many calls succeeded, the errno of
+  the call after them (0: none failed), how long the syncs took, in ns, and the function's result.
+* ``close()``: from any thread, once: ``run`` ends when the submitted work is done.
 
-``Notifier(descriptor)`` counts what is done, by one ``Caller`` or several, and wakes the loop once for all of it.
+``Notifier(descriptor)`` counts finished batches, of one ``Caller`` or several, and wakes the loop once for all of them.
 
-* ``expect(count: int)``: so many batches will be given now; nothing else is on its way.
-* ``done()``: one is done. With the last one, eight bytes are written to the descriptor, for an eventfd or a pipe.
+* ``expect(count: int)``: so many batches will be submitted now; no other is in flight.
+* ``done()``: one batch is done. With the last one, eight bytes are written to the descriptor, for an eventfd or a pipe.
 """
 
 from __future__ import annotations

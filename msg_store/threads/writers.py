@@ -75,7 +75,7 @@ class SyncTimes:
 class Writers(Protocol):
     """Carries out the jobs of flushes."""
 
-    def do(self, rdq: Work, journal: Work, then: Then) -> None:
+    def submit(self, rdq: Work, journal: Work, then: Then) -> None:
         """Carry out what each is given up to its first error; both at the same time.
 
         Args:
@@ -102,17 +102,17 @@ class WriterThreads:
 
     def __init__(self, loop: Loop, syncs: SyncTimes, gil_yielding: GilYielding = NEVER) -> None:
         self._loop = loop
-        self._ear, self._mouth = _ear_and_mouth()
-        self._notifier = Notifier(self._mouth)
+        self._read_end, self._write_end = _notification_ends()
+        self._notifier = Notifier(self._write_end)
         self._rdq = _WriterThread("leveret-rdq", self._notifier, syncs, gil_yielding)
         self._journal = _WriterThread("leveret-journal", self._notifier, syncs, gil_yielding)
         self._busy: list[_WriterThread] = []
         self._errors: list[Exception] = []
-        self._then: Then = _nothing
+        self._then: Then | None = None
         self._has_ended = self._is_closed = False
-        loop.add_reader(self._ear, self._rung)
+        loop.add_reader(self._read_end, self._notified)
 
-    def do(self, rdq: Work, journal: Work, then: Then) -> None:
+    def submit(self, rdq: Work, journal: Work, then: Then) -> None:
         """Carry out the jobs of a flush."""
         self._then = then
         if rdq:
@@ -124,23 +124,24 @@ class WriterThreads:
             self._notifier.expect(1)
         self._journal.begin(journal)
 
-    def _rung(self) -> None:
-        os.read(self._ear, _COUNT_BYTES)
+    def _notified(self) -> None:
+        os.read(self._read_end, _COUNT_BYTES)
         self._busy = [each for each in self._busy if not each.is_done(self._errors)]
         if self._busy:
             self._notifier.expect(len(self._busy))
             for each in self._busy:
                 each.begin_again()
             return
-        then, self._then = self._then, _nothing
+        then, self._then = self._then, None
         errors, self._errors = self._errors, []
+        assert then is not None, "no flush is in flight"
         then(errors)
 
     def end(self) -> None:
         """Let no ``then`` be called any more."""
         if not self._has_ended:
             self._has_ended = True
-            self._loop.remove_reader(self._ear)
+            self._loop.remove_reader(self._read_end)
 
     def close(self) -> None:
         """Finish what was given and end the threads; a second time does nothing."""
@@ -149,7 +150,7 @@ class WriterThreads:
         self._is_closed = True
         for each in (self._rdq, self._journal):
             each.close()
-        for descriptor in {self._ear, self._mouth}:
+        for descriptor in {self._read_end, self._write_end}:
             os.close(descriptor)
 
 
@@ -182,7 +183,7 @@ class _WriterThread:
             sizes.append(len(some))
         if KERNEL_NAME == "py":
             self._pending = self._gil_yielding.submitted()
-        self._caller.give(steps)
+        self._caller.submit(steps)
 
     def begin_again(self) -> None:
         assert self._again is not None, "there is nothing to be done again"
@@ -191,15 +192,15 @@ class _WriterThread:
     def _run(self, points: Callable[[], Iterator[str]]) -> None:
         self._sizes = self._again = None
         self._pending = self._gil_yielding.submitted()
-        self._caller.give_work(partial(self._outcome, points))
+        self._caller.submit_call(partial(self._outcome, points))
 
     def is_done(self, errors: list[Exception]) -> bool:
         """Take what came of it, errors included; tell whether nothing must be done again."""
         if self._pending is not None:
             self._pending.done()
             self._pending = None
-        outcome = self._caller.taken()
-        assert outcome is not None, "it is not done, but the notifier has rung"
+        outcome = self._caller.take_outcome()
+        assert outcome is not None, "the notifier was called before the work was done"
         count, error_no, sync_ns, error = outcome
         work, sizes = self._work, self._sizes
         if sizes is None:
@@ -246,7 +247,7 @@ def _go_on(work: Work, sizes: Sequence[int], count: int, failed: OSError) -> Ite
         error = None
 
 
-def _ear_and_mouth() -> tuple[int, int]:
+def _notification_ends() -> tuple[int, int]:
     """Return a descriptor that can be read when eight bytes have been written to the other."""
     if hasattr(os, "eventfd"):
         descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -254,7 +255,3 @@ def _ear_and_mouth() -> tuple[int, int]:
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     return read_end, write_end
-
-
-def _nothing(_: Sequence[Exception]) -> None:
-    """Nothing is on its way."""

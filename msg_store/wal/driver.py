@@ -127,9 +127,9 @@ class FlushDriver:
         rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
         ended = partial(self._finished, is_last)
         if flush.rdq.is_inline or not flush.rdq.parts:
-            self._writers.do((), (rdq, journal), ended)
+            self._writers.submit((), (rdq, journal), ended)
         else:
-            self._writers.do((rdq,), (journal,), ended)
+            self._writers.submit((rdq,), (journal,), ended)
 
     def _finished(self, is_last: bool, errors: Sequence[Exception]) -> None:
         report = self._core.finish(*errors)

@@ -195,7 +195,7 @@ def on_writer_threads(
     def then(errors: Sequence[Exception]) -> None:
         assert not errors
         if jobs:
-            writers.do((), [(log, jobs.pop(0))], then)
+            writers.submit((), [(log, jobs.pop(0))], then)
         else:
             done()
 

@@ -53,9 +53,9 @@ MUTANTS = {
         _THREADS, "errors, self._errors = self._errors, []", "errors = self._errors"
     ),
     "the loop goes on listening": Mutant(
-        _THREADS, "            self._loop.remove_reader(self._ear)\n", "            pass\n"
+        _THREADS, "            self._loop.remove_reader(self._read_end)\n", "            pass\n"
     ),
-    "the notifier rings for each": Mutant(
+    "the notifier writes for each": Mutant(
         _KERNEL, "            is_last = not self._left\n", "            is_last = True\n"
     ),
     "work is taken twice": Mutant(

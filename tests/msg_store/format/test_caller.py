@@ -26,32 +26,32 @@ class Calling:
     """A caller, its thread and its notifier."""
 
     def __init__(self, kernel: Any) -> None:
-        self.ear, mouth = os.pipe()
-        self.mouth = mouth
-        self.notifier = kernel.Notifier(mouth)
+        self.read_end, write_end = os.pipe()
+        self.write_end = write_end
+        self.notifier = kernel.Notifier(write_end)
         self.caller = kernel.Caller(self.notifier)
         self.thread = threading.Thread(target=self.caller.run)
         self.thread.start()
 
     def make(self, steps: list[Any]) -> tuple[Any, ...]:
         self.notifier.expect(1)
-        self.caller.give(steps)
+        self.caller.submit(steps)
         return self.heard()
 
     def call(self, work: Callable[[], object]) -> tuple[Any, ...]:
         self.notifier.expect(1)
-        self.caller.give_work(work)
+        self.caller.submit_call(work)
         return self.heard()
 
     def heard(self) -> tuple[Any, ...]:
-        """Wait for the notifier, and return what it has rung for."""
-        assert self.has_rung(30)
-        assert os.read(self.ear, 99) == ONE
-        outcome: tuple[Any, ...] = self.caller.taken()
+        """Wait for the notifier, and return its count."""
+        assert self.was_notified(30)
+        assert os.read(self.read_end, 99) == ONE
+        outcome: tuple[Any, ...] = self.caller.take_outcome()
         return outcome
 
-    def has_rung(self, wait_s: float = 0) -> bool:
-        return bool(select.select([self.ear], [], [], wait_s)[0])
+    def was_notified(self, wait_s: float = 0) -> bool:
+        return bool(select.select([self.read_end], [], [], wait_s)[0])
 
     def close(self) -> None:
         self.caller.close()
@@ -65,8 +65,8 @@ def calling(request: pytest.FixtureRequest) -> Iterator[Calling]:
     yield running
     if running.thread.is_alive():
         running.close()
-    os.close(running.ear)
-    os.close(running.mouth)
+    os.close(running.read_end)
+    os.close(running.write_end)
 
 
 @pytest.fixture
@@ -154,40 +154,40 @@ def test_a_write_that_is_cut_short_goes_on(calling: Calling, descriptor: int) ->
 def test_there_is_one_batch_at_a_time(calling: Calling) -> None:
     with full_pipe() as (reading, writing):
         calling.notifier.expect(1)
-        calling.caller.give([(writing, b"x", -1)])
-        for give, what in ((calling.caller.give, []), (calling.caller.give_work, print)):
-            with pytest.raises(RuntimeError, match="before the last was taken"):
-                give(what)
-        assert calling.caller.taken() is None
+        calling.caller.submit([(writing, b"x", -1)])
+        for submit, what in ((calling.caller.submit, []), (calling.caller.submit_call, print)):
+            with pytest.raises(RuntimeError, match="before the last outcome was taken"):
+                submit(what)
+        assert calling.caller.take_outcome() is None
         os.read(reading, 65536)
         assert calling.heard() == (1, 0, 0, None)
 
-    assert calling.caller.taken() is None
+    assert calling.caller.take_outcome() is None
     assert calling.make([]) == (0, 0, 0, None)
 
 
-def test_nothing_is_given_before_the_last_was_taken(calling: Calling) -> None:
+def test_nothing_is_submitted_before_the_last_outcome_was_taken(calling: Calling) -> None:
     calling.notifier.expect(1)
-    calling.caller.give([])
-    assert calling.has_rung(30)
+    calling.caller.submit([])
+    assert calling.was_notified(30)
 
-    with pytest.raises(RuntimeError, match="before the last was taken"):
-        calling.caller.give([])
+    with pytest.raises(RuntimeError, match="before the last outcome was taken"):
+        calling.caller.submit([])
 
 
-def test_what_was_given_is_done_before_the_end(calling: Calling) -> None:
+def test_submitted_work_is_done_before_the_end(calling: Calling) -> None:
     with full_pipe() as (reading, writing):
         calling.notifier.expect(1)
-        calling.caller.give([(writing, b"x", -1)])
+        calling.caller.submit([(writing, b"x", -1)])
         calling.caller.close()
         os.read(reading, 65536)
         assert calling.heard() == (1, 0, 0, None)
     calling.thread.join(30)
 
     assert not calling.thread.is_alive()
-    for give, what in ((calling.caller.give, []), (calling.caller.give_work, print)):
+    for submit, what in ((calling.caller.submit, []), (calling.caller.submit_call, print)):
         with pytest.raises(RuntimeError, match="after the end"):
-            give(what)
+            submit(what)
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
@@ -195,12 +195,12 @@ def test_it_ends_with_nothing_to_do(calling: Calling, is_taken: bool) -> None:
     for _ in range(50):
         again = Calling(sys.modules[type(calling.caller).__module__])
         again.notifier.expect(1)
-        again.caller.give([])
+        again.caller.submit([])
         if is_taken:
             again.heard()
         again.close()
-        os.close(again.ear)
-        os.close(again.mouth)
+        os.close(again.read_end)
+        os.close(again.write_end)
 
 
 def test_a_function_is_called_on_the_thread(calling: Calling) -> None:
@@ -226,13 +226,13 @@ def other(calling: Calling) -> Iterator[Any]:
 def test_the_bell_rings_once_for_all(calling: Calling, other: Any, descriptor: int) -> None:
     for number in range(100):
         calling.notifier.expect(2)
-        calling.caller.give([(descriptor, b"%03d" % number, 0)])
-        assert not calling.has_rung(0.001)
-        other.give_work(lambda number=number: number)
+        calling.caller.submit([(descriptor, b"%03d" % number, 0)])
+        assert not calling.was_notified(0.001)
+        other.submit_call(lambda number=number: number)
         assert calling.heard() == (1, 0, 0, None)
-        assert other.taken() == (0, 0, 0, number)
+        assert other.take_outcome() == (0, 0, 0, number)
 
-    assert not calling.has_rung()
+    assert not calling.was_notified()
 
 
 def test_items_and_bytes_are_let_go(calling: Calling, descriptor: int) -> None:
@@ -259,7 +259,7 @@ def test_items_and_bytes_are_let_go(calling: Calling, descriptor: int) -> None:
 @pytest.mark.parametrize("calling", ["_kernel_c"], indirect=True)
 def test_what_is_no_call_is_refused(calling: Calling, step: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        calling.caller.give([step])
+        calling.caller.submit([step])
 
     assert calling.make([]) == (0, 0, 0, None)
 
@@ -274,16 +274,16 @@ def test_the_compiled_one_does_not_wait_for_the_interpreter(
         sys.setswitchinterval(1000)  # from here on no other thread gets the lock
         try:
             calling.notifier.expect(1)
-            calling.caller.give([(descriptor, b"!", 0)])
+            calling.caller.submit([(descriptor, b"!", 0)])
             looks = 0
             while seen[0] == 0 and looks < 100_000_000:
                 looks += 1
             found = seen[0]
-            while calling.caller.taken() is None and looks < 200_000_000:
+            while calling.caller.take_outcome() is None and looks < 200_000_000:
                 looks += 1
         finally:
             sys.setswitchinterval(interval)
 
     assert found == ord("!")
     assert looks < 200_000_000
-    assert calling.has_rung(30)
+    assert calling.was_notified(30)

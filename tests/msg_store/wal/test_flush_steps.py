@@ -153,15 +153,15 @@ class FullDisk:
         self._caller = Caller(notifier)
         self._is_full = False
         self.close, self.run = self._caller.close, self._caller.run
-        self.give_work = self._caller.give_work
+        self.submit_call = self._caller.submit_call
 
-    def give(self, steps: list[Step]) -> None:
+    def submit(self, steps: list[Step]) -> None:
         last = steps[-1] if steps else (-1, b"", 0)
         self._is_full = last[1] is None and last[0] in self.files
-        self._caller.give(steps[:-1] if self._is_full else steps)
+        self._caller.submit(steps[:-1] if self._is_full else steps)
 
-    def taken(self) -> Any:
-        outcome = self._caller.taken()
+    def take_outcome(self) -> Any:
+        outcome = self._caller.take_outcome()
         if outcome is None or not self._is_full:
             return outcome
         self._is_full = False

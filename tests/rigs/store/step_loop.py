@@ -190,7 +190,7 @@ class StepWriters:
         self._left = 0
         self._errors: list[Exception] = []
 
-    def do(self, rdq: Work, journal: Work, then: Then) -> None:
+    def submit(self, rdq: Work, journal: Work, then: Then) -> None:
         self._left, self._errors = 2 if rdq else 1, []
         for line, work in zip(self._lines, (rdq, journal), strict=True):
             if work:
