@@ -21,7 +21,7 @@ from leveret.msg_store.format.rows import IndexRow
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import GotRows, RowReader
-from leveret.msg_store.transient.client import Transients
+from leveret.msg_store.transient.store import TransientStore
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 # A queue that begins again in the same store goes on so much higher: above the seqs of messages of
@@ -58,7 +58,7 @@ class ClientsStore(Protocol):
     read_cache: ReadCache
 
     @property
-    def transients(self) -> Transients:
+    def transients(self) -> TransientStore:
         """Where paged-out transients go."""
 
     def queue_down(self, queue_no: int) -> None:
@@ -127,7 +127,7 @@ class QueueClient:
         self._reported: set[int] = set()
 
     @property
-    def transients(self) -> Transients:
+    def transients(self) -> TransientStore:
         """Where paged-out transients go."""
         return self._store.transients
 

@@ -28,9 +28,8 @@ from leveret.msg_store.recovery.opening import Opened
 from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
 from leveret.msg_store.threads.worker import Loop, as_steps
 from leveret.msg_store.threads.writers import SyncTimes
-from leveret.msg_store.transient.client import OnCredit, OnLost
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
-from leveret.msg_store.transient.store import TransientStore
+from leveret.msg_store.transient.store import OnCredit, OnLost, TransientStore
 from leveret.msg_store.wal.driver import Deliver, FlushDriver
 
 

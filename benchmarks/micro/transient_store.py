@@ -54,9 +54,7 @@ class Run:
             ]
             while left:
                 taken = self.store.page_out(no, left)
-                if taken:
-                    self.store.add(no, left[:taken])
-                    left = left[taken:]
+                left = left[taken:]
                 if left:
                     self.credit[no].clear()
                     await self.credit[no].wait()

@@ -15,15 +15,18 @@ from __future__ import annotations
 import errno
 import logging
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.folder import StoreFolder, StorePaths
 from leveret.msg_store.format.kernel import runs
 from leveret.msg_store.format.record import Place, unpack_meta
 from leveret.msg_store.reading.verify import Segment
+
+PartsOf: TypeAlias = Callable[[bytes], tuple[bytes, bytes]]
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +64,24 @@ class SegmentReader:
         descriptors_max: how many segments stay open.
     """
 
-    def __init__(self, folder: StoreFolder, descriptors_max: int = DESCRIPTORS_MAX) -> None:
+    def __init__(self, folder: StorePaths, descriptors_max: int = DESCRIPTORS_MAX) -> None:
         self._folder = folder
         self._descriptors_max = descriptors_max
         self._open: OrderedDict[int, Segment] = OrderedDict()
         self._last_meta: bytes | None = None
         self._last_origin = self._last_head = b""
 
-    def read(self, msg_nos: list[int], places: list[Place]) -> Outcome:
-        """Read messages, in whatever order is best."""
+    def read(
+        self, msg_nos: list[int], places: list[Place], parts_of: PartsOf | None = None
+    ) -> Outcome:
+        """Read messages, in whatever order is best.
+
+        Args:
+            msg_nos: the numbers that their records should have.
+            places: of each.
+            parts_of: returns origin and head of a record's meta, or raises ``Corrupt``; without it those
+                of any meta.
+        """
         outcome = Outcome()
         found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
         if found is None:
@@ -78,13 +90,16 @@ class SegmentReader:
             found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
             assert found is not None, "sorted places do not ascend"
         for first, end in found:
-            self._read_run(msg_nos[first:end], places[first:end], outcome)
+            cut = slice(first, end)
+            self._read_run(msg_nos[cut], places[cut], parts_of or self._parts_of, outcome)
         return outcome
 
-    def _read_run(self, msg_nos: list[int], places: list[Place], outcome: Outcome) -> None:
+    def _read_run(
+        self, msg_nos: list[int], places: list[Place], parts_of: PartsOf, outcome: Outcome
+    ) -> None:
         file_no = places[0][0]
         try:
-            self._read_joined(self._segment(file_no), msg_nos, places, outcome)
+            self._read_joined(self._segment(file_no), msg_nos, places, parts_of, outcome)
         except OSError as error:
             if error.errno in PASSING:
                 self.close()  # for descriptors it may be ours that are too many
@@ -94,30 +109,37 @@ class SegmentReader:
                 outcome.failures.update(dict.fromkeys(msg_nos, why))
 
     def _read_joined(
-        self, segment: Segment, msg_nos: list[int], places: list[Place], outcome: Outcome
+        self,
+        segment: Segment,
+        msg_nos: list[int],
+        places: list[Place],
+        parts_of: PartsOf,
+        outcome: Outcome,
     ) -> None:
         start, last = places[0][1], places[-1]
         data = segment.bytes_at(start, last[1] + last[2] - start)
         others, body_bytes = segment.decode_run(
-            data, start, msg_nos, places, self._origin_and_head, outcome.messages
+            data, start, msg_nos, places, parts_of, outcome.messages
         )
         outcome.body_bytes += body_bytes
         for msg_no, place in others:
-            self._read_bad(segment, msg_no, place, outcome)
+            self._read_bad(segment, msg_no, place, parts_of, outcome)
 
-    def _read_bad(self, segment: Segment, msg_no: int, place: Place, outcome: Outcome) -> None:
+    def _read_bad(
+        self, segment: Segment, msg_no: int, place: Place, parts_of: PartsOf, outcome: Outcome
+    ) -> None:
         """Say what is wrong, or find that nothing is; with bytes of its own, for a file may grow."""
         file_no, offset, length = place[:3]
         try:
             record = segment.read(offset, length)
             if record.msg_no != msg_no:
                 raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
-            outcome.messages[msg_no] = (*self._origin_and_head(record.meta), record.body)
+            outcome.messages[msg_no] = (*parts_of(record.meta), record.body)
             outcome.body_bytes += len(record.body)
         except Corrupt as error:
             outcome.failures[msg_no] = f"{error}, segment {file_no:08x}, offset {offset}"
 
-    def _origin_and_head(self, packed: bytes) -> tuple[bytes, bytes]:
+    def _parts_of(self, packed: bytes) -> tuple[bytes, bytes]:
         """Return both; messages of one publisher share them, as when they came."""
         if packed != self._last_meta:
             meta = unpack_meta(packed)
@@ -160,6 +182,8 @@ class SegmentReader:
             The name they have there; None when there is nothing to keep, or no room for it.
         """
         file_no, offset, length = place[:3]
+        if not isinstance(self._folder, StoreFolder):
+            return None  # it has no quarantine
         self.forget(file_no)
         try:
             data = self._segment(file_no).bytes_at(offset, length)

@@ -2,17 +2,17 @@
 
 ::
 
-    life:u32 seq:u64 (big endian) -> file_no:u32 offset:u32 length:u32 msg_no:u64 size:u32
-                                     expiry_ms:u64 is_row:u8                      (little endian)
+    incarnation:u32 seq:u64 (big endian) -> file_no:u32 offset:u32 length:u32 msg_no:u64 size:u32
+                                            expiry_ms:u64                         (little endian)
 
-A *life* is the number that the store gives to a queue until it is dropped. One row says both where the
-content lies and what the queue's row is; ``is_row`` is set when the queue has added it. Pages live in the
-page cache of the system, not in this process.
+An *incarnation* is the number that the store gives to a queue until it is dropped. One value says both
+where the content lies and what the queue's row is. Pages live in the page cache of the system, not in
+this process.
 
 One thread writes and one reads. Both may find the file unusable, which is an ``IndexLost``: then all that
-is on disk is lost, and ``renew`` begins another. What merely cannot be written now, above all because the
-disk is full, is an ``OSError``, after which nothing of the call has happened. (LMDB calls a full disk an
-I/O error.) A map that is full is doubled.
+is on disk is lost, and ``renew`` begins another. A write that fails for another reason, above all a full
+disk, is an ``OSError`` and has changed nothing. (LMDB calls a full disk an I/O error.) A map that is full
+is doubled.
 """
 
 from __future__ import annotations
@@ -22,24 +22,34 @@ import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import lmdb
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.transient.client import Row
+from leveret.msg_store.transient.entries import (
+    EXPIRY_MS,
+    MSG_NO,
+    SEQ,
+    SIZE,
+    Entry,
+    Key,
+    KeyRange,
+    Place,
+    Row,
+)
 
 NAME: Final = "index-%04x.lmdb"
 MAP_BYTES: Final = 1 << 30
-SEQ_END: Final = 1 << 64
 
 _PREFIX: Final = "index"
 _KEY: Final = struct.Struct(">IQ")
-_VALUE: Final = struct.Struct("<IIIQIQB")
-_IS_ROW: Final = _VALUE.size - 1
-_SCANNED_MAX: Final = 20_000  # keys that are looked at in one read
+_VALUE: Final = struct.Struct("<IIIQIQ")
+_PLACE: Final = struct.Struct("<III")
+_ROW: Final = struct.Struct("<12xQIQ")
 _TRANSIENT: Final = 0  # a row's flags
 _BROKEN: Final = (
     lmdb.CorruptedError,
@@ -55,38 +65,16 @@ class IndexLost(StoreError):  # noqa: N818
     """The index cannot be read any more."""
 
 
-class Place(NamedTuple):
-    """Where a content lies, in bytes."""
-
-    file_no: int
-    offset: int
-    length: int
-
-
-class Doomed(NamedTuple):
-    """Keys that go: those with ``low <= seq < high``, or of them only the ``rows_only``."""
-
-    life: int
-    low: int
-    high: int
-    rows_only: bool
-
-
 class Deleted(NamedTuple):
-    """What a ``delete`` has done.
+    """The result of a ``delete``.
 
     Attributes:
-        places: of the contents that are gone.
+        places: of the contents that were deleted.
         left: the ranges that are still to be deleted, the first of them perhaps in part.
     """
 
     places: list[Place]
-    left: list[Doomed]
-
-
-Content: TypeAlias = tuple[int, int, Place, int, int, int, bool]
-"""``(life, seq, place, msg_no, size, expiry_ms, is_row)``"""
-Key: TypeAlias = tuple[int, int]  # life, seq
+    left: list[KeyRange]
 
 
 class TransientIndex:
@@ -138,58 +126,53 @@ class TransientIndex:
                 before.close()
         self._unlink_all_but(opened)
 
-    def _unlink_all_but(self, kept: Any) -> None:
-        keep = None if kept is None else Path(kept.path()).name
+    def _unlink_all_but(self, current: Any) -> None:
+        keep = None if current is None else Path(current.path()).name
         for name in self._files.names(self._folder):
             if name.startswith(_PREFIX) and name.removesuffix("-lock") != keep:
                 self._files.unlink(self._folder / name)
 
-    def write(self, contents: Sequence[Content], rows: Iterable[Key]) -> None:
-        """Add contents, and make rows of others that are there; those that are not are passed over."""
-        pack, key = _VALUE.pack, _KEY.pack
+    def write(self, contents: Sequence[tuple[int, Entry]], places: Iterable[Place]) -> None:
+        """Add contents, each an entry of an incarnation, that lie at these places."""
+        key, pack = _KEY.pack, _VALUE.pack
         items = [
-            (key(life, seq), pack(*place, msg_no, size, expiry_ms, is_row))
-            for life, seq, place, msg_no, size, expiry_ms, is_row in contents
+            (
+                key(incarnation, entry[SEQ]),
+                pack(*place, entry[MSG_NO], entry[SIZE], entry[EXPIRY_MS]),
+            )
+            for (incarnation, entry), place in zip(contents, places, strict=True)
         ]
 
         def change(transaction: Any) -> None:
             with transaction.cursor() as cursor:
                 cursor.putmulti(items)
-            for row in rows:
-                name = key(*row)
-                value = transaction.get(name)
-                if value is not None:
-                    transaction.put(name, value[:_IS_ROW] + b"\1")
 
         self._change(change)
 
-    def delete(self, keys: Iterable[Key], ranges: Sequence[Doomed], keys_max: int) -> Deleted:
-        """Remove keys, then at most ``keys_max`` of what lies in ranges."""
+    def delete(self, keys: Iterable[Key], ranges: Sequence[KeyRange], keys_max: int) -> Deleted:
+        """Delete keys, then at most ``keys_max`` keys of the ranges."""
 
         def change(transaction: Any) -> Deleted:
-            places = []
-            for life, seq in keys:
-                value = transaction.pop(_KEY.pack(life, seq))
-                if value is not None:
-                    places.append(_place(value))
+            values = [transaction.pop(_KEY.pack(*key)) for key in keys]
+            places = [_place(value) for value in values if value is not None]
             left, budget = list(ranges), keys_max
             with transaction.cursor() as cursor:
                 while left and budget > 0:
-                    rest, looked_at = _delete_range(cursor, left[0], budget, places)
+                    before = len(places)
+                    rest = _delete_range(cursor, left[0], budget, places)
                     left[:1] = [] if rest is None else [rest]
-                    budget -= looked_at + 1
+                    budget -= len(places) - before + 1
             return Deleted(places, left)
 
         return self._change(change)
 
     def move(self, moves: Iterable[tuple[Key, Place]]) -> None:
-        """Let contents, all of which are there, lie elsewhere."""
+        """Note other places of contents, all of which are in the index."""
 
         def change(transaction: Any) -> None:
             for key, place in moves:
                 name = _KEY.pack(*key)
-                fields = _VALUE.unpack(transaction.get(name))
-                transaction.put(name, _VALUE.pack(*place, *fields[3:]))
+                transaction.put(name, _PLACE.pack(*place) + transaction.get(name)[_PLACE.size :])
 
         self._change(change)
 
@@ -225,35 +208,25 @@ class TransientIndex:
 
     # Any thread.
 
-    def rows(self, life: int, low: int, high: int, limit: int) -> tuple[list[Row], int]:
-        """Return the first rows with ``low <= seq < high``.
-
-        Returns:
-            At most ``limit`` of them, ascending, and up to where (exclusive) they are all.
-        """
+    def rows(self, incarnation: int, low: int, high: int, limit: int) -> list[Row]:
+        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
         rows: list[Row] = []
-        budget = _SCANNED_MAX
         with self._read() as transaction, transaction.cursor() as cursor:
-            found = cursor.set_range(_KEY.pack(life, low))
-            while found:
-                owner, seq = _KEY.unpack(cursor.key())
-                if owner != life or seq >= high:
-                    return rows, high
-                if len(rows) == limit or not budget:
-                    return rows, seq
-                budget -= 1
-                _, _, _, msg_no, size, expiry_ms, is_row = _VALUE.unpack(cursor.value())
-                if is_row:
-                    rows.append((seq, msg_no, size, expiry_ms, _TRANSIENT))
-                found = cursor.next()
-        return rows, high
+            if not cursor.set_range(_KEY.pack(incarnation, low)):
+                return rows
+            for key, value in islice(cursor, limit):
+                owner, seq = _KEY.unpack(key)
+                if owner != incarnation or seq >= high:
+                    break
+                rows.append((seq, *_ROW.unpack(value), _TRANSIENT))
+        return rows
 
-    def places(self, keys: Iterable[Key]) -> dict[Key, Place]:
-        """Return where contents lie; those that are gone are missing."""
+    def places(self, keys: Iterable[Key]) -> list[Place | None]:
+        """Return where contents lie; None for each that is not in the index."""
         with self._read() as transaction:
             get, pack = transaction.get, _KEY.pack
-            values = [(key, get(pack(*key))) for key in keys]
-        return {key: _place(value) for key, value in values if value is not None}
+            values = [get(pack(*key)) for key in keys]
+            return [None if value is None else _place(value) for value in values]
 
     @contextmanager
     def _read(self) -> Iterator[Any]:
@@ -267,7 +240,7 @@ class TransientIndex:
                 raise IndexLost(f"index of transients: {error}") from error
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         with self._reading:
             if self._lmdb is not None:
                 self._lmdb.close()
@@ -275,31 +248,21 @@ class TransientIndex:
 
 
 def _place(value: bytes) -> Place:
-    return Place(*_VALUE.unpack(value)[:3])
+    file_no, offset, length = _PLACE.unpack_from(value)
+    return file_no, offset, length
 
 
-def _delete_range(
-    cursor: Any, doomed: Doomed, budget: int, places: list[Place]
-) -> tuple[Doomed | None, int]:
-    """Delete a range, as far as the budget goes.
-
-    Returns:
-        What is left of it, and how many keys were looked at.
-    """
-    looked_at = 0
-    found = cursor.set_range(_KEY.pack(doomed.life, doomed.low))
+def _delete_range(cursor: Any, keys: KeyRange, budget: int, places: list[Place]) -> KeyRange | None:
+    """Delete at most ``budget`` keys of a range; return the part of it that is left."""
+    end = len(places) + budget
+    found = cursor.set_range(_KEY.pack(keys.incarnation, keys.low))
     while found:
-        life, seq = _KEY.unpack(cursor.key())
-        if life != doomed.life or seq >= doomed.high:
-            return None, looked_at
-        if looked_at == budget:
-            return doomed._replace(low=seq), looked_at
-        looked_at += 1
-        value = cursor.value()
-        if doomed.rows_only and not value[_IS_ROW]:
-            found = cursor.next()
-        else:
-            places.append(_place(value))
-            cursor.delete()  # and the cursor stands at the next
-            found = bool(cursor.key())
-    return None, looked_at
+        incarnation, seq = _KEY.unpack(cursor.key())
+        if incarnation != keys.incarnation or seq >= keys.high:
+            return None
+        if len(places) == end:
+            return keys._replace(low=seq)
+        places.append(_place(cursor.value()))
+        cursor.delete()  # and the cursor stands at the next
+        found = bool(cursor.key())
+    return None

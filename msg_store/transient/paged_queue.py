@@ -1,14 +1,12 @@
-"""What one queue has given to the transient store and no job has carried out yet.
+"""The contents of one queue that wait to be written, its acks that do, and its credit. Without I/O.
 
 ::
 
-    page_out -> contents --take--> flying_contents --settle--> in the index
-    add      -> rows (of contents above), added (of contents in the index) --> flying_rows
-    ack      -> a content above vanishes; else gone --> flying_gone
+    page_out -> contents --take_contents--> in_flight --job done--> in the index
+    ack      -> a content above vanishes; else acks --take_acks--> acks_in_flight --job done--> forgotten
 
-*Flying* is what a job has taken; it stays here until the job is done, and goes back when it fails. A seq
-is written at most once, so of two statements about it the later one always takes something away: what is
-``gone`` never comes back.
+What a job has taken stays here until the job is done, and goes back when it fails. A seq is paged out at
+most once, so an ack is final.
 """
 
 from __future__ import annotations
@@ -19,28 +17,27 @@ from itertools import islice
 from typing import Final
 
 from leveret.core.message import Message
-from leveret.msg_store.transient.client import (
-    EXPIRY_MS,
+from leveret.msg_store.transient.entries import (
     MESSAGE,
-    MSG_NO,
     SEQ,
     SIZE,
     Entry,
     GotRows,
+    Key,
+    KeyRange,
     Row,
+    row_of,
 )
-from leveret.msg_store.transient.index import Doomed, Key
-from leveret.msg_store.transient.writer import Unwritten
 
 CREDIT: Final = 4_000  # contents that a queue may have waiting
 MORE_CREDIT: Final = 800  # it gets so many back when so many have been written
 
 
 class RowsRead:
-    """A read of rows on its way: what the index answers, under all that it may not know yet.
+    """A read of rows in flight: the index's answer, overlaid with all that it may not know yet.
 
     Args:
-        queue: whose; its statements go into ``added``, ``gone`` and ``doomed`` until the read is done.
+        queue: whose rows; its calls go into ``paged_out``, ``acked`` and ``deleted`` until the read is done.
         low: the first seq.
         high: behind the last one.
         limit: how many are wanted.
@@ -52,44 +49,43 @@ class RowsRead:
         self.high = high
         self.limit = limit
         self.then = then
-        self.added: dict[int, Row] = {}
-        self.gone = {*queue.gone, *queue.flying_gone}
-        self.doomed = list(queue.doomed)
+        self.paged_out = queue.in_flight | queue.contents
+        self.acked = {*queue.acks, *queue.acks_in_flight}
+        self.deleted = list(queue.deleting)
         self._low = self._reached = low
         self._is_lost = False
         self._found: dict[int, Row] = {}
-        for rows in (queue.flying_rows, queue.rows, queue.added):
-            self.added.update(rows)
 
     def next_low(self) -> int:
         """Return where the index should be read from, past what is being deleted there."""
         low = self._reached
-        for doomed in sorted(self.doomed, key=lambda each: each.low):
-            if doomed.low <= low < doomed.high:
-                low = doomed.high
+        for keys in sorted(self.deleted):
+            if keys.low <= low < keys.high:
+                low = keys.high
         return min(low, self.high)
 
-    def take(self, rows: list[Row], reached: int) -> list[Row] | None:
-        """Take what the index has below ``reached``; return the result when that is enough."""
-        if self._is_lost:
-            rows, reached = [], self.high
-        self._found.update((row[SEQ], row) for row in rows)
-        self._reached = reached
+    def take(self, rows: list[Row]) -> list[Row] | None:
+        """Take the index's next rows, ``limit`` if it has more; return the result when it is whole."""
+        self._reached = self.high
+        if not self._is_lost:
+            self._found.update((row[SEQ], row) for row in rows)
+            if len(rows) == self.limit:
+                self._reached = rows[-1][SEQ] + 1
         result = self.result()
-        return result if len(result) == self.limit or reached >= self.high else None
+        return result if len(result) == self.limit or self._reached >= self.high else None
 
     def lose(self) -> None:
-        """Note that what the index says is not so any more."""
+        """Forget the index's rows: it has been lost."""
         self._is_lost = True
         self._found.clear()
-        self.added = dict(self.queue.rows)
+        self.paged_out = dict(self.queue.contents)
 
     def result(self) -> list[Row]:
         """Return the rows that are known so far."""
-        low, reached = self._low, self._reached
-        rows = self._found | {s: row for s, row in self.added.items() if low <= s < reached}
-        left = [row for row in sorted(rows.values()) if row[SEQ] not in self.gone]
-        for _, first, end, _ in self.doomed:
+        low, reached, waiting = self._low, self._reached, self.paged_out
+        rows = self._found | {s: row_of(waiting[s]) for s in waiting if low <= s < reached}
+        left = [rows[seq] for seq in sorted(rows.keys() - self.acked)]
+        for _, first, end in self.deleted:
             del left[bisect_left(left, (first,)) : bisect_left(left, (end,))]
         return left[: self.limit]
 
@@ -99,75 +95,53 @@ class PagedQueue:
 
     Args:
         queue_no: its owner's number for it.
-        life: the store's; a queue that is dropped and begins anew gets another.
+        incarnation: the store's; a queue that is dropped and pages out again gets another.
+
+    Attributes:
+        deleting: ranges that are being deleted from the index.
+        reads: of rows, in flight.
+        credit: how many contents it may page out now.
+        is_stored: something of it is in the index, or has been.
+        has_lost: contents of it have been lost, and the log says so.
     """
 
-    __slots__ = (
-        "_handled",
-        "added",
-        "contents",
-        "credit",
-        "doomed",
-        "flying_contents",
-        "flying_gone",
-        "flying_rows",
-        "gone",
-        "has_lost",
-        "is_stored",
-        "life",
-        "queue_no",
-        "reads",
-        "rows",
-    )
+    __slots__ = ("_written", "acks", "acks_in_flight", "contents", "credit", "deleting", "has_lost",
+        "in_flight", "incarnation", "is_stored", "queue_no", "reads")  # fmt: skip
 
-    def __init__(self, queue_no: int, life: int) -> None:
+    def __init__(self, queue_no: int, incarnation: int) -> None:
         self.queue_no = queue_no
-        self.life = life
+        self.incarnation = incarnation
         self.contents: dict[int, Entry] = {}
-        self.rows: dict[int, Row] = {}
-        self.added: dict[int, Row] = {}
-        self.gone: dict[int, None] = {}
-        self.flying_contents: dict[int, Entry] = {}
-        self.flying_rows: dict[int, Row] = {}
-        self.flying_gone: dict[int, None] = {}
-        self.doomed: list[Doomed] = []  # ranges that are being deleted from the index
+        self.in_flight: dict[int, Entry] = {}
+        self.acks: dict[int, None] = {}
+        self.acks_in_flight: dict[int, None] = {}
+        self.deleting: list[KeyRange] = []
         self.reads: list[RowsRead] = []
         self.credit = CREDIT
-        self.is_stored = False  # something of it is in the index, or has been
-        self.has_lost = False  # and the log says so
-        self._handled = 0
+        self.is_stored = False
+        self.has_lost = False
+        self._written = 0  # since credit was given back
 
     @property
     def is_on_disk(self) -> bool:
         """Something of it is in the index, or may get there before the next job."""
-        return self.is_stored or bool(self.flying_contents)
+        return self.is_stored or bool(self.in_flight)
 
     def message(self, seq: int) -> Message | None:
         """Return a content that is in RAM."""
-        entry = self.contents.get(seq) or self.flying_contents.get(seq)
+        entry = self.contents.get(seq) or self.in_flight.get(seq)
         message: Message | None = entry and entry[MESSAGE]
         return message
 
-    # What the queue says.
+    # What the queue calls.
 
-    def page_out(self, entries: list[Entry]) -> None:
+    def page_out(self, entries: Iterable[Entry]) -> None:
         """Take contents."""
-        self.contents.update((entry[SEQ], entry) for entry in entries)
-        self.credit -= len(entries)
-
-    def add(self, entries: list[Entry]) -> None:
-        """Add rows."""
-        made = {
-            entry[SEQ]: (entry[SEQ], entry[MSG_NO], entry[SIZE], entry[EXPIRY_MS], 0)
-            for entry in entries
-        }
-        if not self.contents:
-            self.added |= made
-        else:
-            for seq, row in made.items():
-                (self.rows if seq in self.contents else self.added)[seq] = row
+        new = {entry[SEQ]: entry for entry in entries}
+        self.contents |= new
+        self.credit -= len(new)
         for read in self.reads:
-            read.added |= made
+            read.paged_out |= new
 
     def ack(self, seqs: list[int]) -> int:
         """Remove contents; return the bytes of those that need not be written now."""
@@ -181,110 +155,88 @@ class PagedQueue:
         else:
             on_disk = seqs
         if self.is_on_disk:
-            self.gone.update(dict.fromkeys(on_disk))
-        for rows in (self.rows, self.added):
-            if rows:
-                for seq in seqs:
-                    rows.pop(seq, None)
+            self.acks.update(dict.fromkeys(on_disk))
         for read in self.reads:
-            read.gone.update(seqs)
-        self.handle(before - len(self.contents))
+            read.acked.update(seqs)
+        self.return_credit(before - len(self.contents))
         return size_bytes
 
-    def ack_range(self, low: int, high: int) -> tuple[Doomed | None, int]:
-        """Remove rows; return what must be deleted from the index, and as ``ack``."""
-        seqs: set[int] = set()
-        for rows in (self.rows, self.added, self.flying_rows):
-            seqs.update(_between(rows, low, high))
-        size_bytes = self.ack(list(seqs)) if seqs else 0
-        doomed = Doomed(self.life, low, high, rows_only=True)
+    def ack_range(self, low: int, high: int) -> tuple[KeyRange | None, int]:
+        """Remove contents; return the keys to delete from the index, and bytes as ``ack``."""
+        seqs = [*_between(self.contents, low, high), *_between(self.in_flight, low, high)]
+        size_bytes = self.ack(seqs) if seqs else 0
+        keys = KeyRange(self.incarnation, low, high)
         for read in self.reads:
-            read.doomed.append(doomed)
+            read.deleted.append(keys)
         if not self.is_on_disk:
             return None, size_bytes
-        self.doomed.append(doomed)
-        return doomed, size_bytes
+        self.deleting.append(keys)
+        return keys, size_bytes
 
-    def undoom(self, doomed: Doomed) -> None:
+    def range_deleted(self, keys: KeyRange) -> None:
         """Note that a range, of which this may be the end, has been deleted."""
-        for index, (_, low, high, _) in enumerate(self.doomed):
-            if low <= doomed.low and high == doomed.high:
-                del self.doomed[index]
+        for index, (_, low, high) in enumerate(self.deleting):
+            if low <= keys.low and high == keys.high:
+                del self.deleting[index]
                 return
 
-    # What jobs take, and what becomes of it.
+    # What jobs take, and how they end.
 
-    def take_writes(self, count_max: int, bytes_max: int) -> tuple[list[Unwritten], list[Key]]:
-        """Take the first contents, at least one if any, and rows of contents in the index."""
-        taken: list[Unwritten] = []
-        life, rows = self.life, self.rows
-        for seq, entry in islice(self.contents.items(), count_max):
-            _, message, expiry_ms, _, msg_no, size, *_ = entry
-            taken.append(Unwritten(life, seq, message, msg_no, size, expiry_ms, seq in rows))
-            bytes_max -= size
+    def take_contents(self, count_max: int, bytes_max: int) -> list[Entry]:
+        """Take the first contents for a job, at least one if there is any."""
+        taken: list[Entry] = []
+        for entry in islice(self.contents.values(), count_max):
+            taken.append(entry)
+            bytes_max -= entry[SIZE]
             if bytes_max <= 0:
                 break
-        seqs = [each.seq for each in taken]
-        self.flying_contents = {seq: self.contents.pop(seq) for seq in seqs}
-        self.flying_rows = {seq: rows.pop(seq) for seq in seqs if seq in rows}
-        added = list(islice(self.added, count_max))
-        self.flying_rows.update((seq, self.added.pop(seq)) for seq in added)
-        return taken, [(life, seq) for seq in added]
+        take = self.contents.pop
+        self.in_flight = {seq: take(seq) for seq in [entry[SEQ] for entry in taken]}
+        return taken
 
-    def take_gone(self, count_max: int) -> list[Key]:
-        """Take acks."""
-        taken = list(islice(self.gone, count_max))
+    def take_acks(self, count_max: int) -> list[Key]:
+        """Take the keys of acked contents for a job."""
+        taken = list(islice(self.acks, count_max))
         for seq in taken:
-            del self.gone[seq]
-        self.flying_gone = dict.fromkeys(taken)
+            del self.acks[seq]
+        self.acks_in_flight = dict.fromkeys(taken)
         taken.sort()
-        return [(self.life, seq) for seq in taken]
+        return [(self.incarnation, seq) for seq in taken]
 
-    def land(self) -> int:
+    def job_done(self) -> int:
         """Note that the job is done; return the bytes that need not be kept in RAM any more."""
-        size_bytes = size_of(self.flying_contents.values())
-        self.is_stored = self.is_stored or bool(self.flying_contents)
-        self.handle(len(self.flying_contents))
-        self._clear_flying()
+        size_bytes = size_of(self.in_flight.values())
+        self.is_stored = self.is_stored or bool(self.in_flight)
+        self.return_credit(len(self.in_flight))
+        self.in_flight, self.acks_in_flight = {}, {}
         return size_bytes
 
-    def put_back(self) -> int:
-        """Note that the job has failed; return the bytes that are not needed meanwhile."""
-        flying = self.flying_contents
-        dropped = {seq for seq in flying if seq in self.gone}
-        size_bytes = size_of([flying.pop(seq) for seq in dropped])
-        for seq in dropped:
-            del self.gone[seq]
-        rows = {seq: row for seq, row in self.flying_rows.items() if seq not in dropped}
-        rows |= self.added
-        self.contents = flying | self.contents
-        self.rows |= {seq: row for seq, row in rows.items() if seq in self.contents}
-        self.added = {
-            seq: row
-            for seq, row in rows.items()
-            if seq not in self.contents and seq not in self.gone
-        }
-        self.gone |= self.flying_gone
-        self.handle(len(dropped))
-        self._clear_flying()
+    def job_failed(self) -> int:
+        """Note that the job has failed; return the bytes that were acked meanwhile."""
+        back = self.in_flight
+        acked = [seq for seq in back if seq in self.acks]
+        size_bytes = size_of([back.pop(seq) for seq in acked])
+        for seq in acked:
+            del self.acks[seq]
+        self.contents = back | self.contents
+        self.acks |= self.acks_in_flight
+        self.return_credit(len(acked))
+        self.in_flight, self.acks_in_flight = {}, {}
         return size_bytes
-
-    def _clear_flying(self) -> None:
-        self.flying_contents, self.flying_rows, self.flying_gone = {}, {}, {}
 
     def lose(self) -> None:
-        """Forget what was in the index."""
+        """Forget all that was in the index."""
         self.is_stored = False
-        self.added, self.gone, self.doomed = {}, {}, []
+        self.acks, self.deleting = {}, []
         for read in self.reads:
             read.lose()
 
-    def handle(self, count: int) -> None:
-        """Count contents that do not wait any more; give credit back."""
-        self._handled += count
-        grants = self._handled // MORE_CREDIT
+    def return_credit(self, count: int) -> None:
+        """Count contents that do not wait any more; give credit back, ``MORE_CREDIT`` at a time."""
+        self._written += count
+        grants = self._written // MORE_CREDIT
         self.credit += grants * MORE_CREDIT
-        self._handled -= grants * MORE_CREDIT
+        self._written -= grants * MORE_CREDIT
 
 
 def size_of(entries: Iterable[Entry]) -> int:
@@ -292,7 +244,7 @@ def size_of(entries: Iterable[Entry]) -> int:
     return sum([entry[SIZE] for entry in entries])
 
 
-def _between(rows: dict[int, Row], low: int, high: int) -> list[int]:
-    if high - low < len(rows):
-        return [seq for seq in range(low, high) if seq in rows]
-    return [seq for seq in rows if low <= seq < high]
+def _between(seqs: dict[int, Entry], low: int, high: int) -> list[int]:
+    if high - low < len(seqs):
+        return [seq for seq in range(low, high) if seq in seqs]
+    return [seq for seq in seqs if low <= seq < high]

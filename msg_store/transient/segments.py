@@ -1,25 +1,24 @@
-"""Segments of paged-out transients: appended to, never synced, unlinked when nothing in them is needed.
+"""Segments of paged-out transients: appended to, never synced, unlinked when no live record is in them.
 
-Used by the writer's thread alone. A segment is left when its length has reached the limit, asked before
-each batch, so it may be longer by a batch. For each the *account* is kept: its length and what of it is
-still needed. The accounts are all that RAM holds of what is on disk.
+Used by the writer's thread alone. A segment is full when its length has reached the limit, checked before
+each batch, so it may be longer by a batch. RAM holds of what is on disk how long each segment is and how
+much of it is live.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from leveret.core.files import DISK_FULL, File, Files
+from leveret.core.files import DISK_FULL, File
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
-from leveret.msg_store.format.folder import SEGMENT_NAME
-from leveret.msg_store.transient.index import Place
+from leveret.msg_store.format.folder import StorePaths
+from leveret.msg_store.transient.entries import Place
 
 FILE_BYTES: Final = 16 * 1024 * 1024  # RabbitMQ's
 ROOM_BYTES: Final = 16 * 1024 * 1024
@@ -28,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Account:
-    """A segment's length, and how many contents and bytes of it are needed."""
+class Usage:
+    """A segment's length, and how many live records and bytes are in it."""
 
     size_bytes: int
     live: int = 0
@@ -40,63 +39,66 @@ class TransientSegments:
     """The files.
 
     Args:
-        files: where to.
-        folder: the folder.
+        paths: where they lie.
         identity: goes into the headers.
         now_ms: wall time, for headers.
-        file_bytes: when to begin a new one.
-        room_bytes: what is left on the disk.
+        file_bytes: the length at which a segment is full.
+        room_bytes: how much is left free on the disk.
+
+    Attributes:
+        usage: of each segment.
+        total: of all of them.
+        unlinked: segments that are gone and that the reader may have open.
     """
 
     def __init__(
         self,
-        files: Files,
-        folder: Path,
+        paths: StorePaths,
         identity: Identity,
         now_ms: Callable[[], int],
         file_bytes: int,
         room_bytes: int,
     ) -> None:
-        self.accounts: dict[int, Account] = {}
-        self.total = Account(0)
-        self.unlinked: list[int] = []  # not told to the readers yet
+        self.usage: dict[int, Usage] = {}
+        self.total = Usage(0)
+        self.unlinked: list[int] = []
         self.file_bytes = file_bytes
-        self._files = files
-        self._folder = folder
+        self._paths = paths
+        self._files = paths.files
         self._room_bytes = room_bytes
         self._identity = identity
         self._now_ms = now_ms
         self._file: File | None = None
         self._file_no = 0  # the last one; no number is used twice
-        self._dead: set[int] = set()  # nothing in them is needed
+        self._dead: set[int] = set()  # without live records, the one in use perhaps among them
 
-    def path(self, file_no: int) -> Path:
-        """Return where a segment lies."""
-        return self._folder / (SEGMENT_NAME % file_no)
+    def open(self, file_no: int) -> File:
+        """Open a segment for reading."""
+        return self._files.open_read(self._paths.rdq_path(file_no))
 
     def wipe(self) -> None:
         """Remove all segments, known or not; make the folder."""
-        self._leave()
-        self._files.mkdir(self._folder)
-        for name in self._files.names(self._folder):
+        self.close()
+        self._files.mkdir(self._paths.rdq)
+        for name in self._files.names(self._paths.rdq):
             if name.endswith(".rdq"):
-                self._files.unlink(self._folder / name)
-        self.unlinked += self.accounts
-        self.accounts.clear()
+                self._files.unlink(self._paths.rdq / name)
+        self.unlinked += self.usage
+        self.usage.clear()
         self._dead.clear()
-        self.total = Account(0)
+        self.total = Usage(0)
 
     def check_room(self) -> None:
-        """Leave some room on the disk: taking keys out of the index needs a little.
+        """Leave some room on the disk: deleting keys from the index needs a little.
 
         Raises:
             OSError: there is no more than that.
         """
-        if self._files.free_bytes(self._folder) < self._room_bytes:
+        if self._files.free_bytes(self._paths.rdq) < self._room_bytes:
             raise OSError(errno.ENOSPC, "the last of the disk is not for transients")
 
     def append(self, buffers: Sequence[bytes]) -> tuple[int, int]:
-        """Append what belongs together to one segment.
+        """Append a batch to one segment.
 
         Returns:
             Its number, and where the first byte lies.
@@ -105,97 +107,90 @@ class TransientSegments:
             OSError: nothing was written, as far as anybody will read; unless the disk is full, the
                 next call begins a new segment.
         """
-        file_no = self._file_no
-        if self._file is None or self.accounts[file_no].size_bytes >= self.file_bytes:
-            file_no = self._begin()
-        account = self.accounts[file_no]
-        offset = account.size_bytes
+        if self._file is None or self.usage[self._file_no].size_bytes >= self.file_bytes:
+            self._begin()
+        usage = self.usage[self._file_no]
+        offset = usage.size_bytes
         assert self._file is not None, "a segment has been begun"
         try:
             self._file.append(joined(list(buffers)))
         except OSError as error:
-            self.forget_from(offset)
+            self.truncate(offset)
             if error.errno not in DISK_FULL:
-                self._leave()
+                self.close()
             raise
-        self._resize(account, offset + sum(map(len, buffers)))
-        return file_no, offset
+        self._resize(usage, offset + sum(map(len, buffers)))
+        return self._file_no, offset
 
-    def _resize(self, account: Account, size_bytes: int) -> None:
-        self.total.size_bytes += size_bytes - account.size_bytes
-        account.size_bytes = size_bytes
+    def _resize(self, usage: Usage, size_bytes: int) -> None:
+        self.total.size_bytes += size_bytes - usage.size_bytes
+        usage.size_bytes = size_bytes
 
-    def forget_from(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """Give back what was appended from there on."""
-        file, account = self._file, self.accounts[self._file_no]
+        file = self._file
         assert file is not None, "something was appended"
+        usage = self.usage[self._file_no]
         try:
             file.truncate(offset)
         except OSError as error:
             log.info("a transient segment keeps its torn end file=%s error=%s", file.path, error)
-            self._leave()
-        self._resize(account, offset)
+            self.close()
+        self._resize(usage, offset)
 
-    def _begin(self) -> int:
-        self._leave()
+    def _begin(self) -> None:
+        self.close()
         self._file_no += 1
-        self._files.mkdir(self._folder)
-        self._file = self._files.create(self.path(self._file_no))
-        self.accounts[self._file_no] = account = Account(0)
+        self._files.mkdir(self._paths.rdq)
+        self._file = self._files.create(self._paths.rdq_path(self._file_no))
+        self.usage[self._file_no] = usage = Usage(0)
         header = self._identity.header(file_header.RDQ_MAGIC, self._file_no, self._now_ms())
         try:
             self._file.append([header])
         except OSError:
-            self._leave()
+            self.close()
             raise
-        self._resize(account, HEADER_BYTES)
-        return self._file_no
-
-    def _leave(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            if not self.accounts[self._file_no].live:
-                self._dead.add(self._file_no)
+        self._resize(usage, HEADER_BYTES)
 
     @property
     def current(self) -> int:
         """The number of the segment that is appended to; 0 when there is none."""
         return 0 if self._file is None else self._file_no
 
-    def keep(self, places: Iterable[Place]) -> None:
-        """Note that contents lie there now."""
-        for file_no, _, length in places:
-            account = self.accounts[file_no]
-            account.live += 1
-            account.live_bytes += length
-            self.total.live += 1
-            self.total.live_bytes += length
+    def add(self, places: Sequence[Place]) -> None:
+        """Count records of one segment that have become live."""
+        for usage in (self.usage[places[0][0]], self.total):
+            usage.live += len(places)
+            usage.live_bytes += sum([place[2] for place in places])
 
-    def release(self, places: Iterable[Place]) -> None:
-        """Note that contents are not needed there any more."""
+    def remove(self, places: Sequence[Place]) -> None:
+        """Count records that have become garbage."""
         for file_no, _, length in places:
-            account = self.accounts[file_no]
-            account.live -= 1
-            account.live_bytes -= length
-            self.total.live -= 1
-            self.total.live_bytes -= length
-            if not account.live:
+            usage = self.usage[file_no]
+            usage.live -= 1
+            usage.live_bytes -= length
+            if not usage.live:
                 self._dead.add(file_no)
+        self.total.live -= len(places)
+        self.total.live_bytes -= sum([place[2] for place in places])
 
-    def sweep(self) -> None:
-        """Unlink the segments in which nothing is needed, but for the one in use."""
+    def unlink_dead(self) -> None:
+        """Unlink the segments without live records, but for the one in use."""
         for file_no in self._dead - {self.current}:
             self._dead.discard(file_no)
-            if self.accounts[file_no].live:
+            if self.usage[file_no].live:
                 continue  # it was the one in use, and used again
-            self._resize(self.accounts.pop(file_no), 0)
+            self._resize(self.usage.pop(file_no), 0)
             self.unlinked.append(file_no)
             try:
-                self._files.unlink(self.path(file_no))
+                self._files.unlink(self._paths.rdq_path(file_no))
             except OSError as error:  # the next start removes it
                 log.warning("a transient segment stays file_no=%08x error=%s", file_no, error)
 
     def close(self) -> None:
-        """Let the file in use go."""
-        self._leave()
+        """Close the segment in use; the next one begins anew."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            if not self.usage[self._file_no].live:
+                self._dead.add(self._file_no)

@@ -1,38 +1,38 @@
-"""The transient store: where messages go that need not survive and must leave RAM.
+"""The transient store: where queues page out messages that need not survive.
 
-A queue pages out the contents of transients, then their rows, and reads both back when it gets there.
-What is on disk costs no RAM but a few numbers per segment and per queue: a backlog of ten million
-messages is ten million rows of an LMDB file, in the page cache of the system.
+A queue pages out contents of transients and reads rows and contents back when it gets there. A message on
+disk costs no RAM, only a few numbers per segment and per queue: a backlog of ten million messages is ten
+million rows of an LMDB file, in the page cache of the system.
 
 ::
 
     transient/%08x.rdq     contents, in the layout of all segments (record.py), never synced
-    transient/index-*.lmdb (life, seq) -> where the content lies, and the queue's row; never synced
+    transient/index-*.lmdb (incarnation, seq) -> where the content lies, and the queue's row; never synced
 
 Nothing here is recovered: the folder is wiped when the store starts, so there is no journal and no sync.
-A content is named by queue and seq, in the record as well: its number is the seq, and the one queue of
-its meta is the *life*, the store's own number for a queue until it is dropped. So a queue that dies and
-begins anew at the same seqs never meets what it had before, whether that is deleted yet or not. A message
-that several queues page out is written for each: it is rare, a shared content would need counts, and
-counts are RAM per message.
+A content is named by queue and seq, in its record as well: the record's number is the seq, and the one
+queue of its meta is the *incarnation*, the store's own number for a queue until it is dropped. So a queue
+that dies and begins anew at the same seqs never meets its contents of before, deleted yet or not. A
+message that several queues page out is written for each: it is rare, a shared content would need counts,
+and counts are RAM per message.
 
 ::
 
-    loop     TransientStore, PagingCore: what queues say, what is waiting, credit, one job at a time
-    writer   TransientWriter: jobs; the only one to write the index, keeps the segments' accounts
+    loop     TransientStore, PagingCore: calls of queues, what is waiting, credit, one job at a time
+    writer   TransientWriter: jobs; the only one to write the index, counts what is live in each segment
     reader   TransientReader: rows and contents
 
-A content that was taken is readable all the time: from RAM until its job is done, then from the disk,
-where a reader that was overtaken looks again. Rows that a read finds are what the index says under all
-that was said since (``RowsRead``).
+A content can be read at any time: from RAM until its job is done, then from the disk, where a reader that
+was overtaken looks again. Its row can be read as well, from the call of ``page_out`` on; a read overlays
+the rows of the index with all calls since (``RowsRead``).
 
 Errors. Nothing is lost while the disk refuses: contents are in RAM until they are written, and credit
-stops, so that queues keep theirs. What was written and cannot be read is lost: the owner is told, there
-is one line in the log per queue, and the rows stay until the owner acks them, for it has counted them.
-When the index is unusable everything that is on disk is lost and the store begins with an empty folder.
+stops, so that queues keep theirs. A content that was written and cannot be read is lost: the owner is
+told, there is one line in the log per queue, and the row stays until the owner acks it, for it has counted
+it. When the index is unusable everything that is on disk is lost and the store begins with an empty folder.
 
-Turned down: locations in RAM (``storage.md`` 5.9's first plan): 200 bytes per message. A count of
-references per content: see above. The persistent store without syncs: it would journal for nothing.
+Turned down (decision 0012): locations in RAM, 200 bytes per message. A count of references per content: see
+above. A second instance of the persistent store without journal and syncs.
 """
 
 from __future__ import annotations
@@ -41,38 +41,34 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from leveret.core.files import Files
 from leveret.core.gil_yielding import Timer
 from leveret.core.message import Message
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.file_header import Identity
-from leveret.msg_store.threads.worker import Loop, MakeWorker, Steps, ThreadWorker
-from leveret.msg_store.transient.client import (
-    Entry,
-    GotContents,
-    GotRows,
-    OnCredit,
-    OnFailed,
-    OnLost,
-    Row,
-)
+from leveret.msg_store.format.folder import StorePaths
+from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
+from leveret.msg_store.transient.entries import Entry, GotContents, GotRows, Row
 from leveret.msg_store.transient.index import MAP_BYTES, IndexLost, TransientIndex
 from leveret.msg_store.transient.paged_queue import PagedQueue, RowsRead
-from leveret.msg_store.transient.paging_core import (
-    RETRY_S,
-    WAITING_BYTES,
-    Job,
-    Kind,
-    News,
-    PagingCore,
-)
+from leveret.msg_store.transient.paging_core import RETRY_S, WAITING_BYTES, Notices, PagingCore
 from leveret.msg_store.transient.reader import Contents, TransientReader
 from leveret.msg_store.transient.segments import FILE_BYTES, ROOM_BYTES, TransientSegments
-from leveret.msg_store.transient.writer import TransientWriter, Write
+from leveret.msg_store.transient.writer import Outcome, TransientWriter
 
 FOLDER = "transient"
+
+OnCredit: TypeAlias = Callable[[int], None]
+"""The queue with this number may page out again."""
+
+OnLost: TypeAlias = Callable[[int, "list[int] | None"], None]
+"""Contents of this queue, by seq, cannot be read any more; None: all of it that was on disk is lost, and
+the rows are gone as well."""
+
+OnFailed: TypeAlias = Callable[[Exception], None]
+"""A bug; the store does nothing any more and should be closed."""
 
 log = logging.getLogger(__name__)
 
@@ -103,15 +99,12 @@ class Figures(NamedTuple):
     segments: int
 
 
-class _Swept(NamedTuple):
-    """What a job leaves to do."""
-
-    unlinked: list[int]
-    has_garbage: bool
-
-
 class TransientStore:
-    """Fulfils ``Transients``; starts with an empty folder. All methods are for the loop.
+    """Starts with an empty folder. All methods are for the loop and return at once.
+
+    A message is named by ``(queue_no, seq)`` and not by its ``msg_no``: contents of transients get none at
+    routing. ``queue_no`` may be any number that its owner alone uses, so the levels of a priority queue
+    take one each. Nothing outlives the process, and nothing outlives ``drop_queue``.
 
     Args:
         files: the way to the segments.
@@ -143,13 +136,13 @@ class TransientStore:
         make_worker: MakeWorker = ThreadWorker,
         index: TransientIndex | None = None,
     ) -> None:
+        paths = StorePaths(files, folder)
+        paths.rdq, paths.uuid = folder, identity.uuid
         index = index or TransientIndex(files, folder, limits.map_bytes)
-        segments = TransientSegments(
-            files, folder, identity, now_ms, limits.file_bytes, limits.room_bytes
-        )
+        segments = TransientSegments(paths, identity, now_ms, limits.file_bytes, limits.room_bytes)
         self._core = PagingCore(limits.waiting_bytes)
-        self._writer = TransientWriter(files, segments, index, identity, reserve, now_ms)
-        self._reader = TransientReader(files, segments.path, index, identity)
+        self._writer = TransientWriter(segments, index, identity, reserve, now_ms)
+        self._reader = TransientReader(paths, index)
         self._loop = loop
         self._on_credit = on_credit
         self._on_lost = on_lost
@@ -162,60 +155,61 @@ class TransientStore:
         self._read_worker = make_worker(loop, "leveret-transient-reader", self._reader.close)
         self._wake()
 
-    # Said by queues; see Transients.
+    # What queues call.
 
     def page_out(self, queue_no: int, entries: Sequence[Entry], must: bool = False) -> int:
-        """Take contents."""
+        """Take contents, at seqs that are new to the queue. They and their rows can be read at once.
+
+        Args:
+            queue_no: whose.
+            entries: with their messages, in the order in which they are wanted on disk.
+            must: take all of them, also beyond the credit, which is then owed.
+
+        Returns:
+            How many of the first ones were taken. If fewer than asked for, ``on_credit`` is owed.
+        """
         taken = self._core.page_out(queue_no, entries, must)
         self._wake()
         return taken
 
-    def add(self, queue_no: int, entries: Sequence[Entry]) -> None:
-        """Add rows of contents that were taken."""
-        self._core.add(queue_no, entries)
-        self._wake()
-
     def ack(self, queue_no: int, entries: Sequence[Entry]) -> None:
-        """Remove contents and rows."""
+        """Remove contents and their rows; unknown seqs are passed over."""
         self._core.ack(queue_no, entries)
         self._wake()
 
     def ack_range(self, queue_no: int, low: int, high: int) -> None:
-        """Remove rows with their contents."""
+        """Remove all contents with ``low <= seq < high``; none is paged out within it afterwards."""
         self._core.ack_range(queue_no, low, high)
         self._wake()
 
     def drop_queue(self, queue_no: int) -> None:
-        """Forget all of a queue."""
+        """Forget all of a queue, which may begin anew at any seq; its callbacks are not called."""
         self._core.drop_queue(queue_no)
         self._wake()
 
     def holds(self, queue_no: int) -> bool:
-        """Whether anything was taken for the queue."""
+        """Whether anything was taken for the queue; if not, there is nothing to read."""
         return queue_no in self._core.queues
 
-    # Asked by queues.
-
     def contents(self, queue_no: int, seqs: Sequence[int]) -> list[Message | None]:
-        """Return contents that are in RAM, None for others."""
+        """Return contents that are in RAM because they have not been written, None for others."""
         queue = self._core.queues.get(queue_no)
         return [None] * len(seqs) if queue is None else [queue.message(seq) for seq in seqs]
 
     def read(self, queue_no: int, seqs: Sequence[int], then: GotContents) -> None:
-        """Read contents."""
+        """Read contents and call ``then`` in a later turn.
+
+        Missing in the answer are contents that were acked meanwhile, and those that cannot be read any
+        more: ``on_lost`` is told of them before.
+        """
         queue = self._core.queues.get(queue_no)
         if queue is None:
             self._loop.call_soon(self._tell_nothing, then)
             return
-        found: dict[int, Message] = {}
-        missing: list[int] = []
-        for seq in seqs:
-            message = queue.message(seq)
-            if message is None:
-                missing.append(seq)
-            else:
-                found[seq] = message
-        if missing:
+        in_ram = {seq: queue.message(seq) for seq in seqs}
+        found = {seq: message for seq, message in in_ram.items() if message is not None}
+        if len(found) < len(in_ram):
+            missing = [seq for seq in in_ram if seq not in found]
             self._read(queue, missing, found, then)
         else:
             self._loop.call_soon(self._got, queue, found, then)
@@ -237,7 +231,7 @@ class TransientStore:
                 self._on_lost(queue.queue_no, contents.lost)
             self._got(queue, found | contents.found if contents else found, then)
 
-        self._read_worker.submit(partial(self._reader.contents, queue.life, seqs), got)
+        self._read_worker.submit(partial(self._reader.contents, queue.incarnation, seqs), got)
 
     def _tell_nothing(self, then: GotContents) -> None:
         if not self._is_closed:
@@ -248,7 +242,10 @@ class TransientStore:
             then(found)
 
     def rows(self, queue_no: int, low: int, high: int, limit: int, then: GotRows) -> None:
-        """Find the first rows of a range."""
+        """Find the first ``limit`` rows with ``low <= seq < high``; ``then`` gets them, ascending.
+
+        They are right as of the turn in which ``then`` is called.
+        """
         queue = self._core.queues.get(queue_no)
         if queue is None:
             self._loop.call_soon(self._tell_no_rows, queue_no, low, high, limit, then)
@@ -268,24 +265,24 @@ class TransientStore:
         if self._is_over(queue):
             return
         if low >= request.high or not queue.is_stored:
-            self._loop.call_soon(self._got_rows, request, [], request.high)
+            self._loop.call_soon(self._got_rows, request, [])
             return
 
-        def got(answer: tuple[list[Row], int] | None, error: Exception | None) -> None:
+        def got(rows: list[Row] | None, error: Exception | None) -> None:
             if self._is_over(queue):
                 return
             if error is not None and self._must_wait(error):
                 self._loop.call_later(RETRY_S, self._ask, request)
             else:
-                self._got_rows(request, *(answer or ([], request.high)))
+                self._got_rows(request, rows or [])
 
         limits = low, request.high, request.limit
-        self._read_worker.submit(partial(self._reader.rows, queue.life, *limits), got)
+        self._read_worker.submit(partial(self._reader.rows, queue.incarnation, *limits), got)
 
-    def _got_rows(self, request: RowsRead, rows: list[Row], reached: int) -> None:
+    def _got_rows(self, request: RowsRead, rows: list[Row]) -> None:
         if self._is_over(request.queue):
             return
-        result = request.take(rows, reached)
+        result = request.take(rows)
         if result is None:
             self._ask(request)
             return
@@ -334,52 +331,38 @@ class TransientStore:
             self._linger = None
         job = self._core.start()
         if job is None:
-            self._tell(self._core.news())
+            self._tell(self._core.notices())
         else:
-            self._write_worker.submit(partial(self._steps, job), self._finished)
+            self._write_worker.submit(partial(self._writer.run, job), self._finished)
 
-    def _steps(self, job: Job) -> Steps[_Swept]:
-        """Carry out a job, on the writer."""
-        writer = self._writer
-        if job is Kind.COLLECT:
-            yield from writer.collect()
-        elif job is Kind.RENEW:
-            yield from writer.renew()
-        elif isinstance(job, Write):
-            yield from writer.write(job)
-        elif not isinstance(job, Kind):
-            yield from writer.delete(job)
-        unlinked, writer.segments.unlinked = writer.segments.unlinked, []
-        return _Swept(unlinked, writer.has_garbage)
-
-    def _finished(self, swept: _Swept | None, error: Exception | None) -> None:
+    def _finished(self, outcome: Outcome | None, error: Exception | None) -> None:
         if self._is_closed:
             return
-        if swept is not None:
-            self._core.has_garbage = swept.has_garbage
-            if swept.unlinked:
-                self._read_worker.submit(partial(self._reader.forgetting, swept.unlinked))
+        if outcome is not None:
+            self._core.has_garbage = outcome.has_garbage
+            if outcome.unlinked:
+                self._read_worker.submit(partial(self._reader.forget, outcome.unlinked))
         try:
-            news = self._core.finish(error)
+            notices = self._core.finish(error)
         except Exception as bug:  # noqa: BLE001  whatever it is, the owner ends the store
             self._fail(bug)
             return
         if self._core.held and self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._retried)
         self._wake()
-        self._tell(news)
+        self._tell(notices)
 
     def _retried(self) -> None:
         self._retry = None
         self._wake()
         self._tell(self._core.retry())
 
-    # News.
+    # Notices.
 
-    def _tell(self, news: News) -> None:
-        for queue_no in news.credit:
+    def _tell(self, notices: Notices) -> None:
+        for queue_no in notices.credit:
             self._on_credit(queue_no)
-        for queue_no in news.lost:
+        for queue_no in notices.lost:
             queue = self._core.queues.get(queue_no)
             if queue is not None:
                 self._note_lost(queue, -1)
@@ -388,8 +371,8 @@ class TransientStore:
     def _note_lost(self, queue: PagedQueue, count: int) -> None:
         if not queue.has_lost:
             queue.has_lost = True
-            what = "all on disk" if count < 0 else count
-            log.warning("transients of a queue are lost queue_no=%d count=%s", queue.queue_no, what)
+            lost = "all on disk" if count < 0 else count
+            log.warning("transients of a queue are lost queue_no=%d count=%s", queue.queue_no, lost)
 
     def _fail(self, error: Exception) -> None:
         self._is_closed = True
@@ -397,14 +380,14 @@ class TransientStore:
         self._on_failed(error)
 
     def figures(self) -> Figures:
-        """Return figures; those of the disk are as of some job."""
+        """Return figures; those of the disk are as of the last job."""
         total = self._writer.segments.total
         return Figures(
             self._core.waiting_bytes,
             total.size_bytes,
             total.live,
             total.live_bytes,
-            len(self._writer.segments.accounts),
+            len(self._writer.segments.usage),
         )
 
     def end(self) -> None:

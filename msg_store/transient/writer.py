@@ -1,31 +1,26 @@
-"""The writer of the transient store: what its thread does, job by job.
+"""The writer of the transient store: carries out jobs on its thread.
 
-Three kinds of jobs, each all or nothing: *write* appends contents to a segment and then puts them into
-the index, *delete* takes keys out of the index and unlinks segments that have become empty, *collect*
-copies what is still needed of the emptiest segment. Between jobs every key in the index lies in a
-segment, and the accounts say what is needed of each.
+Each job is all or nothing. *Write* appends contents to a segment and then puts them into the index,
+*delete* deletes keys from the index and unlinks segments without live records, *collect* copies the live
+records of the emptiest segment forward. Between jobs every key in the index lies in a segment, and
+``Usage`` says how much of each is live.
 
-Garbage. A segment goes when nothing in it is needed, which in a queue that drains is soon. What one slow
-queue keeps among the messages of fast ones is copied forward, by RabbitMQ's rule: when there are more
-bytes than twice a segment and more than half of them are garbage, the emptiest segment that was left is
-read, a slice a job, and what is needed is appended to the segment in use. So the disk holds at most twice
-what is needed, and two segments. A bad record in the way makes its segment stay until all that it holds
-is acked.
+Garbage. In a queue that drains a segment is soon without live records, and goes. Records that one slow
+queue keeps among those of fast ones are copied forward, by RabbitMQ's rule: when there are more bytes than
+twice a segment and more than half of them are garbage, the emptiest segment that is full is read, a slice
+a job, and its live records are appended to the segment in use. So the disk holds at most twice what is
+live, and two segments. A damaged record makes its segment stay until all that it holds is acked.
 
-A disk that is full stops writing; the contents are in RAM and stay there. A delete needs pages of the
-index for making room, so writing leaves some of the disk, and only a delete takes the ballast.
+A full disk stops writing; the contents stay in RAM. A delete needs pages of the index before it makes
+room, so writing leaves some of the disk free, and only a delete takes the ballast.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from leveret.core.files import Files
-from leveret.core.message import Message
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
@@ -38,7 +33,9 @@ from leveret.msg_store.format.record import (
     unpack_meta,
 )
 from leveret.msg_store.threads.worker import Steps
-from leveret.msg_store.transient.index import Content, Deleted, Doomed, Key, Place, TransientIndex
+from leveret.msg_store.transient.entries import MESSAGE, SEQ, Entry, Key, Place
+from leveret.msg_store.transient.index import TransientIndex
+from leveret.msg_store.transient.paging_core import Collect, Delete, Job, Renew, Write
 from leveret.msg_store.transient.segments import TransientSegments
 
 COLLECT_BYTES: Final = 1024 * 1024  # of a segment that are gone through in one job
@@ -50,48 +47,22 @@ _META_LEN_AT: Final = 24  # in the header of a record
 log = logging.getLogger(__name__)
 
 
-class Unwritten(NamedTuple):
-    """A content that is to be written."""
+class Outcome(NamedTuple):
+    """What the loop must know after a job.
 
-    life: int
-    seq: int
-    message: Message
-    msg_no: int
-    size: int
-    expiry_ms: int
-    is_row: bool
+    Attributes:
+        unlinked: segments that are gone.
+        has_garbage: there is work for ``Collect``.
+    """
 
-
-class _Needed(NamedTuple):
-    """A record that is copied forward."""
-
-    key: Key
-    place: Place
-    record: bytes
-
-
-@dataclass(slots=True)
-class Write:
-    """Contents to be written, and rows of contents that have been."""
-
-    contents: list[Unwritten]
-    rows: list[Key]
-
-
-@dataclass(slots=True)
-class Delete:
-    """Keys and ranges to be deleted; ``left`` says afterwards what of the ranges is still to do."""
-
-    keys: list[Key]
-    ranges: list[Doomed]
-    left: list[Doomed]
+    unlinked: list[int]
+    has_garbage: bool
 
 
 class TransientWriter:
     """Carries out jobs. For one thread.
 
     Args:
-        files: reads segments.
         segments: appends to them.
         index: its writing half.
         identity: for checksums.
@@ -101,7 +72,6 @@ class TransientWriter:
 
     def __init__(
         self,
-        files: Files,
         segments: TransientSegments,
         index: TransientIndex,
         identity: Identity,
@@ -110,57 +80,57 @@ class TransientWriter:
     ) -> None:
         self.segments = segments
         self.index = index
-        self._files = files
         self._identity = identity
         self._reserve = reserve
         self._now_ms = now_ms
-        self._bad: set[int] = set()  # segments with a bad record
-        self._source = Place(0, 0, 0)  # what is being collected, and from where on; 0: nothing
+        self._damaged: set[int] = set()  # segments that cannot be collected
+        self._source = 0  # the segment that is being collected; 0: none
+        self._source_at = 0  # up to where it has been
 
-    def renew(self) -> Steps[None]:
-        """Begin with nothing.
-
-        Raises:
-            OSError: to be tried again.
-        """
-        self.segments.wipe()
-        yield "segments wiped"
-        self._bad.clear()
-        self._source = Place(0, 0, 0)
-        self.index.renew()
-
-    def write(self, job: Write) -> Steps[None]:
-        """Write contents, then their keys.
+    def run(self, job: Job) -> Steps[Outcome]:
+        """Carry out a job.
 
         Raises:
             OSError: nothing of it has happened.
             IndexLost: nothing that is on disk is of use any more.
         """
-        contents: list[Content] = []
-        start = -1
-        self.segments.sweep()  # what an attempt that failed has left
-        if job.contents:
-            self.segments.check_room()
-            buffers, lengths = self._encoded(job.contents)
-            file_no, start = self.segments.append(buffers)
-            yield "contents written"
-            offsets = accumulate(lengths, initial=start)
-            contents = [
-                (each.life, each.seq, Place(file_no, offset, length), *each[3:])
-                for each, offset, length in zip(job.contents, offsets, lengths, strict=False)
-            ]
+        match job:
+            case Write():
+                yield from self._write(job.contents)
+            case Delete():
+                yield from self._delete(job)
+            case Collect():
+                yield from self._collect()
+            case Renew():
+                yield from self._renew()
+        unlinked, self.segments.unlinked = self.segments.unlinked, []
+        return Outcome(unlinked, self._victim() != 0)
+
+    def _renew(self) -> Steps[None]:
+        self.segments.wipe()
+        yield "segments wiped"
+        self._damaged.clear()
+        self._source = 0
+        self.index.renew()
+
+    def _write(self, contents: Sequence[tuple[int, Entry]]) -> Steps[None]:
+        self.segments.unlink_dead()  # an attempt that failed may have left one
+        self.segments.check_room()
+        buffers, lengths = self._encoded(contents)
+        file_no, start = self.segments.append(buffers)
+        yield "contents written"
+        places = _places(file_no, start, lengths)
         try:
-            self.index.write(contents, job.rows)
+            self.index.write(contents, places)
         except OSError:
-            if contents:
-                self.segments.forget_from(start)
+            self.segments.truncate(start)
             raise
-        self.segments.keep([content[2] for content in contents])
+        self.segments.add(places)
         yield "keys written"
 
-    def _encoded(self, contents: Sequence[Unwritten]) -> tuple[list[bytes], list[int]]:
-        tags = {content.life: (content.life,) for content in contents}
-        items = [(each.seq, (each.message, tags[each.life])) for each in contents]
+    def _encoded(self, contents: Sequence[tuple[int, Entry]]) -> tuple[list[bytes], list[int]]:
+        tags = {incarnation: (incarnation,) for incarnation, _ in contents}
+        items = [(entry[SEQ], (entry[MESSAGE], tags[number])) for number, entry in contents]
         buffers: list[bytes] = []
         identity = self._identity
         lengths = encode_run(
@@ -168,29 +138,23 @@ class TransientWriter:
         )
         return buffers, lengths
 
-    def delete(self, job: Delete) -> Steps[None]:
-        """Delete keys, and what a job's worth of ranges holds; unlink what became empty.
-
-        Raises:
-            OSError: nothing of it has happened.
-            IndexLost: nothing that is on disk is of use any more.
-        """
+    def _delete(self, job: Delete) -> Steps[None]:
         try:
-            deleted = self._deleted(job)
+            deleted = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         except OSError:
             yield "full"
             if not self._reserve.release():
                 raise
-            deleted = self._deleted(job)
+            deleted = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         job.left = deleted.left
-        self.segments.release(deleted.places)
+        self.segments.remove(deleted.places)
         yield "keys deleted"
-        self.segments.sweep()
-        yield "swept"
+        self.segments.unlink_dead()
+        yield "unlinked"
         self._shrink()
 
     def _shrink(self) -> None:
-        """Begin another index if nothing is in the one that there is but what it once needed."""
+        """Begin another index if this one is long and empty."""
         if self.segments.total.live or self.index.used_bytes <= SHRINK_BYTES:
             return
         try:
@@ -198,128 +162,116 @@ class TransientWriter:
         except OSError as error:
             log.info("the index of transients stays large: %s", error)
 
-    def _deleted(self, job: Delete) -> Deleted:
-        return self.index.delete(job.keys, job.ranges, DELETE_KEYS)
-
     # Garbage.
 
-    @property
-    def has_garbage(self) -> bool:
-        """Whether there is something to ``collect``."""
-        return self._victim() != 0
-
     def _victim(self) -> int:
-        if self._source.file_no in self.segments.accounts:
-            return self._source.file_no
-        total = self.segments.total
-        if total.size_bytes <= 2 * self.segments.file_bytes:
+        """Return the segment to collect; 0 when there is little garbage."""
+        segments = self.segments
+        if self._source in segments.usage:
+            return self._source
+        total = segments.total
+        if total.size_bytes <= 2 * segments.file_bytes or 2 * total.live_bytes >= total.size_bytes:
             return 0
-        if 2 * total.live_bytes >= total.size_bytes:
-            return 0
-        in_use = self.segments.current
         shares = [
-            (account.live_bytes / account.size_bytes, file_no)
-            for file_no, account in self.segments.accounts.items()
-            if file_no != in_use and file_no not in self._bad
+            (usage.live_bytes / usage.size_bytes, file_no)
+            for file_no, usage in segments.usage.items()
+            if file_no != segments.current and file_no not in self._damaged
         ]
         share, file_no = min(shares, default=(1.0, 0))
         return file_no if share < 0.5 else 0
 
-    def collect(self) -> Steps[None]:
-        """Copy what is needed of a slice of a segment; unlink the segment after the last one.
-
-        Raises:
-            OSError: the slice is where it was.
-            IndexLost: nothing that is on disk is of use any more.
-        """
+    def _collect(self) -> Steps[None]:
+        """Copy the live records of a slice of a segment; unlink the segment after the last slice."""
         file_no = self._victim()
         if not file_no:
             return
-        if self._source.file_no != file_no:
-            self._source = Place(file_no, HEADER_BYTES, 0)
-        offset = self._source.offset
+        if self._source != file_no:
+            self._source, self._source_at = file_no, HEADER_BYTES
         try:
-            data, records = self._slice(file_no, offset)
+            data, records = self._slice(file_no, self._source_at)
             yield "slice read"
-            needed = self._needed(file_no, offset, data, records)
+            live = self._live(data, self._source_at, records)
         except (Corrupt, FileNotFoundError) as error:
             log.warning("a transient segment is not collected file_no=%08x: %s", file_no, error)
-            self._bad.add(file_no)
-            self._source = Place(0, 0, 0)
+            self._damaged.add(file_no)
+            self._source = 0
             return
-        if needed:
-            yield from self._copy(needed)
-        end = offset + len(data)
-        self._source = Place(file_no, end, 0)
-        if end >= self.segments.accounts[file_no].size_bytes:
-            self._source = Place(0, 0, 0)
-            if self.segments.accounts[file_no].live:
-                self._bad.add(file_no)
-        self.segments.sweep()
-        yield "swept"
+        if live:
+            yield from self._copy(data, self._source_at, live)
+        self._source_at += len(data)
+        if self._source_at >= self.segments.usage[file_no].size_bytes:
+            self._source = 0
+            if self.segments.usage[file_no].live:
+                self._damaged.add(file_no)
+        self.segments.unlink_dead()
+        yield "unlinked"
 
     def _slice(self, file_no: int, offset: int) -> tuple[bytes, list[tuple[Key, Place]]]:
-        """Return whole records from there on, and what each is."""
-        size_bytes = self.segments.accounts[file_no].size_bytes
-        with self._files.open_read(self.segments.path(file_no)) as file:
-            data = file.pread(min(COLLECT_BYTES, size_bytes - offset), offset)
-            if len(data) < size_bytes - offset:
-                first = total_len_at(data)
-                if first > len(data):
-                    data = file.pread(first, offset)
+        """Return whole records from an offset on, and key and place of each."""
+        left = self.segments.usage[file_no].size_bytes - offset
+        with self.segments.open(file_no) as file:
+            data = file.pread(min(COLLECT_BYTES, left), offset)
+            if len(data) < left and (first := total_len_at(data)) > len(data):
+                data = file.pread(first, offset)
         records: list[tuple[Key, Place]] = []
-        lives: dict[bytes, int] = {}
+        incarnations: dict[bytes, int] = {}
         at = 0
         while len(data) - at >= RECORD_HEADER_BYTES:
             seq, length = header_at(data, at)
             if at + length > len(data):
                 break
-            records.append(((_life(data, at, lives), seq), Place(file_no, offset + at, length)))
+            key = _incarnation(data, at, incarnations), seq
+            records.append((key, (file_no, offset + at, length)))
             at += length
         if not at:
             raise Corrupt(f"no record at offset {offset}")
         return data[:at], records
 
-    def _needed(
-        self, file_no: int, offset: int, data: bytes, records: list[tuple[Key, Place]]
-    ) -> list[_Needed]:
-        found = self.index.places([key for key, _ in records])
-        needed = []
-        for key, place in records:
-            if found.get(key) == place:
-                at = place.offset - offset
-                decode_record(data, self._identity.extend, self._identity.seed, at)
-                needed.append(_Needed(key, place, data[at : at + place.length]))
-        return needed
+    def _live(
+        self, data: bytes, offset: int, records: list[tuple[Key, Place]]
+    ) -> list[tuple[Key, Place]]:
+        """Return the live ones of the records of a slice, all of which are good."""
+        places = self.index.places([key for key, _ in records])
+        live = [each for each, place in zip(records, places, strict=True) if each[1] == place]
+        for _, (_, at, _) in live:
+            decode_record(data, self._identity.extend, self._identity.seed, at - offset)
+        return live
 
-    def _copy(self, needed: list[_Needed]) -> Steps[None]:
-        file_no, start = self.segments.append([each.record for each in needed])
+    def _copy(self, data: bytes, offset: int, live: list[tuple[Key, Place]]) -> Steps[None]:
+        keys, before = [key for key, _ in live], [place for _, place in live]
+        buffers = [data[at - offset : at - offset + length] for _, at, length in before]
+        file_no, start = self.segments.append(buffers)
         yield "copied"
-        offsets = accumulate([each.place.length for each in needed], initial=start)
-        after = [
-            Place(file_no, offset, each.place.length)
-            for each, offset in zip(needed, offsets, strict=False)
-        ]
+        after = _places(file_no, start, map(len, buffers))
         try:
-            self.index.move(zip([each.key for each in needed], after, strict=True))
+            self.index.move(zip(keys, after, strict=True))
         except OSError:
-            self.segments.forget_from(start)
+            self.segments.truncate(start)
             raise
-        self.segments.keep(after)
-        self.segments.release([each.place for each in needed])
+        self.segments.add(after)
+        self.segments.remove(before)
         yield "moved"
 
     def close(self) -> None:
-        """Let the files go."""
+        """Close the files."""
         self.segments.close()
 
 
-def _life(data: bytes, at: int, lives: dict[bytes, int]) -> int:
-    """Return the life that a record names as its one queue."""
+def _places(file_no: int, start: int, lengths: Iterable[int]) -> list[Place]:
+    """Return the places of records one behind the other."""
+    places = []
+    for length in lengths:
+        places.append((file_no, start, length))
+        start += length
+    return places
+
+
+def _incarnation(data: bytes, at: int, known: dict[bytes, int]) -> int:
+    """Return the incarnation that a record names as its one queue."""
     meta_at = at + RECORD_HEADER_BYTES
     meta_len = int.from_bytes(data[at + _META_LEN_AT : at + _META_LEN_AT + 4], "little")
     meta = data[meta_at : meta_at + meta_len]
-    life = lives.get(meta)
-    if life is None:
-        life = lives[meta] = unpack_meta(meta).queue_nos[0]
-    return life
+    incarnation = known.get(meta)
+    if incarnation is None:
+        incarnation = known[meta] = unpack_meta(meta).queue_nos[0]
+    return incarnation

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
     from leveret.msg_store.client import QueueClient
     from leveret.msg_store.reading.read_cache import ReadCache
-    from leveret.msg_store.transient.client import Transients
+    from leveret.msg_store.transient.store import TransientStore
     from leveret.queue_backing.status import Entry
 
 _CROWDED_MAX: Final = 128  # contents that a queue has read at once when many queues do
@@ -86,7 +86,7 @@ class StoredIndex:
         self._client = client
         self._owner = owner
         self._queue_no = client.queue_no
-        self._transients: Transients = client.transients
+        self._transients: TransientStore = client.transients
         self._cache: ReadCache = client.read_cache
         self._rows: RowWindow | None = None  # made on first use, as the next one
         self._transient_rows: RowWindow | None = None
@@ -114,10 +114,9 @@ class StoredIndex:
         return self._transients.page_out(self._queue_no, entries, must)
 
     def add(self, entries: list[Entry]) -> None:
-        """Add rows of transients."""
+        """Have rows of transients read again: the store has them since they were paged out."""
         if self._transient_rows is not None:
             self._transient_rows.cut(min(map(seq_of, entries)))
-        self._transients.add(self._queue_no, entries)
 
     def ack(self, entries: list[Entry]) -> None:
         """Remove rows and references to contents."""

@@ -6,43 +6,57 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "an ack while it is being written is forgotten": Mutant(
-        "transient/paged_queue.py", "if self.is_on_disk:\n            self.gone", "if False:\n            self.gone"
+        "transient/paged_queue.py", "if self.is_on_disk:\n            self.acks", "if False:\n            self.acks"
     ),
-    "what failed and was acked is written all the same": Mutant(
-        "transient/paged_queue.py", "dropped = {seq for seq in flying if seq in self.gone}", "dropped = set()"
+    "a content that failed and was acked is written all the same": Mutant(
+        "transient/paged_queue.py", "acked = [seq for seq in back if seq in self.acks]", "acked = []"
     ),
-    "what failed is not put back": Mutant(
-        "transient/paged_queue.py", "self.contents = flying | self.contents", "pass"
+    "contents of a job that failed are not put back": Mutant(
+        "transient/paged_queue.py", "self.contents = back | self.contents", "pass"
     ),
-    "a range forgets the rows on their way": Mutant(
-        "transient/paged_queue.py", "(self.rows, self.added, self.flying_rows):\n            seqs", "(self.rows, self.added):\n            seqs"
+    "a range forgets the contents on their way": Mutant(
+        "transient/paged_queue.py", ", *_between(self.in_flight, low, high)]", "]"
+    ),
+    "a range forgets the contents that wait": Mutant(
+        "transient/paged_queue.py", "[*_between(self.contents, low, high), ", "["
     ),
     "rows that were acked while they were read are told": Mutant(
-        "transient/paged_queue.py", "read.gone.update(seqs)", "pass"
+        "transient/paged_queue.py", "read.acked.update(seqs)", "pass"
     ),
-    "rows that were added while they were read are not": Mutant(
-        "transient/paged_queue.py", "read.added |= made", "pass"
+    "rows that were paged out while they were read are not": Mutant(
+        "transient/paged_queue.py", "read.paged_out |= new", "pass"
+    ),
+    "rows of contents that wait are not told": Mutant(
+        "transient/paged_queue.py", "self.paged_out = queue.in_flight | queue.contents", "self.paged_out = dict(queue.in_flight)"
+    ),
+    "rows of contents on their way are not told": Mutant(
+        "transient/paged_queue.py", "self.paged_out = queue.in_flight | queue.contents", "self.paged_out = dict(queue.contents)"
     ),
     "a range that is being deleted is still read": Mutant(
-        "transient/paged_queue.py", "read.doomed.append(doomed)", "pass"
+        "transient/paged_queue.py", "read.deleted.append(keys)", "pass"
     ),
     "rows behind what was read are told": Mutant(
         "transient/paged_queue.py", "if low <= s < reached}", "if low <= s}"
     ),
+    "the limit of a read of rows does not hold": Mutant(
+        "transient/paged_queue.py", "if len(rows) == self.limit:", "if False:"
+    ),
     "acked contents give no credit back": Mutant(
-        "transient/paged_queue.py", "self.handle(before - len(self.contents))", "pass"
+        "transient/paged_queue.py", "self.return_credit(before - len(self.contents))", "pass"
     ),
     "credit comes one by one": Mutant(
         "transient/paged_queue.py", "MORE_CREDIT: Final = 800", "MORE_CREDIT: Final = 1"
     ),
-    "who was refused is not told": Mutant(
-        "transient/paging_core.py", "self._refused[queue.life] = queue", "pass"
+    "a queue that was refused is not told": Mutant(
+        "transient/paging_core.py", "self._refused[queue.incarnation] = queue", "pass"
     ),
     "a full disk takes more": Mutant(
         "transient/paging_core.py", "if self.is_stalled or queue.credit", "if queue.credit"
     ),
-    "a life is used twice": Mutant("transient/paging_core.py", "self._next_life += 1", "pass"),
-    "what was written of a dropped queue stays": Mutant(
+    "an incarnation is used twice": Mutant(
+        "transient/paging_core.py", "self._next_incarnation += 1", "pass"
+    ),
+    "contents of a dropped queue stay on disk": Mutant(
         "transient/paging_core.py", "if queue.is_on_disk:\n            self._ranges", "if False:\n            self._ranges"
     ),
     "the rest of a range is forgotten": Mutant(
@@ -55,38 +69,35 @@ MUTANTS = {
         "transient/paging_core.py", "if error is None and not is_lost:", "if error is None:"
     ),
     "a failed batch leaves its bytes": Mutant(
-        "transient/writer.py", "if contents:\n                self.segments.forget_from(start)", "if False:\n                pass"
+        "transient/writer.py", "self.segments.truncate(start)\n            raise\n        self.segments.add(places)", "raise\n        self.segments.add(places)"
     ),
-    "what was copied still counts where it was": Mutant(
-        "transient/writer.py", "self.segments.release([each.place", "list([each.place"
+    "copied records still count where they were": Mutant(
+        "transient/writer.py", "self.segments.remove(before)", "pass"
     ),
-    "what was copied is not looked for there": Mutant(
+    "copied records are not looked for there": Mutant(
         "transient/writer.py", "self.index.move(zip(", "list(zip("
     ),
-    "a range takes contents without a row": Mutant(
-        "transient/index.py", "if doomed.rows_only and not value[_IS_ROW]:", "if False:"
-    ),
     "a range begins anew with each slice": Mutant(
-        "transient/index.py", "return doomed._replace(low=seq), looked_at", "return doomed, looked_at"
+        "transient/index.py", "return keys._replace(low=seq)", "return keys"
     ),
-    "an add of what is not there makes it": Mutant(
-        "transient/index.py", "if value is not None:\n                    transaction.put", "if True:\n                    transaction.put"
+    "a range goes on in the next incarnation": Mutant(
+        "transient/index.py", "if incarnation != keys.incarnation or seq", "if seq"
     ),
-    "the limit of a read of rows does not hold": Mutant(
-        "transient/index.py", "return rows, seq\n", "return rows, high\n"
+    "rows of another queue are told": Mutant(
+        "transient/index.py", "if owner != incarnation or seq", "if seq"
     ),
-    "what moved is lost": Mutant("transient/reader.py", "TRIES: Final = 3", "TRIES: Final = 1"),
-    "what was acked is said to be lost": Mutant(
-        "transient/reader.py", "still_there = self.index.places(keys)", "still_there = keys"
+    "contents that moved are lost": Mutant("transient/reader.py", "TRIES: Final = 3", "TRIES: Final = 1"),
+    "contents that were acked are said to be lost": Mutant(
+        "transient/reader.py", "if place is not None)\n        if lost", "if True)\n        if lost"
     ),
     "without descriptors all is lost": Mutant(
-        "transient/reader.py", "error.errno in _EXHAUSTED", "error.errno == 0"
+        "transient/reader.py", "if outcome.put_off:", "outcome.failures |= dict.fromkeys(outcome.put_off, '')\n        if False:"
     ),
-    "checksums are not looked at in reading on": Mutant(
-        "transient/reader.py", "failed = error\n", "pass\n"
+    "contents of another incarnation are read": Mutant(
+        "transient/reader.py", "if meta.queue_nos != (incarnation,):", "if False:"
     ),
-    "the space of unlinked segments is kept by readers": Mutant(
-        "transient/store.py", "if swept.unlinked:", "if False:"
+    "the space of unlinked segments is kept by the reader": Mutant(
+        "transient/store.py", "if outcome.unlinked:", "if False:"
     ),
     "a dropped queue is still told": Mutant(
         "transient/store.py",

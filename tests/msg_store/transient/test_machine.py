@@ -28,7 +28,6 @@ class TransientMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.contents: dict[int, dict[int, tuple]] = {no: {} for no in (1, 2, 3)}  # seq -> entry
-        self.rows: dict[int, set[int]] = {no: set() for no in (1, 2, 3)}
         self.next_seq = dict.fromkeys((1, 2, 3), 0)
         self.lives = dict.fromkeys((1, 2, 3), 0)
         self.ever: dict[int, dict[int, Message]] = {no: {} for no in (1, 2, 3)}
@@ -58,15 +57,12 @@ class TransientMachine(RuleBasedStateMachine):
         there = self.rig.store.contents(queue_no, list(known))
         gone = {seq for seq, found in zip(list(known), there, strict=True) if found is None}
         self.contents[queue_no] = {seq: each for seq, each in known.items() if seq not in gone}
-        self.rows[queue_no] -= gone
 
     # What queues say.
 
     @rule(no=queue_nos, count=st.integers(1, 5), size=sizes, must=st.booleans(), skip=st.booleans(),
-          with_rows=st.booleans(), expiry=st.integers(0, 9))  # fmt: skip
-    def page_out(
-        self, no: int, count: int, size: int, must: bool, skip: bool, with_rows: bool, expiry: int
-    ) -> None:
+          expiry=st.integers(0, 9))  # fmt: skip
+    def page_out(self, no: int, count: int, size: int, must: bool, skip: bool, expiry: int) -> None:
         first = self.next_seq[no] + 3 * skip
         entries = []
         for seq in range(first, first + count):
@@ -82,20 +78,9 @@ class TransientMachine(RuleBasedStateMachine):
         self.contents[no].update((each[0], each) for each in entries)
         self.ever[no].update((each[0], each[1]) for each in entries)
         self.next_seq[no] = first + count
-        if with_rows and entries:
-            self.rig.store.add(no, entries)
-            self.rows[no].update(each[0] for each in entries)
 
     def _some(self, data: st.DataObject, pool: list[int]) -> list[int]:
         return data.draw(st.lists(st.sampled_from(sorted(pool)), unique=True, min_size=1))
-
-    @rule(no=queue_nos, data=st.data())
-    def add(self, no: int, data: st.DataObject) -> None:
-        bare = [seq for seq in self.contents[no] if seq not in self.rows[no]]
-        if bare:
-            seqs = self._some(data, bare)
-            self.rig.store.add(no, [(*self.contents[no][seq][:6], False, True) for seq in seqs])
-            self.rows[no].update(seqs)
 
     @rule(no=queue_nos, data=st.data())
     def ack(self, no: int, data: st.DataObject) -> None:
@@ -103,23 +88,19 @@ class TransientMachine(RuleBasedStateMachine):
         self.rig.store.ack(no, [(seq, None) for seq in seqs])
         for seq in seqs:
             self.contents[no].pop(seq, None)
-            self.rows[no].discard(seq)
 
     @rule(no=queue_nos, low=st.integers(0, 60), length=st.integers(1, 40))
     def ack_range(self, no: int, low: int, length: int) -> None:
         high = min(low + length, self.next_seq[no])
-        doomed = {seq for seq in self.rows[no] if low <= seq < high}
-        bare = [s for s in self.contents[no] if low <= s < high and s not in doomed]
-        if low < high and not bare:  # or a row might be added in it later
+        if low < high:
             self.rig.store.ack_range(no, low, high)
-            self.rows[no] -= doomed
-            for seq in doomed:
+            for seq in [seq for seq in self.contents[no] if low <= seq < high]:
                 del self.contents[no][seq]
 
     @rule(no=queue_nos)
     def drop_queue(self, no: int) -> None:
         self.rig.store.drop_queue(no)
-        self.contents[no], self.rows[no], self.ever[no] = {}, set(), {}
+        self.contents[no], self.ever[no] = {}, {}
         self.next_seq[no] = 0
         self.lives[no] += 1
         self.refused.discard(no)
@@ -133,7 +114,7 @@ class TransientMachine(RuleBasedStateMachine):
         def told(rows: list[Any]) -> None:
             assert self.lives[no] == life or not rows
             if self.lives[no] == life:
-                seqs = sorted(seq for seq in self.rows[no] if low <= seq < low + length)
+                seqs = sorted(seq for seq in self.contents[no] if low <= seq < low + length)
                 assert rows == [row(self.contents[no][seq]) for seq in seqs[:limit]]
                 self.told += 1
 
@@ -217,9 +198,9 @@ class TransientMachine(RuleBasedStateMachine):
         figures = rig.store.figures()
         assert figures.waiting_bytes == 0
         assert figures.live == sum(map(len, self.contents.values()))
-        rig.check_accounts()
+        rig.check_usage()
         for no, known in self.contents.items():
-            assert [each[0] for each in rig.rows(no)] == sorted(self.rows[no])
+            assert [each[0] for each in rig.rows(no)] == sorted(known)
             assert rig.read(no, *known) == {seq: each[1] for seq, each in known.items()}
         file_bytes = rig.store._writer.segments.file_bytes
         allowed = max(2 * figures.live_bytes, 2 * file_bytes) + 2 * file_bytes + 2_200 * 5 * 3

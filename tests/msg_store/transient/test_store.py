@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store.transient import client as transients
+from leveret.msg_store.transient import entries as store_entries
 from leveret.msg_store.transient.paged_queue import CREDIT, MORE_CREDIT
 from leveret.queue_backing import status
 from rigs.store.transient_rig import (
@@ -28,13 +28,13 @@ def rig() -> Iterator[TransientRig]:
     with TransientRig() as rig:
         yield rig
         rig.settle()
-        rig.check_accounts()
+        rig.check_usage()
         assert rig.failed == []
 
 
 def test_entries_are_the_queues_own() -> None:
     for name in ("SEQ", "MESSAGE", "EXPIRY_MS", "MSG_NO", "SIZE"):
-        assert getattr(transients, name) == getattr(status, name)
+        assert getattr(store_entries, name) == getattr(status, name)
 
 
 def test_what_an_earlier_run_has_left_is_wiped() -> None:
@@ -64,12 +64,11 @@ def test_a_content_can_be_read_at_each_point_of_its_way(rig: TransientRig) -> No
         rig.step(WRITER)
 
 
-def test_rows_are_what_was_added_in_order_and_up_to_the_limit(rig: TransientRig) -> None:
+def test_rows_are_those_of_the_contents_in_order_and_up_to_the_limit(rig: TransientRig) -> None:
     entries = [entry(seq, 10, expiry_ms=seq * 7, msg_no=1 << 50 | seq) for seq in range(40)]
-    rig.store.page_out(1, entries)
-    rig.store.add(1, entries[10:20][::-1])
+    rig.store.page_out(1, entries[10:20][::-1])
     rig.run()
-    rig.store.add(1, entries[30:])
+    rig.store.page_out(1, entries[30:])
 
     expected = [row(each) for each in entries[10:20] + entries[30:]]
     assert rig.rows(1) == expected
@@ -77,14 +76,6 @@ def test_rows_are_what_was_added_in_order_and_up_to_the_limit(rig: TransientRig)
     assert rig.rows(1, limit=13) == expected[:13]
     assert rig.rows(1, 20, 30) == []
     assert rig.rows(2) == []
-
-
-def test_a_row_with_many_contents_without_row_before_it_is_found(rig: TransientRig) -> None:
-    rig.page(1, *range(100), with_rows=False)
-    rig.page(1, 100)
-    rig.settle()
-
-    assert rig.rows(1, limit=1) == [row(entry(100))]
 
 
 def test_an_acked_content_goes_and_an_empty_segment_with_it() -> None:
@@ -101,7 +92,7 @@ def test_an_acked_content_goes_and_an_empty_segment_with_it() -> None:
         assert len(rig.rdq_names()) == 1
         assert rig.rows(1) == [row(entries[-1])]
         assert rig.read(1, 0, 19) == {19: message("m19", 100)}
-        rig.check_accounts()
+        rig.check_usage()
 
 
 def test_what_is_acked_before_it_is_written_never_is(rig: TransientRig) -> None:
@@ -140,8 +131,7 @@ def test_acks_linger_but_a_dropped_queue_does_not(rig: TransientRig) -> None:
     assert rig.store.figures().live == 0
 
 
-def test_a_range_takes_rows_and_leaves_contents_without(rig: TransientRig) -> None:
-    bare = rig.page(1, *range(0, 30, 3), with_rows=False)
+def test_a_range_takes_what_is_on_disk_and_what_waits(rig: TransientRig) -> None:
     rig.page(1, *[seq for seq in range(30) if seq % 3])
     rig.run()
     rig.page(1, *range(30, 40))
@@ -150,10 +140,7 @@ def test_a_range_takes_rows_and_leaves_contents_without(rig: TransientRig) -> No
     assert [each[0] for each in rig.rows(1)] == [1, 2, 4, 35, 36, 37, 38, 39]
     rig.settle()
     assert [each[0] for each in rig.rows(1)] == [1, 2, 4, 35, 36, 37, 38, 39]
-    assert sorted(rig.read(1, *range(40))) == sorted({*range(0, 30, 3), 1, 2, 4, *range(35, 40)})
-    rig.store.ack(1, bare)
-    rig.settle()
-    assert sorted(rig.read(1, *range(0, 30, 3))) == []
+    assert sorted(rig.read(1, *range(40))) == [1, 2, 4, *range(35, 40)]
 
 
 def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
@@ -176,20 +163,6 @@ def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
 
     assert len(live) > 10
     assert min(live) == 8
-
-
-def test_a_range_passes_over_contents_without_row_in_slices(
-    rig: TransientRig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("leveret.msg_store.transient.writer.DELETE_KEYS", 3)
-    rig.page(1, *range(20), with_rows=False)
-    rig.page(1, *range(20, 30))
-    rig.run()
-    rig.store.ack_range(1, 0, 29)
-    rig.run()
-
-    assert rig.store.figures().live == 21
-    assert rig.rows(1) == [row(entry(29))]
 
 
 def test_rows_that_are_acked_but_still_there_do_not_count_for_the_limit(rig: TransientRig) -> None:
@@ -238,13 +211,12 @@ def test_dropping_a_queue_whose_contents_are_being_written_leaves_nothing(
 @pytest.mark.parametrize("said", ["before", "between", "after"])
 def test_what_is_said_while_rows_are_read_counts(rig: TransientRig, said: str) -> None:
     entries = rig.page(1, *range(10))
-    more = rig.page(1, 10, 11, with_rows=False)
     rig.settle()
 
     def say() -> None:
         rig.store.ack(1, entries[:3])
         rig.store.ack_range(1, 5, 7)
-        rig.store.add(1, more)
+        rig.page(1, 10, 11)
 
     if said == "before":
         say()
@@ -288,7 +260,7 @@ def test_a_content_that_moves_while_it_is_read_is_read() -> None:
         assert answers == [{seq: message(f"m{seq}", 30) for seq in range(10)}]
         assert "moved" in rig.points
         assert rig.lost == []
-        rig.check_accounts()
+        rig.check_usage()
 
 
 def test_garbage_stays_bounded_whatever_a_slow_queue_keeps() -> None:
@@ -306,7 +278,7 @@ def test_garbage_stays_bounded_whatever_a_slow_queue_keeps() -> None:
 
         assert len(rig.rows(1)) == 200
         assert rig.read(1, *range(200)) == {n: message(f"m{n}", 20) for n in range(200)}
-        rig.check_accounts()
+        rig.check_usage()
 
 
 def test_origin_and_head_are_shared_by_what_is_read_together(rig: TransientRig) -> None:
@@ -416,8 +388,7 @@ def test_real_threads_and_a_real_folder(tmp_path: Path) -> None:
         entries = [entry(seq, 100) for seq in range(3_000)]
         assert store.page_out(1, entries) == 3_000
         assert store.page_out(1, [entry(3_000)]) == 0
-        store.add(1, entries)
-        rows: asyncio.Future[list[transients.Row]] = loop.create_future()
+        rows: asyncio.Future[list[store_entries.Row]] = loop.create_future()
         store.rows(1, 0, 5_000, 5_000, rows.set_result)
         contents: asyncio.Future[dict[int, object]] = loop.create_future()
         await asyncio.wait_for(written.wait(), 30)

@@ -72,7 +72,7 @@ class StepLoop:
 
 
 class StepWorker:
-    """A worker whose jobs go on when they are told to."""
+    """A worker whose jobs advance one step at a time."""
 
     def __init__(self, loop: StepLoop, at_end: Callable[[], None] | None) -> None:
         self._loop = loop
@@ -245,14 +245,10 @@ class TransientRig:
 
     # Asking.
 
-    def page(
-        self, queue_no: int, *seqs: int, size: int = 20, with_rows: bool = True
-    ) -> list[Entry]:
-        """Page out contents that must be taken, with their rows."""
+    def page(self, queue_no: int, *seqs: int, size: int = 20) -> list[Entry]:
+        """Page out contents that must be taken."""
         entries = [entry(seq, size) for seq in seqs]
         assert self.store.page_out(queue_no, entries, must=True) == len(entries)
-        if with_rows:
-            self.store.add(queue_no, entries)
         return entries
 
     def ask_rows(self, queue_no: int, low: int = 0, high: int = 1 << 40, limit: int = 10_000):
@@ -279,8 +275,8 @@ class TransientRig:
     def rdq_names(self) -> list[str]:
         return [name for name in self.files.names(FOLDER) if name.endswith(".rdq")]
 
-    def check_accounts(self) -> None:
-        """The accounts are what the index says; nothing lies on the disk that nobody accounts for."""
+    def check_usage(self) -> None:
+        """Each segment's usage is what the index says; no other segment lies on the disk."""
         segments = self.store._writer.segments
         live: dict[int, list[int]] = {}
         try:
@@ -291,12 +287,13 @@ class TransientRig:
         except IndexLost:
             assert segments.total.live == 0
         found = {no: (len(each), sum(each)) for no, each in live.items()}
-        kept = {no: (a.live, a.live_bytes) for no, a in segments.accounts.items() if a.live}
-        assert found == kept
-        accounts = segments.accounts.values()
-        assert segments.total.size_bytes == sum(account.size_bytes for account in accounts)
-        assert segments.total.live_bytes == sum(account.live_bytes for account in accounts)
-        assert self.rdq_names() == sorted(f"{no:08x}.rdq" for no in segments.accounts)
+        live_of = {no: (u.live, u.live_bytes) for no, u in segments.usage.items() if u.live}
+        assert found == live_of
+        usages = segments.usage.values()
+        assert segments.total.size_bytes == sum(usage.size_bytes for usage in usages)
+        assert segments.total.live_bytes == sum(usage.live_bytes for usage in usages)
+        assert segments.total.live == sum(usage.live for usage in usages)
+        assert self.rdq_names() == sorted(f"{no:08x}.rdq" for no in segments.usage)
 
 
 def full(times: int = 1) -> dict[str, Any]:

@@ -64,9 +64,7 @@ class Worker:
                 left.append((seq, message, 0, False, 0, len(content), False, False))
             while left:
                 taken = self.store.page_out(queue_no, left)
-                if taken:
-                    self.store.add(queue_no, left[:taken])
-                    del left[:taken]
+                del left[:taken]
                 if left:
                     self.credit[queue_no].clear()
                     await self.credit[queue_no].wait()
