@@ -1,4 +1,4 @@
-"""What a queue may still hand to a channel: the gate of its connection and the channel's limiter.
+"""The delivery gate of a connection and the limiter of a channel: may a queue deliver more?
 
 Both are plain objects on the one event loop, owned by the channel and read by the queues that feed
 it, the way RabbitMQ's queues ask ``rabbit_limiter:can_send`` and count unsent messages in a writer.

@@ -2,10 +2,10 @@
 
 The control path (declare, bind, consume, close, ...) needs answers of queues and of the metadata store,
 in order, while its actor goes on receiving mail. Such a handler is written as a generator that yields
-what it waits for; ``Script`` runs it on continuations, one answer at a time:
+each wait; ``Script`` runs it on continuations, one answer at a time:
 
 * ``Ask(to, request)`` gives the reply of a GenServer; when the server dies or does not answer,
-  ``CallFailed`` is the value (not raised: who asks knows what it means).
+  ``CallFailed`` is the value (not raised: the script knows what it means).
 * ``Until(register)`` calls ``register(resume)`` and goes on with what ``resume`` is called with.
 
 An exception inside the generator goes to ``failed``, which each owner gives. The message path never
@@ -105,5 +105,5 @@ class Script:
             effect.register(self._resume_from_outside)
 
     def _resume_from_outside(self, value: Any = None) -> None:
-        """Go on as a turn of the owner, whoever calls."""
+        """Go on as a turn of the owner, from any caller."""
         self._owner.runtime.run_as(self._owner.ref, self.resume, value)

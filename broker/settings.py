@@ -1,4 +1,4 @@
-"""What a broker is told: limits, defaults and what it calls itself."""
+"""The broker's part of the configuration: limits, defaults and the names it announces."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class BrokerSettings(Struct, frozen=True):
         channel_max: offered in connection.tune; 0 is no limit.
         heartbeat_s: offered in connection.tune; the client's value wins.
         message_bytes_max: larger bodies are refused with 406.
-        consumer_timeout_ms: an unacked delivery older than that closes its channel.
+        consumer_timeout_ms: an older unacked delivery closes its channel.
         connections_max: further sockets are closed at once; 0 is no limit.
         connection_channels_max: open channels per connection, whatever was negotiated; 0 is no limit.
         memory_high_watermark: of memory in use, above which publishers are blocked.
         memory_paging_ratio: share of that, from which on queues page messages out.
         memory_total_bytes: the RAM there is for the broker; 0: ask the system.
         disk_free_limit: of what is free in the data directory; below, publishers are blocked.
-        product: announced in server-properties (SETTLED 14: kombu looks for RabbitMQ).
+        product: announced in server-properties; kombu looks for RabbitMQ there.
         product_version: announced in server-properties.
         cluster_name: announced in server-properties.
         default_user, default_password, default_vhost: made when the metadata is empty.

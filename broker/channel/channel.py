@@ -2,7 +2,7 @@
 
 The reader hands a channel its runs (a list, for each read of the socket), queues send it what
 ``broker/mail.py`` lists. A channel is strictly sequential towards its client: while a method waits for
-somebody (a script runs), or a turn has done enough, the runs behind it are held, and the connection
+an answer (a script runs), or a turn has done enough, the runs behind it are held, and the connection
 stops reading if there are any. Deliveries and confirms go on.
 
 Life: *running*, then either *closing* (a soft error or the client's channel.close: consumers are gone
@@ -56,7 +56,7 @@ from leveret.core.limits import PUBLISH_TURN_WORK
 
 _SETTLEMENT_CHECK_S: Final = 60.0
 _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
-_HELD_STEP: Final = 64  # runs taken up at once of those that are held
+_HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
 class ConnectionFailed:
@@ -87,7 +87,7 @@ _GO_ON: Final = _GoOn()
 
 
 class _CheckSettlement:
-    """Timer: look whether a delivery has waited for its settlement for too long."""
+    """Timer: has a delivery waited too long for its settlement?"""
 
 
 class Channel(GenServer):
@@ -269,7 +269,7 @@ class Channel(GenServer):
         self._go_on()
 
     def _hold(self, runs: list[Run]) -> None:
-        """Put runs back in front of those that are held already."""
+        """Put runs back in front of the held ones."""
         self._held.extendleft(reversed(runs))
         self._block_reading()
 
@@ -377,7 +377,7 @@ class Channel(GenServer):
     # -- settlement time-out -------------------------------------------------------------------
 
     def expect_settlement(self) -> None:
-        """Make sure that somebody looks at the oldest unacked delivery once in a while."""
+        """Have the oldest unacked delivery looked at from time to time."""
         if self.check_timer is None and self.session.settings.consumer_timeout_ms:
             self._oldest_tag = None
             self._arm_check()

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from leveret.actors.runtime.ref import Ref
 
 _FEW: Final = 16  # runs, waiting and settled, that need no tidying up
-_SETTLED_KEPT: Final = 64
+_SETTLED_MAX: Final = 64
 
 Answer: TypeAlias = tuple[bool, int, bool]
 """basic.ack (or nack, when the first is False), delivery tag, multiple."""
@@ -75,11 +75,11 @@ class Confirms:
         self._firsts.append(first)
 
     def settle_now(self, first: int, count: int, ok: bool = True) -> None:
-        """Answer numbers that wait for nobody (unroutable, or refused at once)."""
+        """Answer numbers at once: unroutable messages, or refused ones."""
         (self._acked if ok else self._nacked).append((first, count))
 
     def answer(self, queue: Ref, ranges: list[tuple[int, int]], ok: bool) -> None:
-        """Take a queue's word for some stretches; unknown ones are ignored (answered already)."""
+        """Take a queue's answer for some stretches; those answered already are ignored."""
         owed = self._owed.get(queue)
         if owed is None:
             return
@@ -108,7 +108,7 @@ class Confirms:
         return sum(run.count for run in self._runs.values())
 
     def take_answers(self) -> list[Answer]:
-        """Return what answers the numbers settled since the last call, in order."""
+        """Return the frames' contents for the numbers settled since the last call, in order."""
         acked, nacked = self._acked, self._nacked
         if not acked and not nacked:
             return []
@@ -136,7 +136,7 @@ class Confirms:
         firsts, runs = self._firsts, self._runs
         while firsts and firsts[0] not in runs:
             firsts.popleft()
-        if len(firsts) > 2 * len(runs) + _SETTLED_KEPT:  # one run waits long, others come and go
+        if len(firsts) > 2 * len(runs) + _SETTLED_MAX:  # one run waits long, others come and go
             firsts = self._firsts = deque(sorted(runs))
         return firsts[0] if firsts else self.next_seqno
 

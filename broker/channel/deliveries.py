@@ -1,4 +1,4 @@
-"""The consuming half of a channel: its consumers, what they have not settled, and how it is settled.
+"""The consuming half of a channel: its consumers, their unsettled deliveries, and how these are settled.
 
 Deliveries come from queues as one mail per consumer and turn, get consecutive delivery tags and go out
 as one block of frames. Settlements go back to the incarnation of the queue that delivered; after a
@@ -73,9 +73,9 @@ class Deliveries:
     Attributes:
         consumers: by tag, in the order they were started; change it with the methods only.
         unacked: deliveries that wait for a settlement.
-        prefetch: what basic.qos global=false said last; consumers take it when they start.
+        prefetch: of the last basic.qos global=false; consumers take it when they start.
         limiter: the channel-wide prefetch (basic.qos global=true).
-        gate: what the connection can take; queues look at it before they deliver.
+        gate: whether the connection takes more; queues look at it before they deliver.
     """
 
     __slots__ = (
@@ -216,16 +216,16 @@ class Deliveries:
         self.refuse(self.unacked.take_single(tag), requeue)
 
     def refuse(self, settled: Settled, requeue: bool) -> None:
-        """Give deliveries back to their queues, or up."""
+        """Requeue deliveries, or have them dropped."""
         self._hand_back(Requeue if requeue else Reject, settled)
 
     def _take(self, tag: int, multiple: bool) -> Settled:
         return self.unacked.take_to(tag) if multiple else self.unacked.take_single(tag)
 
     def _hand_back(self, kind: type[Ack | Requeue | Reject], settled: Settled) -> None:
-        """Tell the queues what became of their deliveries, and those that waited for it to go on.
+        """Tell the queues that their deliveries are settled, and queues that waited for room to go on.
 
-        Who waited hears first, in the limiter's order: the first to hear may take all the room.
+        Queues that waited hear first, in the limiter's order: the first to hear may take all the room.
         """
         channel = self._channel.ref
         turns = self._made_room(settled) if self.limiter.limit else []
@@ -239,7 +239,7 @@ class Deliveries:
                 self._post(source.queue, kind(channel, source.consumer, seqs))
 
     def set_limit(self, limit: int) -> None:
-        """Start, change or (0) end the channel-wide limit; what is unacked now counts."""
+        """Start, change or (0) end the channel-wide limit; deliveries that are unacked now count."""
         limiter = self.limiter
         if limit and not limiter.limit:
             limiter.in_flight = self.unacked.count_of_consumers()
@@ -249,7 +249,7 @@ class Deliveries:
             self._post(queue, Resume(self._channel.ref))
 
     def _made_room(self, settled: Settled) -> list[Ref]:
-        """Count settled deliveries of consumers off the channel-wide limit; return who waited."""
+        """Count settled deliveries of consumers off the channel-wide limit; return the queues that waited."""
         limiter = self.limiter
         for source, seqs in settled:
             if source.consumer is not None:

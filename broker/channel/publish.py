@@ -8,7 +8,7 @@ alike still go to the queue as one mail.
 A turn of a channel has so much work to do and no more, whatever it consists of: many runs, many
 messages, or few messages for many queues. What is left of a run is the channel's to hold.
 
-Credit is counted per channel and queue (SETTLED 5): a channel may be ahead of a queue by
+Credit is counted per channel and queue: a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
 more, or is gone. A message store that the disk does not follow stops it as well, until it has caught up.
 """
@@ -109,7 +109,7 @@ class Publisher:
         route = self._session.routes.find(method)
         if route.steps:
             self.work_left -= route.steps * _STEP_WORK
-            route.steps = 0  # kept from now on
+            route.steps = 0  # cached from now on
         if mode & EXAMINE or route.needs_headers:
             return self._publish_examined(route, messages)
         width = len(route.queues)
@@ -243,8 +243,8 @@ class Publisher:
     ) -> None:
         """Answer for messages of which some queues get nothing.
 
-        One that is being declared is not there yet: nobody has been told that it is. One that could not be
-        started cannot promise anything.
+        A queue that is being declared does not count: no client has been told that it is there. A queue
+        that could not be started cannot promise anything, so the messages are refused.
         """
         if any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues):
             if self.confirms is not None:
@@ -285,7 +285,7 @@ class Publisher:
         )
 
     def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
-        """Take a queue's grant; reading goes on when it was the last one that blocked."""
+        """Take a queue's grant; reading goes on when no other queue blocks it."""
         credit = self._credits.get(queue)
         if credit is not None and credit.grant(messages, size_bytes):
             self._session.read_control.unblock(Block.CREDIT)
@@ -319,7 +319,7 @@ class Publisher:
             self._session.writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
     def close(self) -> None:
-        """The channel ends: take back what blocks the connection, promise nothing any more."""
+        """The channel ends: take back what blocks the connection, answer no confirm any more."""
         for credit in self._credits.values():
             if credit.is_blocked:
                 self._session.read_control.unblock(Block.CREDIT)

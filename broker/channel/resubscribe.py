@@ -43,7 +43,7 @@ def _subscribe(channel: Channel, consumer: Consumer) -> None:
 
 
 def _ignore(_: object) -> None:
-    """Take an answer that does not matter."""
+    pass
 
 
 def cancel_consumers(channel: Channel, entry: QueueEntry) -> None:

@@ -1,4 +1,4 @@
-"""Routes: what a basic.publish of one connection leads to, worked out once per distinct publish.
+"""Routes: the queues a basic.publish of one connection leads to, worked out once per distinct publish.
 
 A route is looked up by the raw bytes of the publish method, so a repeated publish costs one dict
 look-up for permission, exchange, binding tables, mandatory and all. The cache is bounded, because its
@@ -38,7 +38,7 @@ class Route:
         mandatory: unroutable messages are returned.
         queues: the target queues' registry entries.
         needs_headers: ``queues`` is void; every message must be routed with its headers.
-        steps: exchanges and targets that were looked at to find it; 0 once somebody has counted that.
+        steps: exchanges and targets that were looked at to find it; 0 once the publisher has counted them.
     """
 
     __slots__ = (

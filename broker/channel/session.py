@@ -1,4 +1,4 @@
-"""What the channels of one connection share: who is logged in, where bytes go, when to stop reading."""
+"""The session: what the channels of one connection share, from its user to control of its reading."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _SPARSE: Final = 1_000
 
 
 class Source:
-    """Who gets the settlement of a delivery.
+    """Where the settlement of a delivery goes.
 
     Attributes:
         queue: the incarnation of the amqqueue that sent it.

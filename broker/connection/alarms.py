@@ -1,7 +1,7 @@
-"""Alarms: memory or disk run short, so whoever publishes is not read any more.
+"""Alarms: memory or disk run short, so connections that publish are not read any more.
 
 A connection is *blocked* when it publishes while an alarm is raised: it is told so (``connection.blocked``,
-if it can be), what it published waits unread or unrouted, and so does all that it sends after it. Until
+if it understands that), its publish waits unread or unrouted, and so does all that it sends after it. Until
 then it is *blocking*: a connection that only consumes stays so, and its acks go on. All go on when the last
 alarm is over. Source: ``rabbit_alarm``, ``rabbit_reader``.
 
@@ -34,7 +34,7 @@ _OVER: Final = AlarmsOver()
 
 
 class Alarms:
-    """What is short at present, and who is blocked for it.
+    """The alarms of a node, and the connections that are blocked.
 
     Args:
         runtime: carries the word to readers.
@@ -59,12 +59,12 @@ class Alarms:
         return DISK in self.raised
 
     def set(self, what: str, is_raised: bool, figures: str) -> None:
-        """Raise or clear an alarm, if that is news.
+        """Raise or clear an alarm, unless it is so already.
 
         Args:
             what: ``MEMORY`` or ``DISK``.
             is_raised: whether it is short.
-            figures: why, for the log.
+            figures: the amounts compared, for the log.
         """
         if (what in self.raised) == is_raised:
             return

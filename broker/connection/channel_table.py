@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from leveret.broker.connection.reader import Reader
 
 _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_CLOSE_OK})
-# What only a broker sends, with a content. The frames of that content would be a frame error (the
-# kernel awaits none), so it is refused here before they are looked at.
+# Methods with a content that only a broker sends. The frames of that content would be a frame error (the
+# kernel awaits none), so the method is refused here before they are looked at.
 _ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
 _METHOD_OF_RUN: Final = {
@@ -54,7 +54,7 @@ def _refusal(ids: int) -> HardError:
 
 
 def _from_open(stash: list[Run]) -> list[Run]:
-    """Drop what came for a channel after its end was asked for and before the answer was sent."""
+    """Drop the runs that came between the request to close a channel and the answer to it."""
     for position, run in enumerate(stash):
         if run[0] == METHOD and run[2] == spec.CHANNEL_OPEN:
             return stash[position:]
@@ -245,15 +245,15 @@ class ChannelTable:
         elif slot.stash:
             self.hand_over(number, _from_open(slot.stash))
 
-    def close_outlets(self) -> None:
+    def close_gates(self) -> None:
         """The transport is full: queues stop delivering."""
         for slot in self._slots.values():
             slot.gate.is_open = False
 
-    def open_outlets(self) -> None:
-        """The transport takes more: the queues that waited go on, and channels that did themselves.
+    def open_gates(self) -> None:
+        """The transport takes more: the queues that waited go on, and so do channels.
 
-        The gate of a channel that ends stays closed, but what it does before may wait for this.
+        The gate of a channel that ends stays closed, but its last method may wait for this.
         """
         for slot in self._slots.values():
             if slot.ref is None:

@@ -1,7 +1,7 @@
-"""From the protocol header to connection.open: who is there, what was agreed.
+"""The handshake: login, negotiated limits and the vhost, up to connection.open.
 
-Sans-IO: takes methods, returns what to send and finally an ``Opened``. What RabbitMQ answers with
-silence (it logs, waits three seconds and closes) is ``Refused``; the reader does the waiting.
+Sans-IO: takes methods, returns the answers and finally an ``Opened``. Where RabbitMQ answers with silence (it
+logs, waits three seconds and closes) ``RefusedError`` is raised; the reader does the waiting.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def is_protocol_header(data: bytes) -> bool:
 
 
 def server_properties(settings: BrokerSettings) -> Table:
-    """Return what connection.start announces (SETTLED 14: kombu looks for RabbitMQ's name)."""
+    """Return the table that connection.start announces; kombu looks for RabbitMQ's name in it."""
     properties: dict[str, Any] = {
         "capabilities": dict.fromkeys(_CAPABILITIES, True),
         "cluster_name": settings.cluster_name,
@@ -127,7 +127,7 @@ class Handshake:
 
     @property
     def user_name(self) -> str:
-        """Who logged in, empty before."""
+        """The name of the user that logged in, empty before."""
         return self._user.name if self._user is not None else ""
 
     @property

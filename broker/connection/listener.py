@@ -1,7 +1,7 @@
 """The listener: accepts on the node's sockets and has a reader started for each connection.
 
 The bound sockets belong to the node (``sockets``) and outlive the actor, which works on duplicates: after a restart
-of the listener the port is the same, and who connects meanwhile waits in the kernel's backlog. The
+of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. The
 servers on them are left there, too, so that a successor closes those that a killed listener left open.
 """
 
@@ -35,7 +35,7 @@ class _Linger:
 class Listener(GenServer):
     """Accepts connections.
 
-    It watches the readers: one that is killed cannot close its socket itself.
+    It watches the readers: a killed reader cannot close its socket itself.
     """
 
     def init(self, sockets: Sockets, name: str) -> object:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 class ConnectionProtocol(asyncio.Protocol):
     """Passes the transport's events to a reader.
 
-    Reading is paused until the reader has been started and has attached itself. What comes all the
-    same is kept for it: uvloop begins to read behind ``connection_made``, whatever that has said. It
-    also asks for ``data_received`` only when it is given a protocol, so it is given this one again.
+    Reading is paused until the reader has been started and has attached itself. Bytes that come all the
+    same wait for it: uvloop begins to read after ``connection_made`` even when that has paused reading. It
+    also looks ``data_received`` up only when it is given a protocol, so it is given this one again.
     """
 
     __slots__ = ("_early", "_reader", "_sockets", "data_received")

@@ -68,7 +68,7 @@ class ReadingTurns:
         try:
             for _ in range(min(len(waiting), READS_PER_ROUND)):
                 waiting.popleft().resume()
-        finally:  # one that fails does not keep the others from their turn
+        finally:  # a failing transport does not keep the others from their turn
             if waiting:
                 self._after_round(self._resume)
 

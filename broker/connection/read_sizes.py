@@ -1,6 +1,6 @@
-"""How much of a socket is read at a time, on the loops that there are.
+"""How much of a socket is read at a time, on asyncio's loop and on uvloop.
 
-asyncio's transports read ``max_size`` bytes at most, which is theirs to be told. uvloop's read 256,000, unless their
+asyncio's transports read ``max_size`` bytes at most, which can be set. uvloop's read 256,000, unless their
 protocol gives them a buffer to read into; so one of 1 MiB is given where bodies are large, each
 of which is copied once more when a read cuts it: a third of the CPU of messages of 64 KiB. All
 connections share the buffer, for what is in it is copied before anything else happens.
@@ -25,7 +25,7 @@ _buffer: Final = memoryview(bytearray(WIDE_READ_BYTES))
 
 
 class WideReads(asyncio.BufferedProtocol):
-    """Reads into a large buffer what another protocol gets.
+    """Reads into a large buffer for another protocol.
 
     Args:
         protocol: that one.
@@ -39,24 +39,24 @@ class WideReads(asyncio.BufferedProtocol):
         return _buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Pass on what was read."""
+        """Give the protocol the bytes that were read."""
         self.protocol.data_received(bytes(_buffer[:nbytes]))
 
     def eof_received(self) -> bool | None:
-        """Pass it on."""
-        is_kept: bool | None = self.protocol.eof_received()
-        return is_kept
+        """Call the protocol's."""
+        stays_open: bool | None = self.protocol.eof_received()
+        return stays_open
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Pass it on."""
+        """Call the protocol's."""
         self.protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Call the protocol's."""
         self.protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Call the protocol's."""
         self.protocol.resume_writing()
 
 

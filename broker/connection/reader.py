@@ -147,7 +147,7 @@ class Reader(GenServer):
                 self._read_close_ok(data)
 
     def socket_lost(self) -> None:
-        """The peer is gone: so is everything that belongs to the connection."""
+        """The peer is gone: end with all that belongs to the connection."""
         self.writer.abort()
         self.read_control.close()
         self.stop(NORMAL)
@@ -155,12 +155,12 @@ class Reader(GenServer):
     def writing_paused(self) -> None:
         """Queues stop delivering to this connection."""
         self.writing_is_paused = True
-        self.slots.close_outlets()
+        self.slots.close_gates()
 
     def writing_resumed(self) -> None:
         """Let the queues that waited go on."""
         self.writing_is_paused = False
-        self.slots.open_outlets()
+        self.slots.open_gates()
         self.read_control.unblock(Block.UNSENT)
 
     # -- handshake -----------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Reader(GenServer):
     # -- running -------------------------------------------------------------------------------
 
     def _dispatch(self, runs: list[Run]) -> None:
-        """Handle what was read: mostly one run for one channel, which is done with the least ado."""
+        """Handle the runs of a read: mostly one run for one channel, which takes the shortest way."""
         self.read_control.note(runs)
         if len(runs) != 1 or self.writing_is_paused or not self.slots.hand_over_one(runs):
             self._dispatch_all(runs)
@@ -330,7 +330,7 @@ class Reader(GenServer):
         return connection_info(self)
 
     def handle_cast(self, message: object) -> None:
-        """Take what channels and operators say."""
+        """Take mail of channels and operators."""
         if type(message) is ConnectionFailed:
             self.fail(message.error)
         elif type(message) is RunsLeft:
@@ -346,7 +346,7 @@ class Reader(GenServer):
             super().handle_cast(message)
 
     def handle_info(self, message: object) -> None:
-        """Take DOWN of channels, exits of what the connection is linked with, and timers."""
+        """Take DOWN of channels, exits of linked actors, and timers."""
         if type(message) is Down:
             self.slots.down(message.ref, message.reason)
         elif type(message) is Exit:
@@ -369,7 +369,7 @@ class Reader(GenServer):
             self.send_method(method)
 
     def _linked_exit(self, exit_: Exit) -> None:
-        """The supervisor of the channels ended: with the node, or because a channel's end was odd."""
+        """The supervisor of the channels ended: with the node, or because a channel crashed."""
         if exit_.sender is self.channels_sup and self.state is _RUNNING:
             self.channels_sup = None
             if not self.connections.is_stopping:
@@ -434,7 +434,7 @@ class Reader(GenServer):
         self._wait_for_end()
 
     def _wait_for_end(self) -> None:
-        """Wait for the client's close-ok, or for it to close the socket; not for ever.
+        """Wait for the client's close-ok, or for it to close the socket; a timer ends the wait.
 
         The socket is left to the client, so that it hears the last word.
         """
@@ -453,7 +453,7 @@ class Reader(GenServer):
         self.send_method(ConnectionClose(error.code, text, method >> 16, method & 0xFFFF))
 
     def _read_close_ok(self, data: bytes) -> None:
-        """Hear close-ok, and close again, which RabbitMQ answers each time; nothing else."""
+        """Take close-ok, and close once more, which RabbitMQ answers each time; ignore the rest."""
         for run in self.scanner.scan(data):
             if run[0] == ERROR:
                 self._renew_scanner()
@@ -464,7 +464,7 @@ class Reader(GenServer):
                 return
 
     def _close_again(self) -> None:
-        """Answer a close that is not the first one; behind our own word, if that is not out yet."""
+        """Answer a second close; behind our own close, if that is not written yet."""
         if self.state is State.CLOSING:
             self.send_method(ConnectionCloseOk())
         else:
@@ -479,7 +479,7 @@ class Reader(GenServer):
         self.scanner = Scanner(self.scanner.frame_max, self.connections.settings.message_bytes_max)
 
     def _part(self) -> None:
-        """Say no more, and wait a little for the peer to close the socket.
+        """Say no more, and give the peer some time to close the socket.
 
         Closing it over bytes that were not read would have the kernel reset the connection, and the
         peer might lose our last word.

@@ -57,7 +57,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand what waits to the transport."""
+        """Hand pending frames to the transport."""
         chunks = self._chunks
         if not chunks or self._transport is None:
             return
@@ -83,7 +83,7 @@ class Writer:
         return self._pending_bytes + self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Send what waits, then close the socket."""
+        """Send pending frames, then close the socket."""
         if self._transport is not None:
             self.flush()
             self._transport.close()
@@ -93,7 +93,7 @@ class Writer:
             self._finished = None
 
     def finish(self) -> None:
-        """Send what waits and say that nothing follows; the socket stays open for the peer's end."""
+        """Send pending frames and the end of the stream; the socket stays open for the peer's end."""
         if self._transport is None:
             return
         self.flush()
@@ -103,7 +103,7 @@ class Writer:
         self._finished, self._transport = self._transport, None
 
     def abort(self) -> None:
-        """Drop what waits and close the socket at once."""
+        """Drop pending frames and close the socket at once."""
         transport = self._transport or self._finished
         if transport is not None:
             transport.abort()

@@ -1,10 +1,10 @@
 """The disk watch: compares what is free in the data directory with the limit.
 
-Below it publishers are blocked (``alarms``). A store that finds the disk full, whatever ``statvfs`` says
-(a quota, say), has it look at once and counts as below, until it can write again.
+Below it publishers are blocked (``alarms``). A message store that finds the disk full, whatever ``statvfs``
+says (a quota, say), has the watch look at once and counts as below the limit, until it can write again.
 
-The less is above the limit, the sooner it looks again: within 0.1 to 10 seconds, as if the disk could fill up
-at 250 MB/s. Source: ``rabbit_disk_monitor``.
+The less is free above the limit, the sooner it looks again: after 0.1 to 10 seconds, as if the disk could fill
+up at 250 MB/s. Source: ``rabbit_disk_monitor``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class DiskWatch(GenServer):
         self._look(self._node.data_dir)
 
     def handle_cast(self, message: object) -> None:
-        """Look at once: the limit is another one, or a store has found the disk full, or not any more."""
+        """Look at once: the limit was changed, or a store has found the disk full or can write again."""
         if not isinstance(message, LookAgain):
             super().handle_cast(message)
         elif self._node.data_dir is not None:
@@ -71,7 +71,11 @@ class DiskWatch(GenServer):
         try:
             resources.disk_free_bytes = free_bytes = node.files.free_bytes(folder)
         except OSError as error:
-            log.error("disk not looked at folder=%s error=%s", folder, error)
+            log.error(
+                "free disk space unknown, the alarm stays as it is folder=%s error=%s",
+                folder,
+                error,
+            )
             self._timer = self.start_timer(INTERVAL_MAX_S, _LOOK)
             return
         stores = [vhost.msg_store for vhost in node.vhosts.values()]

@@ -69,7 +69,7 @@ class MemoryWatch(GenServer):
         self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
         if resources.machine.used_bytes() is None:
-            log.warning("memory is not watched, for the system does not say how much is used")
+            log.warning("memory is not watched: this system does not tell how much a process uses")
         else:
             self._look()
 
@@ -79,7 +79,7 @@ class MemoryWatch(GenServer):
         self._look()
 
     def handle_cast(self, message: object) -> None:
-        """Look at once: the limit is another one."""
+        """Look at once: the limit was changed."""
         if isinstance(message, LookAgain):
             if self._timer is not None:
                 self._timer.cancel()
@@ -98,7 +98,7 @@ class MemoryWatch(GenServer):
         self._timer = self.start_timer(delay_s, _LOOK)
 
     def _used_bytes(self, limit_bytes: int) -> int:
-        """Return what is used; where that is much, only after what is free was given back."""
+        """Return the bytes in use; above the limit, after the allocator has given back what is free."""
         machine, clock = self._resources.machine, self.runtime.clock
         used_bytes, now_s = machine.used_bytes() or 0, clock.monotonic_s()
         if used_bytes <= limit_bytes or now_s < self._gives_back_from_s:

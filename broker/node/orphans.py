@@ -1,9 +1,9 @@
-"""Messages of queues, and folders of vhosts, that no definition names: kept for a week, then removed.
+"""Orphans: messages of queues, and folders of vhosts, without a definition; removed after a week.
 
-They are there when the broker crashed between two deletions, that of a definition and that of what it
-named; or because definitions were lost, and then somebody may want them back. So they are *listed*, in
-``orphans.json`` beside them and in the log, and go when they have been seen for ``KEPT_MS``. Numbers of
-queues are given once, so a queue that is declared again under the same name never sees them.
+They remain when the broker crashes after it has deleted a definition and before it has deleted the
+messages; or when definitions were lost, and then an operator may want the messages back. So they are
+*listed*, in ``orphans.json`` beside them and in the log, and removed once they were seen for ``KEPT_MS``.
+Numbers of queues are given once, so a queue that is declared again under the same name never sees them.
 
 ::
 
@@ -43,18 +43,15 @@ def due(
     now_ms: int,
     kept_ms: int = KEPT_MS,
 ) -> list[int]:
-    """Note in a store's list which queues without a definition it holds messages of.
+    """Update a store's list of orphans; return the queue numbers that are due.
 
     Args:
         files: the way to it.
         folder: the store's.
-        found: their numbers.
-        leaving: those that are being deleted; if the broker ends before that is done, they are due.
+        found: queue numbers with messages and without a definition.
+        leaving: likewise, but being deleted; they are due if the broker ends before that is done.
         now_ms: wall time.
-        kept_ms: how long they are kept.
-
-    Returns:
-        Those that have been there for too long.
+        kept_ms: how long orphans are kept.
     """
     names = list(map(str, found))
     return list(map(int, _due(files, folder, names, map(str, leaving), now_ms, kept_ms)))
@@ -63,14 +60,14 @@ def due(
 def due_folders(
     files: Files, vhosts: Path, claimed: Collection[str], now_ms: int, kept_ms: int = KEPT_MS
 ) -> list[Path]:
-    """Note in folders that belong to no vhost that they were seen; return those that may go now.
+    """Update the lists in folders that belong to no vhost; return the folders that are due.
 
     Args:
         files: the way to them.
         vhosts: where all vhosts have theirs.
-        claimed: the names of those that belong to a vhost.
+        claimed: names of the folders that belong to a vhost.
         now_ms: wall time.
-        kept_ms: how long they are kept.
+        kept_ms: how long orphans are kept.
     """
     if not vhosts.is_dir():
         return []
@@ -121,9 +118,9 @@ def _note(files: Files, folder: Path, now: dict[str, int]) -> None:
 
 
 def set_aside(files: Files, folder: Path, now_ms: int) -> Path:
-    """Give a folder a name under which it is removed, now or at the next start.
+    """Rename a folder, so that it is removed now or, if that is cut off, after the next start.
 
-    A removal that is cut off would otherwise leave half a store to the next vhost of that name.
+    Otherwise half a store would be left to the next vhost of that name.
     """
     if folder.name.endswith(DELETED):
         return folder
@@ -134,9 +131,9 @@ def set_aside(files: Files, folder: Path, now_ms: int) -> Path:
 
 
 def remove(folder: Path, is_ending: Callable[[], bool] = lambda: False) -> None:
-    """Remove a folder with all that is in it, file by file, or as much as there is time for.
+    """Remove a folder and its files one by one, until ``is_ending`` says so.
 
-    Two may do it at the same time.
+    Two threads may remove the same folder at the same time.
     """
     for path, folders, files in os.walk(folder, topdown=False):
         for name in files:

@@ -1,8 +1,8 @@
-"""The broker's part in a snapshot: stores and definitions as of now, into a folder, beside its work.
+"""The broker's part in a snapshot: copies stores and definitions into a folder while it goes on.
 
-Vhosts are taken one after the other, so they are not of one moment; no message is in two of them. The
-definitions come last: who was told that a queue is declared finds it, and a queue that was deleted
-meanwhile is not in it, nor are its messages.
+Vhosts are copied one after the other, so they are not of one moment; no message is in two of them. The
+definitions come last: a queue whose declaration was answered is in the snapshot, and a queue that was
+deleted meanwhile is not, nor are its messages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
 
 
 async def in_thread(node: Node, work: Callable[[], object]) -> None:
-    """Do what blocks in a thread that ends with it; who is cancelled is so when it is done."""
+    """Run blocking work in a thread of its own; a caller that is cancelled ends when it is done."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Exception | None] = loop.create_future()
     pending = node.gil_yielding.submitted()
@@ -67,7 +67,7 @@ async def in_thread(node: Node, work: Callable[[], object]) -> None:
         error: Exception | None = None
         try:
             work()
-        except Exception as caught:  # noqa: BLE001  the top of a thread; who waits deals with it
+        except Exception as caught:  # noqa: BLE001  the top of a thread; the caller raises it
             error = caught
         loop.call_soon_threadsafe(done.set_result, error)
         pending.done()

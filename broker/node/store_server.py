@@ -1,13 +1,12 @@
 """The message store of one vhost as an actor: opened when the vhost starts, closed when it ends.
 
 Opening reads the disk, so a thread does it; the start is acknowledged when the store is open, and the
-vhost's queues are started after it. When the store fails this actor crashes, which takes the queues
-along (SETTLED 12): the vhost starts anew and recovers from the disk.
+vhost's queues are started after it. When the store fails this actor crashes and takes the queues
+along: the vhost starts anew and recovers from the disk.
 
-The store itself is held by the vhost, so a successor of an actor that was killed finds what it has to
-close. That is done beside the loop, for a disk may hang, and the store is opened anew only after it.
-Without a data directory there is no store, its code is not even loaded, and durable queues live as long
-as the node.
+The vhost holds the store itself, so the successor of a killed actor finds the store that it has to close.
+A thread closes it, for a disk may hang, and only then is it opened anew. Without a data directory there is
+no store, its code is not even loaded, and durable queues live as long as the node.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ class StoreServer(GenServer):
         if node.data_dir is None or loop is None:
             return None
         self._loop = loop
-        let_go(vhost, loop)  # of what one that was killed has left
+        let_go(vhost, loop)  # of a predecessor that was killed
         self._folder = store_folder(node.data_dir, vhost.name)
         if vhost.store_end is None or vhost.store_end.done():
             self._open()
@@ -131,7 +130,7 @@ class StoreServer(GenServer):
         from leveret.msg_store.drivers import threads  # noqa: PLC0415 - see above
         from leveret.msg_store.store import MsgStore  # noqa: PLC0415
 
-        if isinstance(opened, StoreLocked) and self._looks:  # one that was killed lets go soon
+        if isinstance(opened, StoreLocked) and self._looks:  # a killed predecessor lets go soon
             self._looks -= 1
             self.start_timer(_LOCKED_RETRY_S, _OPEN)
         elif isinstance(opened, Exception):

@@ -7,7 +7,7 @@
     │ └ metadata_store       permanent                front of the store; kept rows, not state
     ├ infra                  one_for_one 10/10
     │ ├ maintenance          transient                memory of idle actors, ballast, orphans
-    │ ├ memory_watch         transient                memory alarm, and who keeps how much in RAM
+    │ ├ memory_watch         transient                memory alarm; how much queues keep in RAM
     │ └ disk_watch           transient                disk alarm
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
@@ -26,7 +26,7 @@
       └ listener             transient
 
 RabbitMQ's tree (3.10) with what differs: the reader stands beside the supervisor of its channels and
-is linked with it, because it is there before connection.open (SETTLED 7); writer, limiter and
+is linked with it, because it is there before connection.open; writer, limiter and
 heartbeats are objects of the connection, not processes; the backing queue is an actor.
 """
 
@@ -91,7 +91,7 @@ class MetadataSup(Supervisor):
 
 
 class InfraSup(Supervisor):
-    """Keeps what looks after the whole node."""
+    """Keeps maintenance and the watches of the node."""
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start them."""
@@ -104,7 +104,7 @@ class InfraSup(Supervisor):
 
 
 class VhostsSup(Supervisor):
-    """Keeps the vhosts; one that crashes for good stays down alone."""
+    """Keeps the vhosts; a vhost that crashes for good stays down alone."""
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start without children; the ``VhostStarter`` adds them."""
@@ -121,7 +121,7 @@ class VhostsSup(Supervisor):
 
 
 class VhostSup(Supervisor):
-    """One vhost: its queues, and who starts them."""
+    """One vhost: its queues, and the actor that starts them."""
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         """Start the queues' supervisors, then recover the queues."""
@@ -139,7 +139,7 @@ class VhostSup(Supervisor):
         )
 
     def terminate(self, reason: object) -> None:
-        """Close the vhost's connections, as RabbitMQ does; nobody can open one meanwhile."""
+        """Close the vhost's connections, as RabbitMQ does; it is down, so none is opened meanwhile."""
         super().terminate(reason)
         connections, vhost = self._node.connections, self._vhost
         if not connections.is_stopping:
@@ -149,7 +149,7 @@ class VhostSup(Supervisor):
 
 
 class QueuesAndStoresSup(Supervisor):
-    """What must go together: the queues and the stores they write to."""
+    """The queues and the stores they write to, which are started and stopped together."""
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         """Start the store, then the queues' supervisor; they stop in the opposite order."""

@@ -1,10 +1,10 @@
-"""Who may do what: users, permissions, topic permissions. No I/O: rows in, answers or errors out.
+"""Access: users, permissions, topic permissions. No I/O: rows in, answers or errors out.
 
 A permission is three regular expressions per user and vhost: *configure*, *write* and *read*. They are
 searched anywhere in the name of the queue or exchange; the empty one matches the empty name only, so
 it grants nothing. No permission means no access to the vhost. A topic permission limits routing keys
-per topic exchange; no topic permission means no limit. Every change moves ``epoch``, so that kept
-routes are worked out anew (RabbitMQ's channels keep the last twelve granted checks for a while).
+per topic exchange; no topic permission means no limit. Every change moves ``epoch``, so that
+cached routes are worked out anew (RabbitMQ's channels keep the last twelve granted checks for a while).
 
 Differs from RabbitMQ: ``{username}`` and ``{vhost}`` in topic permissions stand for those texts, not for
 regular expressions; a user named ``.*`` gains nothing.
@@ -189,10 +189,10 @@ class Access:
         self._granted.add(check)
         return True
 
-    # -- changes: they are made here at once; the caller has the rows written -------------------
+    # -- changes: made here at once; the caller writes the rows ----------------------------------
 
     def load(self, contents: Contents) -> None:
-        """Take the rows of a store or of a definitions file over those that are there.
+        """Take in the rows of a store or of a definitions file; they replace rows of the same key.
 
         Raises:
             PatternError: a permission is not a regular expression.
@@ -245,7 +245,7 @@ class Access:
         return rows + [row for row in self.topic_permissions.values() if goes(row)]
 
     def remove(self, rows: Iterable[Row]) -> None:
-        """Forget users and permissions; those that are not there, and rows of other tables, are fine."""
+        """Forget users and permissions; missing ones, and rows of other tables, are fine."""
         for row in rows:
             if isinstance(row, UserRow):
                 self.users.pop(row.name, None)

@@ -1,7 +1,7 @@
-"""Rules of names and exchanges: what may be declared and deleted, and which exchanges are always there.
+"""Rules of names and exchanges: what may be declared and deleted, and which exchanges every vhost has.
 
 Line breaks are taken out of names in declare, delete and bind. ``amq.`` is reserved for creation; what
-is there may be declared again. Names made by the server are 16 random bytes in URL-safe base64.
+exists may be declared again. Names made by the server are 16 random bytes in URL-safe base64.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WITHOUT_CRLF: Final = {ord("\r"): None, ord("\n"): None}
 
 
 def default_exchanges() -> list[Exchange]:
-    """Return new ones of the exchanges that every vhost has."""
+    """Return the exchanges that every vhost has, newly made."""
     return [
         Exchange(name, kind, durable=True, internal=internal) for name, kind, internal in _DEFAULTS
     ]

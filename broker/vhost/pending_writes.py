@@ -1,11 +1,11 @@
 """Changes of metadata that are made in memory and not known to be on disk yet.
 
-A deletion stays *owed* until it is written: a disk that refuses it, or the death of whoever was to write
-it, must not bring a durable queue or binding back at the next start. A row that is put again cancels
-the deletion that is owed for it, since puts are written behind it; one that the disk refuses does not.
+A deletion stays *owed* until it is written: a disk that refuses it, or the death of the actor that was to
+write it, must not bring a durable queue or binding back at the next start. A row that is put again cancels
+the deletion that is owed for it, since puts are written behind it; a put that the disk refuses does not.
 
-What is put may have to be asked twice, and others go on meanwhile. So it is the ``latest`` word on a row
-that is written then: what they put in its place, or nothing when they deleted it.
+A put may have to be asked for twice, and other clients go on meanwhile. So the second time the ``latest``
+version of the row is written: what another client has put in its place, or nothing when it was deleted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PendingWrites:
     """The rows on their way to the disk.
 
     Attributes:
-        deletes: those that must go, oldest first.
+        deletes: rows whose deletion is owed, oldest first.
     """
 
     __slots__ = ("_puts", "deletes")
@@ -54,7 +54,7 @@ class PendingWrites:
         self._puts: dict[_Id, _Put] = {}
 
     def delete(self, rows: Iterable[Row]) -> None:
-        """Note rows that must go."""
+        """Note rows whose deletion is owed."""
         for row in rows:
             name = _id(row)
             self.deletes[name] = row
@@ -68,15 +68,15 @@ class PendingWrites:
             del self.deletes[_id(row)]
 
     def owed(self, rows: Iterable[Row]) -> list[Row]:
-        """Return those of these very rows that must still go."""
+        """Return the rows among these very objects whose deletion is still owed."""
         return [row for row in rows if self.deletes.get(_id(row)) is row]
 
     def is_owed(self, row: Row) -> bool:
-        """Whether a row of this key must still go."""
+        """Whether the deletion of a row of this key is owed."""
         return _id(row) in self.deletes
 
     def put(self, rows: Iterable[Row]) -> None:
-        """Note rows that somebody has put, and waits for."""
+        """Note rows that a client has put, and waits for."""
         for row in rows:
             name = _id(row)
             put = self._puts.get(name)
@@ -87,7 +87,7 @@ class PendingWrites:
             put.cancelled = self.deletes.pop(name, put.cancelled)
 
     def latest(self, rows: Iterable[Row]) -> list[Row]:
-        """Return what is to be written of rows that somebody waits for."""
+        """Return the version to write of each row that was put; none of rows deleted since."""
         found = [self._puts[_id(row)].row for row in rows]
         return [row for row in found if row is not None]
 
@@ -96,7 +96,7 @@ class PendingWrites:
 
         Args:
             rows: what was put.
-            is_refused: it is known not to be on disk.
+            is_refused: the disk has refused it.
 
         Returns:
             Deletions that are owed again.
@@ -117,6 +117,6 @@ class PendingWrites:
         return again
 
     def is_being_put(self, row: Row) -> bool:
-        """Whether somebody waits for this row."""
+        """Whether a client waits for this row."""
         put = self._puts.get(_id(row))
         return put is not None and put.row is not None

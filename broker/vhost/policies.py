@@ -1,4 +1,4 @@
-"""The policies of a vhost: which two apply to a queue or exchange, and what they come to together.
+"""The policies of a vhost: which two apply to a queue or exchange, and their values together.
 
 To everything at most one policy and at most one operator policy apply: of those whose pattern is found
 in the name and whose ``apply-to`` fits, the one of the highest priority. Among equal priorities the
@@ -143,7 +143,7 @@ def _are_same(one: Applied, other: Applied) -> bool:
 def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
     """Give an exchange the alternate exchange of the policy that applies to it.
 
-    Routes that are kept elsewhere hold until the topology is touched.
+    Cached routes hold until the topology is touched.
     """
     exchange.set_policy_alternate(
         policies.of_exchange(exchange.name).definition.get(ALTERNATE_EXCHANGE)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Recovery(GenServer):
-    """Starts what a vhost's registry says should run."""
+    """Starts all queues in a vhost's registry."""
 
     def init(self, vhost: VHost) -> object:
         """Begin; the start is acknowledged by the last step."""

@@ -1,6 +1,6 @@
 """Rows of settings: vhosts' texts, policies, parameters.
 
-What has an effect is also where it takes effect: policies and limits at their vhost.
+Policies and limits are also held by their vhost, where they take effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TABLES: Final = (VhostRow, PolicyRow, ParameterRow, GlobalParameterRow)
 
 
 class SettingsRows:
-    """The rows of these tables, by class and key; rows of other tables are nothing to it."""
+    """The rows of these tables, by class and key."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[type[Row], Key], Row] = {}
@@ -52,7 +52,7 @@ class SettingsRows:
         return row if isinstance(row, VhostRow) else VhostRow(name)
 
     def rows_of_vhost(self, name: str) -> list[Row]:
-        """Return a vhost's row and what belongs to it."""
+        """Return a vhost's row, policies and parameters."""
         return [row for row in self._rows.values() if _vhost_of(row) == name]
 
     def put(self, row: Row) -> None:
@@ -60,7 +60,7 @@ class SettingsRows:
         self._rows[type(row), row.key] = row
 
     def remove(self, rows: Iterable[Row]) -> None:
-        """Forget rows; those it does not have are fine."""
+        """Forget rows; missing ones are fine."""
         for row in rows:
             self._rows.pop((type(row), row.key), None)
 

@@ -1,4 +1,4 @@
-"""A vhost: its topology, its queues' registry entries, and what declare, bind and delete do to them.
+"""A vhost: its topology, the registry entries of its queues, and the operations declare, bind and delete.
 
 Changes are made in memory at once and written to the metadata store in the same order; the reply to the
 client waits for the commit. Transient objects are not written and need no wait.
@@ -80,7 +80,7 @@ class VHost:
         store_end: done when a store that was not stopped in order has let its files go.
         trusted_mark: how far the disk can be trusted after the store has failed; None = as it is.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
-        is_closing: an operator deletes it: nothing of it is written any more.
+        is_closing: an operator deletes it: no row of it is put any more.
     """
 
     __slots__ = (
@@ -198,7 +198,7 @@ class VHost:
             self.access.check_exchange(user, self.name, alternate, "write")
 
     def delete_exchange(self, user: User, method: ExchangeDelete) -> Steps:
-        """Delete an exchange; one that is not there is fine."""
+        """Delete an exchange; a missing one is fine."""
         name = method.exchange
         exchange_rules.refuse_default(name)
         exchange_rules.check_deletable(name, self.name)
@@ -341,7 +341,7 @@ class VHost:
     def add_queue(self, entry: QueueEntry, user_name: str) -> Steps:
         """Register a new queue, keep its row when it is durable, and start its actors.
 
-        When the row cannot be written, or who asked ends before it is, the queue is forgotten again.
+        When the row cannot be written, or the client ends before it is, the queue is forgotten again.
 
         Raises:
             InternalError: the vhost is down, or the store failed.
@@ -378,7 +378,7 @@ class VHost:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
 
     def start_queue(self, entry: QueueEntry) -> Steps:
-        """Start the actors of a registered queue, unless somebody has.
+        """Start the actors of a registered queue, unless they run.
 
         Raises:
             InternalError: they did not start, or the vhost went down.
@@ -473,7 +473,7 @@ class VHost:
             yield from self._metadata.commit(puts, deletes)
 
     def _wait_for(self, row: Row) -> Steps:
-        """Wait for a row that somebody else has put and that may not be on disk yet."""
+        """Wait for a row that another client has put and that may not be on disk yet."""
         if self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
 
