@@ -1,7 +1,7 @@
 """OtpActor: an actor with OTP's rules, on Thespian's ``Actor``.
 
 An exception in a handler ends the actor; nothing is retried and nothing of its state survives.
-Whoever is linked with it or monitors it is told the reason.
+Its links and monitors carry the reason.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
             if inspect.iscoroutinefunction(vars(cls).get(name)):
                 raise ActorError(f"{cls.__name__}.{name} is a coroutine: say async_handlers = True")
 
-    # What subclasses define.
+    # Defined by subclasses.
 
     def init(self, *args: Any) -> object:
         """Make the state.
 
         Returns:
-            IGNORE, LATER (``started`` will be called), or a value for who started the actor.
+            IGNORE, LATER (``started`` will be called), or a value for the starter.
             Raising means that the start failed.
         """
         if args:
@@ -105,7 +105,7 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
 
     @property
     def parent(self) -> Ref | None:
-        """Who started this actor with ``start_link``."""
+        """The actor that started this one with ``start_link``."""
         return self.ref.cell.parent
 
     def started(self, value: object = None) -> None:

@@ -46,7 +46,7 @@ class CreditSender:
         self.is_blocked = False
 
     def spend(self, messages: int, size_bytes: int) -> bool:
-        """Take note of what was sent; return whether that has blocked the sender."""
+        """Spend credit; return whether that has blocked the sender."""
         self._messages -= messages
         self._bytes -= size_bytes
         if (self._messages > 0 and self._bytes > 0) or self.is_blocked:
@@ -65,7 +65,7 @@ class CreditSender:
 
 
 class CreditReceiver:
-    """What one receiver owes one sender.
+    """One receiver's side of the credit of one sender.
 
     Args:
         messages: ``(initial, more_after)`` in messages, the same as the sender's.
@@ -83,7 +83,7 @@ class CreditReceiver:
         self._messages = self._bytes = _NOTHING
 
     def received(self, messages: int, size_bytes: int) -> Grant | None:
-        """Take note of what was taken in; return the grant to send, if one is due."""
+        """Count messages taken in; return the grant to send, if one is due."""
         self._messages += messages
         self._bytes += size_bytes
         if self._messages < self._more_after[0] and self._bytes < self._more_after[1]:

@@ -51,13 +51,13 @@ class GenServer(OtpActor):
     _calls: dict[int, _Call] | None = None
     _call_count = 0
 
-    # What subclasses define.
+    # Defined by subclasses.
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
         """Answer a call.
 
         Args:
-            request: what was asked.
+            request: the payload of the call.
             frm: for ``reply``; None in an inline call, which must be answered by returning.
 
         Returns:

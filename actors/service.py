@@ -2,7 +2,7 @@
 
 How it ends: the coroutine returns: ``normal``; an exception escapes: ``Crash``; it is cancelled:
 ``shutdown``. An exit signal cancels the coroutine, and the service ends with the signal's reason
-when the coroutine has ended; one that swallows the cancellation is abandoned after
+when the coroutine has ended; a coroutine that swallows the cancellation is abandoned after
 ``stop_timeout_s``, reported and counted (``runtime.abandoned_tasks``).
 """
 
@@ -31,7 +31,7 @@ _current: ContextVar[Service] = ContextVar("leveret_service")
 
 @dataclass(slots=True)
 class ServiceSpec:
-    """What a service runs.
+    """The coroutine of a service and how it starts and stops.
 
     Attributes:
         body: called as ``body(service, *args)``.
@@ -108,7 +108,7 @@ def current_service() -> Service:
     """Return the service whose coroutine, started with ``plain``, is running.
 
     Raises:
-        ActorError: it is none.
+        ActorError: the code runs in no service.
     """
     service = _current.get(None)
     if service is None:

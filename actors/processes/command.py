@@ -51,7 +51,7 @@ class CommandSpec:
             logger ``leveret.actors.processes.command``) or ``discard``.
         ready_text: the start is acknowledged when a line of the output has this in it (needs
             ``output="log"``); at once by default.
-        stop_signal: what it gets when it has to stop.
+        stop_signal: the signal that tells it to stop.
         ok_statuses: exit statuses that count as ``normal``.
     """
 
@@ -71,7 +71,7 @@ class CommandSpec:
         if self.output not in _OUTPUTS:
             raise ActorError(f"output is {self.output!r}, must be one of {', '.join(_OUTPUTS)}")
         if self.ready_text is not None and self.output != "log":
-            raise ActorError("ready_text needs output='log': nobody reads the lines else")
+            raise ActorError("ready_text needs output='log', or the lines are not read")
 
 
 class Command(OtpActor):

@@ -1,4 +1,4 @@
-"""Let a process end with the one that started it, however that one ends.
+"""Let a process end with its parent, however the parent ends.
 
 Linux sends the signal (PR_SET_PDEATHSIG; it survives exec). Elsewhere only the check for a parent
 that is gone already is made; processes with a link end when the link does.

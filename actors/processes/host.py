@@ -1,13 +1,13 @@
 """An actor in a process of its own, seen from the parent's side.
 
 ``ProcessHost`` is the actor that a supervisor starts. It starts the process, which loads the actor's
-class by its import path, and is the actor's proxy: who has its address sends to the actor, monitors it and ends
-it. It ends as the actor ends, when the process is gone; with ``noconnection`` if the process was
-killed or died without a word. When the host is killed, so is the process. Processes end with the
-one that started them (``die_with_parent``).
+class by its import path, and is the actor's proxy: mail, exit signals, links and monitors of its address are
+the actor's. It ends as the actor ends, when the process is gone; with ``noconnection`` if the process was
+killed or died without a reason. When the host is killed, so is the process.
+Processes end with their parent (``die_with_parent``).
 
-Class and arguments are checked in the parent: what cannot be imported or sent over the link fails
-the start, as an error in ``init`` does. Log records of the process are handled by the loggers here.
+Class and arguments are checked in the parent: a class that cannot be imported, or an argument that
+cannot be sent over the link, fails the start as an error in ``init`` does. Log records of the process are handled by the loggers here.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ProcessHost(Proxy):
         return self._process.pid
 
     def _control(self, op: str, *values: Any) -> None:
-        """Take what the other side says about the actor."""
+        """Take a message of the other side about the actor."""
         if not self.ref.is_alive:
             return
         if op == "log":
@@ -134,7 +134,7 @@ class ProcessHost(Proxy):
             self.end_with_process()
 
     def end_with_process(self) -> None:
-        """End when the process has, and everything it had to say is known."""
+        """End when the process has ended and its last message has come."""
         if not (self._is_cut_off and self._process.ended.done()):
             return
         reason = self._last_word
@@ -162,7 +162,7 @@ def _command(theirs: socket.socket) -> list[str]:
 
 
 def _part(process: OsProcess, link: NodeLink, _: object) -> None:
-    """Leave nothing of a host that has ended."""
+    """End the process and the link of a host that has ended."""
     process.end_now()
     link.close()
 

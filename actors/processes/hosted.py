@@ -1,7 +1,7 @@
 """The program of a process that was started for one actor.
 
-It has a runtime of its own. The ``Keeper`` is the actor's parent there and does what the host on the other side of
-the link says; when the actor has ended, or the link is lost, the process ends.
+It has a runtime of its own. The ``Keeper`` is the actor's parent there and obeys the host on the other side of
+the link; when the actor has ended, or the link is lost, the process ends.
 """
 
 from __future__ import annotations

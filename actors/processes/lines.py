@@ -12,10 +12,10 @@ LINE_BYTES_MAX: Final = 64 * 1024  # a longer one is cut into several
 
 
 class Lines(asyncio.Protocol):
-    """Cuts what comes from a pipe into lines.
+    """Cuts the output of a pipe into lines.
 
     Args:
-        take: called with each line, without its end; what is no UTF-8 is escaped.
+        take: called with each line, without its end; bytes that are not UTF-8 are escaped.
         done: called once when the pipe is at its end.
     """
 

@@ -1,15 +1,15 @@
 """A node link: actors of two processes know, watch and end each other over one socket.
 
 Theory. Each side *exports* the actors whose addresses it has sent, and keeps a *proxy* for each address it
-got: an actor of its own runtime that never runs. A proxy's mailbox is the link: what is put into it is
+got: an actor of its own runtime that never runs. A proxy's mailbox is the link: mail put into it is
 written to the socket, in the sender's turn, so that a message that cannot be sent is the sender's error.
 Everything else about it is ordinary: it can be linked with, monitored and sent exit signals.
 
-* Who exports an actor sends ``DOWN`` when it ends; the proxy then ends for the same reason, and
-  with that its links and monitors here are told.
-* An exit signal to a proxy (it traps exits) goes over the link as ``EXIT``, the end of whoever is linked
-  with it as ``LINK_EXIT``: the two may be linked on both sides, and it is told once. A proxy that
-  is killed sends the kill after the actor.
+* The side that exports an actor sends ``DOWN`` when it ends; the proxy then ends for the same reason,
+  which its links and monitors carry on.
+* An exit signal to a proxy (it traps exits) goes over the link as ``EXIT``, the end of an actor
+  linked with it as ``LINK_EXIT``: the two may be linked on both sides, and it is told once. The kill of a
+  proxy is sent on to the actor.
 * When the link is lost, or its owner has ended, all proxies end with ``noconnection``, once.
 
 Messages, exit signals and ends share one order per direction. A link that came back would have new
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SEND, EXIT, LINK_EXIT, DOWN, REPLY = range(5)  # the ops of a link; those of its owner are texts
-NOBODY: Final = 0  # the number of whoever is dead
+NOBODY: Final = 0  # the number of a dead actor
 ROOT: Final = -1  # the number of the actor for which the other process is there
 _TEXT_MAX: Final = 10_000  # characters of a reason that cannot be sent as it is
 UNSENT_BYTES_MAX: Final = 128 * 1024 * 1024
 
 
 class RemoteInbox:
-    """The mailbox of a proxy: what is put into it goes over the link. Nothing ever waits in it."""
+    """The mailbox of a proxy: mail put into it goes over the link; it is always empty."""
 
     __slots__ = ("link", "number")
 
@@ -159,7 +159,7 @@ class NodeLink(asyncio.Protocol):
             return
         transport.write(b"".join(unsent))
         if transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            log.error("process does not read what it is sent: link cut owner=%r", self._owner)
+            log.error("process does not read its messages: link cut owner=%r", self._owner)
             transport.abort()
 
     @property
@@ -196,7 +196,7 @@ class NodeLink(asyncio.Protocol):
                 self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End what was known of the other side."""
+        """End the proxies and exports of the link."""
         self._end()
 
     def _end(self) -> None:
@@ -269,7 +269,7 @@ class NodeLink(asyncio.Protocol):
         inbox: Any = ref.cell.inbox
         if isinstance(inbox, RemoteInbox) and inbox.link is self:
             return (False, inbox.number)
-        number = self._numbers.get(ref)  # also of one that is just ending
+        number = self._numbers.get(ref)  # also of an actor that is just ending
         if number is None:
             number = self._export(ref) if ref.is_alive else NOBODY
         return (True, number)
@@ -305,7 +305,7 @@ class NodeLink(asyncio.Protocol):
         return ref
 
     def adopt(self, ref: Ref, inbox: RemoteInbox) -> None:
-        """Make an actor of ours a proxy: its mail goes over the link, what waits already first."""
+        """Make a local actor a proxy: its mail goes over the link, waiting mail first."""
         self._proxies[inbox.number] = ref
         cell = ref.cell
         waiting, cell.inbox = cell.inbox, cast("Any", inbox)
@@ -321,7 +321,7 @@ class NodeLink(asyncio.Protocol):
     # Calls from outside the actors.
 
     def pack_from(self, frm: From) -> Any:
-        """Name who asks: an actor, or the number of a call that a task waits for."""
+        """Name the caller: an actor, or the number of a call that a task waits for."""
         if isinstance(frm.to, Ref):
             return [frm.to, frm.tag]
         if isinstance(frm.to, RemoteAnswer):
@@ -331,7 +331,7 @@ class NodeLink(asyncio.Protocol):
         return number
 
     def unpack_from(self, frm: Any) -> From:
-        """Return who asks."""
+        """Return the caller that ``pack_from`` has named."""
         if isinstance(frm, list):
             return From(*frm)
         return From(RemoteAnswer(self, frm))

@@ -1,7 +1,7 @@
 """One process of the operating system, whose end is noticed on the event loop.
 
-It leads a process group: Ctrl-C in the terminal is for its parent alone, and what it has started
-itself goes with it. It is started by exec, never forked with the parent's memory and locks.
+It leads a process group: Ctrl-C in the terminal is for its parent alone, and processes that it has
+started end with it. It is started by exec, never forked with the parent's memory and locks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-_DEATH_S: Final = 0.1  # for one that has been killed
+_DEATH_S: Final = 0.1  # how long a killed process is waited for
 _POLL_S: Final = 0.02  # where the system cannot tell of the end by itself
 
 
@@ -63,7 +63,7 @@ class OsProcess:
     def end_now(self) -> None:
         """Kill it and wait until it is dead, so that a successor finds its ports and files free.
 
-        A process that was killed is gone within about a millisecond; ``_DEATH_S`` is for one that the
+        A killed process is gone within about a millisecond; ``_DEATH_S`` is for a process that the
         system cannot let go at once.
         """
         if self.ended.done():
@@ -104,5 +104,5 @@ class OsProcess:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._pidfd = None
-        self.kill()  # whom it left behind; its number is not free before it is reaped
+        self.kill()  # processes it left behind; its number is not free before it is reaped
         self.ended.set_result(self._popen.wait())

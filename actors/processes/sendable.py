@@ -1,6 +1,6 @@
 """Which classes may go to other processes: dataclasses marked with ``message``.
 
-What is marked must be importable under the same name on the other side.
+A marked class must be importable under the same name on the other side.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _names: dict[type, str] = {}
 
 
 class WireError(ActorError):
-    """Something cannot be sent to another process, or what came from there cannot be read."""
+    """A value cannot be sent to another process, or a message from there cannot be read."""
 
 
 def message(cls: _C) -> _C:
     """Let instances of a dataclass go to other processes; for use as a class decorator."""
     if not is_dataclass(cls):
-        raise WireError(f"{cls.__qualname__} is no dataclass")
+        raise WireError(f"{cls.__qualname__} is not a dataclass")
     module = MAIN if cls.__module__ == HOSTED_MAIN else cls.__module__
     name = f"{module}:{cls.__qualname__}"
     _classes[name], _names[cls] = cls, name
@@ -33,7 +33,7 @@ def message(cls: _C) -> _C:
 
 
 def name_of(cls: type) -> str | None:
-    """Return what a marked class is called on a link; None if it is not marked."""
+    """Return the name of a marked class on a link; None if it is not marked."""
     return _names.get(cls)
 
 

@@ -1,4 +1,4 @@
-"""What runs in a process of its own is named, not sent: by the import path of a class or function."""
+"""Targets: a class or function to run in another process is named by its import path, not sent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _in_the_program(name: str) -> Target:
 
 
 def load(target: Target) -> Any:
-    """Import what ``target_of`` has named.
+    """Import the class or function that ``target_of`` has named.
 
     Raises:
         Exception: whatever the import raises.
@@ -64,12 +64,12 @@ def load(target: Target) -> Any:
 
 
 def _program(file: str) -> ModuleType:
-    """Import the parent's program; what stands under ``if __name__ == "__main__"`` does not run."""
+    """Import the parent's program; code under ``if __name__ == "__main__"`` does not run."""
     if HOSTED_MAIN in sys.modules:
         return sys.modules[HOSTED_MAIN]
     spec = importlib.util.spec_from_file_location(HOSTED_MAIN, file)
     if spec is None or spec.loader is None:
-        raise ActorError(f"{file} is no Python program")
+        raise ActorError(f"{file} is not a Python program")
     module = importlib.util.module_from_spec(spec)
     sys.modules[HOSTED_MAIN] = module
     try:

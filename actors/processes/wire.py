@@ -1,4 +1,4 @@
-"""What goes between processes: msgpack and nothing that could run code when it is read.
+"""Messages between processes: msgpack, and nothing that could run code when it is read.
 
 Besides msgpack's own types (None, bool, int of 64 bits, float, str, bytes, list, dict): tuples,
 addresses, calls and their replies, ``Crash``, and dataclasses marked with ``message``
@@ -34,13 +34,13 @@ class Peer(Protocol):
         """Say whether the actor is ours, and its number on the link; 0 is for the dead."""
 
     def ref_of(self, is_theirs: bool, number: int) -> Ref:
-        """Return the address for what ``name_of`` said on the other side."""
+        """Return the address that ``name_of`` has named on the other side."""
 
     def pack_from(self, frm: From) -> Any:
         """Return where a reply has to go, as plain data."""
 
     def unpack_from(self, frm: Any) -> From:
-        """Return where to reply, of what ``pack_from`` gave on the other side."""
+        """Return the caller that ``pack_from`` has packed on the other side."""
 
 
 class Codec:
@@ -53,7 +53,7 @@ class Codec:
         """Return a frame.
 
         Raises:
-            WireError: something in it cannot go to another process.
+            WireError: a part cannot go to another process, or the frame is too long.
         """
         try:
             packed = self._pack(list(parts))
@@ -64,7 +64,7 @@ class Codec:
         return _SIZE.pack(len(packed)) + packed
 
     def parts(self, packed: bytes) -> list[Any]:
-        """Return what ``frame`` was given.
+        """Return the parts that ``frame`` was given.
 
         Raises:
             WireError: it cannot be read here, for instance because a class is not known.
@@ -87,7 +87,7 @@ class Codec:
         return msgpack.ExtType(code, self._pack(plain))
 
     def _plain(self, value: Any) -> tuple[int, list[Any]]:
-        """Return extension code and parts of what msgpack does not know."""
+        """Return extension code and parts of a value that msgpack does not know."""
         kind = type(value)
         if kind is Ref:
             return _REF, list(self._peer.name_of(value))
@@ -151,10 +151,10 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take what the socket gave and yield what is whole, without the size.
+        """Take bytes of the socket and yield whole frames, without the size.
 
         Raises:
-            WireError: a frame that is too long.
+            WireError: a frame is longer than ``FRAME_BYTES_MAX``.
         """
         buffer = self._buffer
         buffer += data

@@ -1,4 +1,4 @@
-"""What a call looks like in the mail."""
+"""Calls as mail: requests, replies, and the monitor of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class From:
-    """Who asked: an actor and its number for the call."""
+    """The caller: an actor and its number for the call, or the ``Answer`` of a task."""
 
     __slots__ = ("tag", "to")
 
@@ -38,7 +38,7 @@ class Answer:
 
 
 class Request:
-    """A call, as mail; ``payload`` is what was asked, ``frm`` is for ``reply``."""
+    """A call, as mail; ``frm`` is for ``reply``."""
 
     __slots__ = ("frm", "payload")
 

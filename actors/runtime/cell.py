@@ -1,8 +1,8 @@
-"""What the runtime keeps for one actor: mailbox, state and relations.
+"""Cells: mailbox, state and relations of one actor.
 
 A cell is reached through its ``Ref`` (``ref.cell``): the address is the routing, there is no table
-to look in. When the actor dies the ref is pointed at ``DEAD_CELL``, so that who still holds the ref
-keeps nothing of the actor alive, and the check for "is it dead" costs a sender nothing: the dead
+to look in. When the actor dies the ref is pointed at ``DEAD_CELL``, so that holders of the ref keep
+nothing of the actor alive, and the check for "is it dead" costs a sender nothing: the dead
 cell has no mailbox, like an actor that never got a mail.
 
 ``state`` is a set of flags; 0 means idle, so a sender needs one test to know that the actor must be
@@ -49,12 +49,12 @@ class Cell:
         doom: reason of the exit signal that will end it; when dead, the reason it ended for.
         inbox: waiting mails ``(message, sender)``; made with the first one.
         kind: flags that set it apart from a PLAIN one: PRIORITY, COROUTINES, UNACKED.
-        label: for people: a text or a callable that returns one.
+        label: shown in logs and status; a text or a callable that returns one.
         levels: mails sorted by priority, for PRIORITY cells that have some.
         links: refs it is linked with.
-        monitors: what it watches.
+        monitors: its monitors on others.
         names: names registered for it.
-        parent: who started it with ``start_link``.
+        parent: the actor that started it with ``start_link``.
         starting: callback of ``start_link`` while the start is not acknowledged.
         task: coroutine under way on its behalf.
         timers: its timers that have not fired.
@@ -93,7 +93,7 @@ class Cell:
         self.monitors: SmallSet = None
         self.names: SmallSet = None
         self.parent: Ref | None = None
-        self.ref: Ref = None  # type: ignore[assignment]  # set by who makes both
+        self.ref: Ref = None  # type: ignore[assignment]  # set by the runtime, which makes both
         self.starting: Callable[[StartResult], None] | None = None
         self.state: int = IDLE
         self.task: asyncio.Task[Any] | None = None

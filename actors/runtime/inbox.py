@@ -1,6 +1,6 @@
 """Mail sorted by priority, for classes that have ``prioritise``.
 
-Senders append to the one mailbox whatever the class; the actor's turn sorts what has come into
+Senders append to the one mailbox of any actor; the actor's turn sorts the mail into
 levels, as gen_server2 does, so that other actors pay nothing. Within a level the order is that of
 arrival, hence per pair of actors as well.
 """
@@ -20,7 +20,7 @@ PLAIN_MAILS: set[type] = {str, int, tuple}  # classes without ``absorb``, so far
 
 
 def absorbs(last: Any, message: Any) -> bool:
-    """Let the last waiting mail take ``message`` in, if its class has ``absorb`` and it wants to."""
+    """Let the last waiting mail absorb ``message``; return whether it did."""
     kind = last.__class__
     if hasattr(kind, "absorb"):
         return bool(last.absorb(message))

@@ -1,11 +1,11 @@
 """Inline calls: a call to an actor of the same loop that is answered before it returns.
 
-When caller and callee share a loop, "send a request, let the callee handle what waits and then the
+When caller and callee share a loop, "send a request, let the callee handle its waiting mail and then the
 request, get the answer" is one of the schedules the run queue could have chosen anyhow. Taking it
 at once costs a method call, and the pair stays two actors to supervisors, monitors and tests.
 
 Rules: only downwards in a fixed order (channel > amqqueue > backing > store client); never to an
-actor on the call stack, which is refused. What fails in the callee ends the callee, and the caller
+actor on the call stack, which is refused. An error in the callee ends the callee, and the caller
 gets ``CallExit``, which ends it, too.
 
 The callee's waiting mail is handled first. If more than ``INLINE_MAILS`` wait, the request
@@ -104,7 +104,7 @@ class InlineTurn(Generic[A]):
 
 
 def _make_ready(turns: Turns, to: Ref, cell: Cell) -> None:
-    """Handle what must be handled before the request."""
+    """Let the callee handle its waiting mail, or end, before the request."""
     if cell.state & ACTIVE:
         raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
     if cell.kind & COROUTINES:
@@ -124,7 +124,7 @@ def _make_ready(turns: Turns, to: Ref, cell: Cell) -> None:
 
 
 def _callee_failed(turns: Turns, to: Ref, cell: Cell, error: BaseException) -> BaseException:
-    """End the callee; return what the caller is to raise."""
+    """End the callee; return the exception for the caller."""
     cell.state &= ~ACTIVE
     reason = reason_of(error, cell)
     turns.end(cell, reason)

@@ -1,7 +1,7 @@
-"""Links and monitors: who is told when an actor ends.
+"""Links and monitors: they carry the news of an actor's end.
 
 A link is symmetric and carries exit signals; a monitor is one-sided and gives one ``Down``. Both
-sides' cells know of either, so that whoever dies first leaves nothing behind in the other.
+sides' cells know of either, so that the actor that dies first leaves nothing behind in the other.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class MonitorRef:
     """One monitor; its identity tells apart several monitors on one actor.
 
     Attributes:
-        watcher: who will be told.
-        target: whose end is waited for.
-        is_told: whether the message is out.
+        watcher: gets the message.
+        target: the message comes when it ends.
+        is_told: whether the message has been sent.
     """
 
     __slots__ = ("is_told", "target", "watcher")
@@ -106,7 +106,7 @@ def unwatch(monitor: MonitorRef) -> None:
 
 
 def leave_links(cell: Cell) -> tuple[Ref, ...]:
-    """Cut all links of a dying actor and return who was linked, oldest link first."""
+    """Cut all links of a dying actor and return the linked actors, oldest link first."""
     linked = small_set.items(cell.links)
     cell.links = None
     for other in linked:

@@ -1,7 +1,7 @@
-"""The way onto an event loop for calls from other threads.
+"""Calls from other threads onto an event loop.
 
-Calls are made in the order in which they came. A call of ``call_soon_threadsafe`` writes to a socket,
-so those that come before the loop has run share one.
+Calls are made in the order in which they came. ``call_soon_threadsafe`` writes to a socket, so calls
+that come before the loop has run share one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LoopBridge:
         self._is_called = False
         self._waiting: set[Future[Any]] = set()
 
-    def is_inside(self) -> bool:
+    def is_on_loop(self) -> bool:
         """Tell whether this is the loop's thread."""
         try:
             return asyncio.get_running_loop() is self._loop
@@ -35,34 +35,34 @@ class LoopBridge:
             return False
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call, wait for the result and return it, or raise what it raises.
+        """Call, wait, and return the result or raise the exception.
 
         Raises:
             ActorError: the loop has ended.
         """
-        if self.is_inside():
+        if self.is_on_loop():
             return function(*args)
         future: Future[Any] = Future()
         self._waiting.add(future)
         try:
             if not self._add(_settle, (future, function, args)):
-                raise ActorError("the system is shut down")
+                raise ActorError("the system is shut down: its event loop has ended")
             return future.result()
         finally:
             self._waiting.discard(future)
 
     def enter(self, function: Callable[..., Any], *args: Any) -> None:
         """Call now or soon; not at all once the loop has ended."""
-        if self.is_inside():
+        if self.is_on_loop():
             function(*args)
         else:
             self._add(function, args)
 
     def close(self) -> None:
-        """Let go whoever waits; for when the loop has ended."""
+        """Release waiting callers; for when the loop has ended."""
         self._calls.clear()
         for future in [future for future in list(self._waiting) if not future.done()]:
-            future.set_exception(ActorError("the system is shut down"))
+            future.set_exception(ActorError("the system is shut down: its event loop has ended"))
 
     def _add(self, function: Callable[..., Any], args: tuple[Any, ...]) -> bool:
         """Return whether there is a loop to call it."""
@@ -74,7 +74,7 @@ class LoopBridge:
         return not self._loop.is_closed()
 
     def _make_calls(self) -> None:
-        self._is_called = False  # what is added from here on may find no end of these calls
+        self._is_called = False  # before the calls: those added from here on ask for another round
         calls = self._calls
         try:
             for _ in range(len(calls)):
@@ -88,7 +88,7 @@ class LoopBridge:
 def _settle(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     try:
         result = function(*args)
-    except Exception as error:  # noqa: BLE001  # whoever called gets it
+    except Exception as error:  # noqa: BLE001  # the caller gets it
         future.set_exception(error)
     else:
         future.set_result(result)

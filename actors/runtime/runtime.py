@@ -57,7 +57,8 @@ _SHUTDOWN_S = 10.0
 class Runtime:
     """Actors on one event loop.
 
-    What has no rules of its own here is the method of a part (``__init__``): no call more for a message.
+    Methods without rules of their own here are those of the parts, bound in ``__init__``: a message costs
+    no call more.
 
     Args:
         clock: for timers; the loop's own time by default. A clock with a method ``attach`` is
@@ -132,7 +133,7 @@ class Runtime:
         name: str = "",
         label: str | Callable[[], str] = "",
     ) -> Ref:
-        """Start an actor that nobody is linked with.
+        """Start an actor without a parent or links.
 
         Raises:
             StartError: ``init`` failed, or the name is taken.
@@ -227,7 +228,7 @@ class Runtime:
             turns.tell_starter(cell.parent, then, Started(cell.ref, value))
 
     def ignore(self, cell: Cell) -> None:
-        """End an actor whose start is not acknowledged as one that returned IGNORE."""
+        """End an actor that has not acknowledged its start, as if ``init`` had returned IGNORE."""
         parent, then = cell.parent, cell.starting
         cell.starting = None
         if parent is not None:

@@ -46,7 +46,7 @@ class Scheduler:
 
     Attributes:
         clock: read between turns of a long drain.
-        ready: the run queue; who appends to it calls ``wake`` unless ``is_awake``.
+        ready: the run queue; appending to it takes a call of ``wake`` unless ``is_awake``.
         is_awake: a drain is running or on its way.
         mails: mails handled.
         drains: times the run queue was drained.
@@ -73,7 +73,7 @@ class Scheduler:
             deque()
         )  # (due at this turn, callback)
         self._coming: asyncio.Handle | None = None
-        # asyncio's own loops: what is left to run before they do I/O again. Others: not known.
+        # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
         self._loop_waker: Any = getattr(loop, "_read_from_self", None)  # runs after a thread's call
 
@@ -108,8 +108,8 @@ class Scheduler:
     def after_round(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, after the drain by which all have had a turn that wait now.
 
-        For sources of work: what comes from one round of the run queue to the next piles up no higher
-        than in one round, and an actor with mail waits no longer than that.
+        For sources of work: mail that comes once per round of the run queue piles up no higher than in one
+        round, and an actor with mail waits no longer than that.
         """
         if self.ready:
             self._rounds.append((self._turns + len(self.ready), callback))
@@ -119,7 +119,7 @@ class Scheduler:
     # Drains.
 
     def drain(self) -> None:
-        """Run what is in the run queues, within the budgets. The loop calls this."""
+        """Give turns from the run queues, within the budgets. The loop calls this."""
         if self._is_draining:
             raise ActorError("the runtime is draining already; actor code must not drain it")
         if self._coming is not None:
@@ -200,7 +200,7 @@ class Scheduler:
     # Callbacks of the loop.
 
     def run_callback(self, function: Callable[..., object], *args: object) -> None:
-        """Run what another thread has put on the loop, and drain as after a socket event."""
+        """Run a callback that another thread has put on the loop, and drain as after a socket event."""
         was_awake = self.is_awake
         self.is_awake = True
         try:
@@ -232,7 +232,7 @@ class Scheduler:
         """Tell whether nothing that may bring mail is left in this round of the loop.
 
         A drain that is coming brings none, nor does the callback that empties the pipe by which threads
-        wake the loop; it stands behind what they have put there.
+        wake the loop; it stands behind the callbacks they have put there.
         """
         others = self._loop_ready
         if not others:

@@ -1,4 +1,4 @@
-"""What actors are told about each other, and the reasons actors end for.
+"""Exit signals, ``Down`` and start results; the reasons actors end for.
 
 A reason is any plain data. These have a meaning:
 
@@ -66,7 +66,7 @@ class Crash:
     """The reason of an actor from which an exception escaped.
 
     The exception itself is not kept: its traceback holds every local of every frame, among them
-    messages. What people and supervisors need of it is copied.
+    messages. Class, text and places are copied.
 
     Attributes:
         kind: the exception's class.
@@ -136,7 +136,7 @@ _Frames: TypeAlias = tuple[tuple[str, _Places], ...]
 
 
 def _frames_of(exception: BaseException) -> _Frames:
-    """Return header and places for the exception and what caused it, the first cause first."""
+    """Return header and places for the exception and its causes, the first cause first."""
     found: list[tuple[str, _Places]] = []
     error: BaseException | None = exception
     header = "Traceback (most recent call last):"
@@ -184,7 +184,7 @@ StartResult: TypeAlias = Started | Ignored | StartFailed
 
 @dataclass(slots=True)
 class CallFailed:
-    """What a call's continuation gets instead of a reply: ``'timeout'`` or why the server ended."""
+    """Given to a call's continuation instead of a reply: ``'timeout'`` or why the server ended."""
 
     reason: object
 

@@ -39,7 +39,7 @@ class Tasks:
 
         Args:
             cell: the actor's.
-            coroutine: what to run.
+            coroutine: runs as a task.
             done: called with cell and task when it ends, unless the actor is dead by then.
         """
         if self._loop is None:

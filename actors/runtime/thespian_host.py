@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Starter(Protocol):
-    """What a host needs of its runtime."""
+    """The runtime, as a host sees it."""
 
     @property
     def clock(self) -> Clock:
@@ -59,7 +59,7 @@ class Starter(Protocol):
 
 
 class Port:
-    """What a Thespian actor calls through ``_myRef``."""
+    """A Thespian actor's ``_myRef``: its way to the system."""
 
     __slots__ = ("_host",)
 

@@ -28,7 +28,7 @@ class Timer:
         return self._handle is not None
 
     def cancel(self) -> None:
-        """See to it that the mail is not handled from now on, even if it is waiting already."""
+        """Take the mail back, even if it waits in the mailbox already."""
         cell, mail = self._cell, self._mail
         if cell is None or mail is None:
             return
@@ -49,7 +49,7 @@ class Timer:
 
 
 def cancel_all(cell: Cell) -> None:
-    """Cancel what a dying actor has pending."""
+    """Cancel the pending timers of a dying actor."""
     for timer in small_set.items(cell.timers):
         timer.cancel()
     cell.timers = None

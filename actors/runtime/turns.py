@@ -312,7 +312,7 @@ class Turns:
         return inbox.popleft() if inbox else None
 
     def leave(self, cell: Cell) -> None:
-        """Take an actor off the call stack and see what is next for it."""
+        """Take an actor off the call stack; end it, or queue it if mail waits."""
         state = cell.state & ~ACTIVE
         cell.state = state & ~YIELDED
         if state & DEAD:
@@ -327,7 +327,7 @@ class Turns:
     # Turns by callbacks of the loop.
 
     def run_as(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
-        """Run ``function`` as a turn of an actor: what it raises ends that actor.
+        """Run ``function`` as a turn of an actor: an exception ends that actor.
 
         This is how asyncio's callbacks enter. A dead actor is a dead letter. If the actor's code
         is on the stack already, the call is part of its present turn. A suspended actor is run all
@@ -360,7 +360,7 @@ class Turns:
         cell = ref.cell
         if cell.state:
             self.run_as(ref, function, *args)
-        else:  # the same, spelled out for what happens at every event
+        else:  # the same, spelled out because it runs at every event
             cell.state = ACTIVE
             try:
                 function(*args)
@@ -394,7 +394,7 @@ class Turns:
         cell.state |= BUSY
 
     def handled(self, ref: Ref, error: BaseException | None = None) -> None:
-        """Go on with an actor's mail; or end the actor, for what its handler raised elsewhere."""
+        """Go on with an actor's mail; or end the actor for the ``error`` of its handler."""
         cell = ref.cell
         if cell is DEAD_CELL:
             return
@@ -407,7 +407,7 @@ class Turns:
     # Ends.
 
     def _failed(self, cell: Cell, error: BaseException) -> None:
-        """End an actor because of what escaped from its code."""
+        """End an actor because of an exception in its code."""
         cell.state &= ~ACTIVE
         if not cell.state & DEAD:
             self.end(cell, reason_of(error, cell))
@@ -503,7 +503,7 @@ def _is_unsorted(cell: Cell) -> bool:
 
 
 def reason_of(error: BaseException, cell: Cell) -> object:
-    """Return the exit reason that stands for what an actor raised."""
+    """Return the exit reason for an exception of an actor; log a crash."""
     if isinstance(error, StopActor):
         return error.reason
     if isinstance(error, CallExit):

@@ -1,8 +1,8 @@
 """Threads for the handlers of plain Thespian actors, which may block.
 
-An actor gets its thread with its first job and keeps it for life, so that what belongs to a thread
-(an sqlite3 connection, thread-local state) stays right. It is a thread of its own while there are no
-more than ``threads_max`` actors; the ones after that share, each with the fewest there are.
+An actor gets its thread with its first job and keeps it for life, so that an sqlite3 connection or
+thread-local state stays right. It has the thread to itself while there are no more than
+``threads_max`` actors; later actors share the threads with the fewest actors.
 
 Threads are made when they are needed and kept for the actors to come. They are daemons: Python does
 not wait at its end for a handler that never returns. An actor that is killed leaves when the handler
@@ -27,9 +27,8 @@ class ActorThread:
     """One thread, for one actor or several; jobs are done in the order given, and must not raise.
 
     Attributes:
-        actor_count: how many have it.
-        turn_count: how many turns it was given and has not ended, as far as the loop knows, which
-            counts them.
+        actor_count: actors that have it.
+        turn_count: turns that it was given and that have not ended, as counted on the loop.
     """
 
     def __init__(self, pool: ActorThreads) -> None:
@@ -70,7 +69,7 @@ class ActorThreads:
         threads_max: how many there may be; 0: none, actors run on the loop.
 
     Raises:
-        ActorError: that is no number of threads.
+        ActorError: ``threads_max`` is not an integer from 0 on.
     """
 
     def __init__(self, threads_max: int) -> None:

@@ -80,7 +80,7 @@ class AsyncioBase:
         runtime: where to run; the default is one of its own, in a thread.
 
     Attributes:
-        turns: the order of what the handlers of actors set.
+        turns: the order of the handlers' turns.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class AsyncioBase:
         self._thread = LoopThread(self._loop_ended) if runtime is None else None
         self.runtime: Runtime = self._thread.runtime if self._thread is not None else runtime  # type: ignore[assignment]
         loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
-        self._door = LoopBridge(loop)
+        self._bridge = LoopBridge(loop)
         self._is_over = False
         self.turns = TurnOrder(loop)
         self._dead_letters = DeadLetters(self.turns, self._send)
@@ -129,30 +129,30 @@ class AsyncioBase:
     # Threads.
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call on the loop's thread, wait for the result and return it, or raise what it raises."""
-        return self._door.run(function, *args)
+        """Call on the loop's thread, wait, and return the result or raise the exception."""
+        return self._bridge.run(function, *args)
 
     def enter(self, function: Callable[..., Any], *args: Any) -> None:
         """Call on the loop's thread, now or soon; not at all once the system is over."""
-        self._door.enter(function, *args)
+        self._bridge.enter(function, *args)
 
-    def refuse_waiting(self, what: str) -> None:
-        """Raise if this is the loop's thread.
+    def refuse_waiting(self, call: str) -> None:
+        """Refuse a call that waits on the loop's own thread.
 
         Raises:
-            ActorError: it is.
+            ActorError: this is the loop's thread.
         """
-        if self._door.is_inside():
-            raise ActorError(f"{what} would wait on the event loop that has to answer it")
+        if self._bridge.is_on_loop():
+            raise ActorError(f"{call} would wait on the event loop that has to answer it")
 
-    # What ActorSystem calls.
+    # Called by ActorSystem.
 
     def newPrimaryActor(  # noqa: N802  # Thespian's name
         self, actor_class: Any, requirements: Any, global_name: str | None, source_hash: Any
     ) -> Ref:
         """Create a top-level actor, or find the one of that global name.
 
-        Whoever calls waits until it has been made, but for the loop's own thread and actors.
+        Threads of the program wait until it has been made; the loop's thread and actors do not.
         """
         order = Order(actor_class, requirements, global_name, source_hash)
         ref: Ref
@@ -169,7 +169,7 @@ class AsyncioBase:
     def _is_awaited(self, order: Order, result: StartResult | None) -> bool:
         if order.made.done():
             return True
-        if self._door.is_inside() or self._threads.has_current():
+        if self._bridge.is_on_loop() or self._threads.has_current():
             return False  # the thread that is to make it may be this one
         return isinstance(result, Started) and is_plain(order)
 
@@ -200,8 +200,8 @@ class AsyncioBase:
             self._threads.close()
 
     def _loop_ended(self) -> None:
-        """Let go who waits for an answer of the loop, and the threads."""
-        self._door.close()
+        """Release callers that wait for the loop, and the threads."""
+        self._bridge.close()
         self._threads.close()
 
     def _end_all(self) -> None:
@@ -268,7 +268,7 @@ class AsyncioBase:
         return found
 
     def use_source(self, source_hash: str) -> Callable[[object], None]:
-        """Count one more actor of a loaded source; return what is to be called at its end."""
+        """Count one more actor of a source; the function returned counts it out at its end."""
         return self._sources.use(source_hash)
 
     def new_thread(self) -> ActorThread | None:
@@ -294,7 +294,7 @@ class AsyncioBase:
         self.enter(self.deliver, to, message, self._admin)
 
     def _handle(self, message: Any, sender: Ref) -> None:
-        """Handle what the system itself is told."""
+        """Handle messages to the system itself."""
         if isinstance(message, ValidatedSource):
             self._sources.validated(message)
         elif isinstance(message, Thespian_StatusReq):
@@ -321,12 +321,12 @@ class AsyncioBase:
         self.dead_letter(letter.deadAddress, letter.deadMessage)
         return True
 
-    # What actors and the program ask of the system; ``turn`` is of which turn that is part.
+    # Requests of actors and of the program; ``turn`` is the number of the turn that makes them.
 
     def handleDeadLetters(  # noqa: N802
         self, address: Ref, enable: bool = True, turn: int | None = None
     ) -> None:
-        """Let an actor get the dead letters; the latest that asked does."""
+        """Let an actor get the dead letters; the actor that asked last gets them."""
         self._dead_letters.set_handler(address, enable, turn)
 
     def _handleDeadLetters(self, address: Ref, enable: bool) -> None:  # noqa: N802
@@ -351,7 +351,7 @@ class AsyncioBase:
                 self.runtime.send(cell.ref, ActorExitRequest(), self._admin)
 
     def registerSourceAuthority(self, address: Ref, turn: int | None = None) -> None:  # noqa: N802
-        """Let an actor validate loaded sources; the latest that asked does."""
+        """Let an actor validate loaded sources; the actor that asked last does."""
         if self.turns.is_latest(Sources, turn):
             self._sources.set_authority(address)
 
@@ -389,4 +389,4 @@ def register() -> None:
     sys.modules.setdefault("thespian.system.asyncioBase", sys.modules[__name__])
 
 
-ActorSystemBase = AsyncioBase  # what Thespian looks for in the module of a base
+ActorSystemBase = AsyncioBase  # the name that Thespian looks for in the module of a base

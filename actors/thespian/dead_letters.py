@@ -1,8 +1,8 @@
 """Dead letters of ``AsyncioBase``: messages that cannot be delivered, and the actor that wants them.
 
-That actor is the latest that asked (``leveret.actors.thespian.turn_order``). Who gives them up, or ends, leaves
-nobody behind: no earlier one comes back by itself. An actor gets dead letters only as long as it
-wants them: those that still wait in its mailbox then go to who handles them now.
+The handler is the actor that asked last (``leveret.actors.thespian.turn_order``). When it gives the dead letters
+up, or ends, no earlier handler comes back by itself. Dead letters that still wait in the mailbox of a
+handler that gave them up go to its successor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetters:
-    """Who handles dead letters, and their way there; on the loop's thread.
+    """The handler of dead letters, and their way there; on the loop's thread.
 
     Args:
         turns: which turn counts.

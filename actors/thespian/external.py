@@ -1,4 +1,4 @@
-"""The program outside an ``AsyncioBase``: it tells actors, and waits for what they tell it."""
+"""The program outside an ``AsyncioBase``: it sends messages to actors, and waits for theirs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Base(Protocol):
-    """What the outside needs of the system base."""
+    """The system base, as the program outside sees it."""
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call on the loop's thread and wait for the result."""
@@ -36,7 +36,7 @@ class Base(Protocol):
     def end(self, ref: Ref, reason: object) -> None:
         """Send an exit signal from any thread."""
 
-    def refuse_waiting(self, what: str) -> None:
+    def refuse_waiting(self, call: str) -> None:
         """Raise if this is the loop's thread."""
 
     def newPrimaryActor(self, *args: Any) -> Ref:  # noqa: N802  # Thespian's name
@@ -49,12 +49,12 @@ class Endpoint(OtpActor):
     trap_exits = True
 
     def init(self, answers: queue.SimpleQueue[Any], turns: TurnOrder) -> None:
-        """Take the queue that ``listen`` reads, and what says when the program may read."""
+        """Take the queue that ``listen`` reads, and the order that says when it may."""
         self._answers = answers
         self._turns = turns
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
-        """Keep a message, unless it is only of interest among actors."""
+        """Keep a message, unless it is one of Thespian's internal ones."""
         if type(message) is Exit:
             self.stop(message.reason)
         if not isInternalActorSystemMessage(message):
@@ -67,7 +67,7 @@ class Administrator(OtpActor):
     trap_exits = True
 
     def init(self, handle: Callable[[Any, Ref], None]) -> None:
-        """Take the function that handles what the system is told."""
+        """Take the function that handles messages to the system."""
         self._handle = handle
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
@@ -90,11 +90,11 @@ class External:
         self._base.post(target, message, self.ref)
 
     def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
-        """Send a message and wait for the next one that comes, from whomever.
+        """Send a message and wait for the next message of any actor.
 
         Args:
-            target: to whom.
-            message: what.
+            target: the receiver.
+            message: the message.
             timeout: seconds, or a ``timedelta``; None: for ever.
 
         Raises:

@@ -1,9 +1,9 @@
 """A plain Thespian actor as its own thread sees it: how it is made, handles messages and calls.
 
 ``Handling`` has Thespian's rules: a message whose handling fails is handled once more; if that fails
-as well, its sender gets it back in a ``PoisonMessage``. ``Port`` is what the actor calls. Both survive
-the ``HostedActor`` that they belong to: an actor may be killed while its handler runs, and what the
-handler does from then on is ignored.
+as well, its sender gets it back in a ``PoisonMessage``. ``Port`` is the system as the actor calls it. Both
+survive the ``HostedActor`` that they belong to: an actor may be killed while its handler runs, and later
+calls of the handler are ignored.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ OF_THE_SYSTEM: Final = frozenset(
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """What somebody wants an actor to be.
+    """A request to create an actor.
 
     Attributes:
         actor_class: a class, or the name of one in a loaded source.
-        made: done when there is an instance, or with what kept it from being made.
+        made: done when there is an instance; or with the exception that prevented it.
     """
 
     actor_class: Any
@@ -66,7 +66,7 @@ class Order:
 
 
 class System(Protocol):
-    """What an actor needs of the system base it is on."""
+    """The system base, as its actors see it."""
 
     capabilities: dict[str, Any]
     turns: TurnOrder
@@ -75,13 +75,13 @@ class System(Protocol):
         """Return the class of an actor to be, if the system suits it; on the loop's thread."""
 
     def use_source(self, source_hash: str) -> Callable[[object], None]:
-        """Count one more actor of a source; return what is to be called at its end."""
+        """Count one more actor of a source; the function returned counts it out at its end."""
 
     def new_thread(self) -> ActorThread | None:
         """Return the thread of one more actor; None: it runs on the loop."""
 
     def create_child(self, parent: Ref, order: Order) -> Ref:
-        """Start an actor as somebody's child; on the loop's thread."""
+        """Start an actor as a child of ``parent``; on the loop's thread."""
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call on the loop's thread, and wait for the result."""
@@ -103,7 +103,7 @@ class System(Protocol):
 
 
 class Host(Protocol):
-    """What the thread needs of the actor's other half, on the loop."""
+    """The actor's half on the loop, as its half in the thread sees it."""
 
     ref: Ref
     global_name: str | None
@@ -114,7 +114,7 @@ class Host(Protocol):
 
 
 class Port:
-    """What a Thespian actor calls through ``_myRef``: its own affairs; the rest is the system's.
+    """A Thespian actor's ``_myRef``: serves calls about the actor, passes the others on to the system.
 
     Attributes:
         turn: the number of the turn that its thread has, or had last; None: it runs on the loop.
@@ -189,7 +189,7 @@ class Port:
 
 
 class Handling:
-    """One Thespian actor's instance, and what handles its messages.
+    """One Thespian actor's instance, and the handling of its messages.
 
     Attributes:
         inner: the instance; None until it is made.
@@ -203,7 +203,7 @@ class Handling:
         self.inner: Any = None
 
     def make(self, actor_class: type[Actor], order: Order, port: Port) -> None:
-        """Make the instance; what its constructor raises ends the actor."""
+        """Make the instance; an exception of its constructor ends the actor."""
         maker = withPossibleInitArgs(
             capabilities=self._system.capabilities, requirements=order.requirements
         )

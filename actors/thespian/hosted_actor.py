@@ -1,16 +1,16 @@
-"""A plain Thespian actor on the runtime, with Thespian's rules: what ``AsyncioBase`` creates.
+"""A plain Thespian actor on the runtime, with Thespian's rules; ``AsyncioBase`` creates them.
 
 ``ActorExitRequest`` is handed to the actor, then ends it, and, unless it is not recursive, its
 children. A parent gets ``ChildActorExited``. (``leveret.actors.runtime.thespian_host`` has the same actors
 with OTP's rules.)
 
 The constructor and the handlers run in the thread that the system has for the actor, one mail at a
-time, and may block (``leveret.actors.thespian.handling``); which thread goes first is the affair of
-``leveret.actors.thespian.turn_order``. All else, here, runs on the loop's thread.
-What a handler asks for enters the loop in the order asked; the handler waits for it only where there
-is a result, as of ``createActor``, and the loop never waits for a handler. Meanwhile mail waits in the
-actor's inbox; a kill does not wait. Where the system has no threads, handlers run on the loop as the
-code of other actors does.
+time, and may block (``leveret.actors.thespian.handling``); ``leveret.actors.thespian.turn_order`` decides which thread
+goes first. Everything in this module runs on the loop's thread.
+Requests of a handler enter the loop in the order made; the handler waits only for those with a result,
+such as ``createActor``, and the loop never waits for a handler. Meanwhile mail waits in the actor's
+inbox; a kill does not wait. Where the system has no threads, handlers run on the loop as the code of
+other actors does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HostedActor(OtpActor):
     """Runs one Thespian actor.
 
     A Thespian class with a method ``runs_on_loop(message)`` is made on the loop, and handles there the
-    messages of which that method says so.
+    messages for which that method returns True.
     """
 
     trap_exits = True
@@ -79,12 +79,12 @@ class HostedActor(OtpActor):
     def _hand_over(
         self, thread: ActorThread, work: Callable[[], None], over: Callable[[], object] = bool
     ) -> None:
-        """Let the actor's thread do something; what it raises ends the actor.
+        """Run a job in the actor's thread; an exception in it ends the actor.
 
         Args:
             thread: the actor's.
-            work: what to do.
-            over: called behind all that.
+            work: the job.
+            over: called after the job.
         """
         self.runtime.turns.hold_mail(self.ref.cell)
         turns = self._system.turns
@@ -111,19 +111,19 @@ class HostedActor(OtpActor):
         return self._thread
 
     def add_child(self, ref: Ref) -> None:
-        """Note a child, for who asks for the actor's status."""
+        """Note a child, for the actor's status."""
         if ref not in self._children:
             self._children.append(ref)
 
     def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None:  # noqa: N803
-        """Send oneself a WakeupMessage later, and note it for who asks for the status."""
+        """Send oneself a WakeupMessage later, and note it for the actor's status."""
         if self.ref.is_alive:
             message = WakeupMessage(timePeriod, payload)
             self._wakeups.append((message, ExpirationTimer(timePeriod)))
             self.start_timer(timePeriodSeconds(timePeriod), message)
 
     def suits(self, capabilities: dict[str, Any]) -> bool:
-        """Tell whether the system still has what the actor requires."""
+        """Tell whether the system still has the capabilities that the actor requires."""
         return bool(checkActorCapabilities(self._class, capabilities, self._requirements))
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
@@ -170,7 +170,7 @@ class HostedActor(OtpActor):
         self._system.post(sender, status, self.ref)
 
     def terminate(self, reason: object) -> None:
-        """Part from the Thespian actor; what waits for it becomes dead letters."""
+        """Part from the Thespian actor; its waiting mail becomes dead letters."""
         inbox = self.ref.cell.inbox
         while inbox:
             message, _ = inbox.popleft()
@@ -198,7 +198,7 @@ def _take_turn(
     done: Callable[[BaseException | None], None],
     over: Callable[[], object],
 ) -> None:
-    """Work, and tell of what it raised, whatever it is; in the actor's thread."""
+    """Run a job and report its exception, if any; in the actor's thread."""
     failure: BaseException | None = None
     turns.begin(turn)
     try:
@@ -214,6 +214,6 @@ def _take_turn(
 
 
 def _settle(made: Future[None]) -> None:
-    """Let go who waits for an actor to be made, unless that has failed."""
+    """Release the caller that waits for an actor to be made, unless that has failed."""
     if not made.done():
         made.set_result(None)

@@ -1,4 +1,4 @@
-"""What supervised actors on one of Thespian's own systems tell each other.
+"""Messages between supervised actors on one of Thespian's own systems.
 
 Everything here is pickled by Thespian where its actors are processes.
 """
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 @dataclass(slots=True)
 class Begin:
-    """The first message of a supervised actor: what it is to be.
+    """The first message to a supervised actor: its class, arguments and place.
 
     Attributes:
         token: names the child in its supervisor's messages; None when a program starts the actor.
-        pid: the process of who starts it.
+        pid: the process of its starter.
         actor_class: a plain Thespian ``Actor`` or an ``OtpActor``.
         args: for its ``__init__`` or ``init``.
-        path: place in the tree of who starts it.
+        path: place of its starter in the tree.
         label: its own name there; empty: that of the class.
     """
 
@@ -55,14 +55,14 @@ class Ended:
 
 @dataclass(slots=True)
 class Gone:
-    """Mail to oneself: a child is gone, and what it said before has come by now."""
+    """Mail to oneself: a child is gone, and its last message has come by now."""
 
     token: int
 
 
 @dataclass(slots=True)
 class LookAround:
-    """Mail to oneself: see whether the process of a child is gone that Thespian said nothing of."""
+    """Mail to oneself: look for children whose processes are gone without a message of Thespian."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class Alarm:
 
 @dataclass(slots=True)
 class Unheard:
-    """Payload of the wakeup of an actor that has ended and that nobody has let go."""
+    """Payload of the wakeup of an actor that has ended and got no ``ActorExitRequest``."""
 
 
 FROM_CHILDREN: Final = (Began, Ignored, Ended)

@@ -1,17 +1,17 @@
 """Actors under OTP's rules on Thespian's own systems: simple, TCP, UDP.
 
-``SupervisedActor`` is what Thespian creates. Its first message says what it is to be (``Begin``): a
+Thespian creates a ``SupervisedActor``. Its first message (``Begin``) names the class it is to run: a
 plain Thespian ``Actor``, which then is called as if it were alone, or an ``OtpActor`` such as a
-supervisor, which gets a runtime of its own (``leveret.actors.thespian.port_runtime``). It adds what
-Thespian has not:
+supervisor, which gets a runtime of its own (``leveret.actors.thespian.port_runtime``). It adds to
+Thespian:
 
 * an exception ends the actor at once, before Thespian can hand it the message again;
-* whoever started it is told when its start is over, and the reason of its end (``Ended``) before
+* its starter is told when its start is over, and the reason of its end (``Ended``) before
   Thespian's ``ChildActorExited``, which is the proof that it is gone;
-* it can be told to stop, and killed: its process, where it has one;
-* on Linux its process dies with the one that started it, however that dies.
+* it can be told to stop, and killed, with its process where it has one;
+* on Linux its process dies with the process that started it, however that dies.
 
-A plain actor that sends itself ``ActorExitRequest`` ends of ``normal``; from anybody else it is a
+A plain actor that sends itself ``ActorExitRequest`` ends of ``normal``; the request of another actor is a
 ``shutdown``.
 """
 
@@ -73,7 +73,7 @@ UNHEARD_S: Final = 2.0
 
 
 class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
-    """What Thespian creates; it becomes what its first message says."""
+    """An actor that Thespian creates; its first message names the class it runs."""
 
     def __init__(self, capabilities: dict[str, Any] | None = None) -> None:
         self.capabilities = capabilities or {}
@@ -88,14 +88,14 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         return type(begin) is Begin and issubclass(begin.actor_class, OtpActor)
 
     def receiveMessage(self, message: Any, sender: ActorAddress) -> Any:
-        """Handle one message; never raises what the actor inside raises."""
+        """Handle one message; exceptions of the actor inside do not leave it."""
         if type(message) is Begin and self._begin is None:
             return self._become(message, sender)
         if isinstance(message, PoisonMessage) and isinstance(message.poisonMessage, OURS):
-            return None  # who could not take it has ended, which is said by other means
+            return None  # its receiver has ended, which is reported by other means
         body = self._body
-        if body is None:  # not begun, or over: what comes now is lost, as for the dead
-            self._say_that_it_is_over(message, sender)
+        if body is None:  # not begun, or ended: the message is lost, as for the dead
+            self._answer_for_the_dead(message, sender)
             return None
         if type(message) is Signal:
             if message.is_asked:
@@ -105,7 +105,7 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
             return body.exit_requested(NORMAL if sender == self.myAddress else SHUTDOWN)
         return body.handle(message, sender)
 
-    def _say_that_it_is_over(self, message: Any, sender: ActorAddress) -> None:
+    def _answer_for_the_dead(self, message: Any, sender: ActorAddress) -> None:
         if isinstance(message, WakeupMessage) and type(message.payload) is Unheard:
             self.send(self.myAddress, ActorExitRequest())
         elif self._begin is not None and type(message) is Signal and message.is_asked:
@@ -126,7 +126,7 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
     def process_of(self, child: ActorAddress) -> int:
         """Return the number of a child's own process; 0 if it has none.
 
-        Thespian knows, but tells nobody.
+        Thespian knows it, but has no call for it.
         """
         for found in getattr(self._myRef, "_child_procs", ()):
             if found.childAddr == child:
@@ -140,24 +140,24 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
             kill(child)
         return kill is not None
 
-    # What the body says.
+    # Called by the body.
 
     def began(self) -> None:
-        """Tell who started it that the start is over."""
+        """Tell the starter that the start is over."""
         self._tell_starter(Began(self._token, os.getpid()))
 
     def ignored(self) -> None:
-        """Tell who started it that it does not want to run, and go."""
+        """Tell the starter that the actor ignores its start, and go."""
         self._tell_starter(Ignored(self._token))
         self._go()
 
     def failed(self, reason: Any) -> None:
-        """Tell who started it that the start failed, and go."""
+        """Tell the starter that the start failed, and go."""
         self._tell_starter(Ended(self._token, self._portable(reason)))
         self._go()
 
     def ended(self, reason: Any) -> None:
-        """Tell who wants to know the reason of the end, and go."""
+        """Tell the starter, and actors that asked for it, the reason of the end, and go."""
         if self._body is None:
             return
         end = Ended(self._token, self._portable(reason))
@@ -175,9 +175,9 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         self.send(self._starter, message)
 
     def _go(self) -> None:
-        """Be dead for everybody; a supervisor that has heard of it lets the actor exit.
+        """Be dead for everybody; the supervisor that has got the reason lets the actor exit.
 
-        One that has not, because UDP lost it, hears of the exit a little later.
+        If UDP lost the reason, the actor exits by itself after ``UNHEARD_S``.
         """
         self._body = None
         if self._token is None:
@@ -195,7 +195,7 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
 
 
 class _Body(ABC):
-    """What a supervised actor is once it has begun."""
+    """The actor inside a supervised actor."""
 
     def __init__(self, host: SupervisedActor) -> None:
         self.host = host
@@ -206,7 +206,7 @@ class _Body(ABC):
 
     @abstractmethod
     def handle(self, message: Any, sender: ActorAddress) -> Any:
-        """Handle a message of anybody."""
+        """Handle a message."""
 
     @abstractmethod
     def signal(self, reason: Any) -> None:
@@ -223,7 +223,7 @@ class _PlainBody(_Body):
     inner: Actor
 
     def begin(self, begin: Begin) -> None:
-        """Make it, with the arguments of its spec if there are any."""
+        """Make the actor, with the arguments of its spec if there are any."""
         maker = withPossibleInitArgs(capabilities=self.host.capabilities, requirements=None)
         make = begin.actor_class if begin.args else maker.create
         arguments = begin.args or (begin.actor_class,)
@@ -236,7 +236,7 @@ class _PlainBody(_Body):
         self.host.began()
 
     def handle(self, message: Any, sender: ActorAddress) -> Any:
-        """Let it handle a message; what escapes from it ends it."""
+        """Let the actor handle a message; an exception ends it."""
         if type(message) is Call:
             message = message.request
         try:
@@ -246,15 +246,15 @@ class _PlainBody(_Body):
             return None
 
     def signal(self, reason: Any) -> None:
-        """End it; unless it is killed, ``ActorExitRequest`` tells it before."""
+        """End the actor; unless it is killed, it gets an ``ActorExitRequest`` before."""
         if reason == KILL:
             self.host.ended(KILLED)
             return
-        self.handle(ActorExitRequest(), self.host._starter)  # noqa: SLF001  # who it is from
+        self.handle(ActorExitRequest(), self.host._starter)  # noqa: SLF001  # its sender
         self.host.ended(reason)
 
     def exit_requested(self, reason: Any) -> None:
-        """Tell it, and say of what it ends."""
+        """Tell the actor, and report the reason of its end."""
         self.handle(ActorExitRequest(), self.host.myAddress)
         self.host.ended(reason)
 
@@ -299,18 +299,18 @@ class _OtpBody(_Body):
 
     def _send(self, message: Any, sender: ActorAddress) -> None:
         assert self.runtime.own is not None
-        self.runtime.send(self.runtime.own, message, self.runtime.stranger(sender))
+        self.runtime.send(self.runtime.own, message, self.runtime.ref_of(sender))
 
     def signal(self, reason: Any) -> None:
-        """Let it come from its parent."""
+        """Send the actor an exit signal of its parent."""
         own = self.runtime.own
         assert own is not None
         self.runtime.exit(own, reason, own.cell.parent)
         self.runtime.run_until_idle()
 
     def exit_requested(self, reason: Any) -> None:
-        """Tell it; Thespian tells its children at the same time."""
-        del reason  # whoever asked, it is told to shut down
+        """Tell the actor; Thespian tells its children at the same time."""
+        del reason  # it is told to shut down in any case
         self.runtime.is_ending = True
         self.signal(SHUTDOWN)
 
@@ -325,7 +325,7 @@ class _Reply(Answer):
         self._asker = asker
 
     def give(self, value: object) -> None:
-        """Send it."""
+        """Send the reply."""
         self._body.host.send(self._asker, self._body.runtime.outward(value))
 
 

@@ -1,11 +1,11 @@
-"""The runtime inside one of Thespian's own actors: what it starts are Thespian actors.
+"""The runtime inside one of Thespian's own actors: its children are Thespian actors.
 
 One ``OtpActor``, such as a supervisor, runs on a ``PortRuntime`` of its own, which Thespian's messages
-drive. For each actor that it starts the runtime keeps a ``RemoteActor`` in its place.
+drive. For each Thespian actor that it starts the runtime keeps a ``RemoteActor``.
 
-Addresses: others are known here by a ``Ref``, outside by Thespian's ``ActorAddress``; mail that
+Addresses: inside the runtime an actor has a ``Ref``, outside Thespian's ``ActorAddress``; mail that
 goes out is translated (``outward``), and calls that come in (``inward``). Links and monitors exist
-between a parent and what it started, not with strangers.
+between a parent and its children, not with foreign actors (``ForeignRef``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class _Outbox:
-    """In the place of a mailbox: what is put in is sent. It never has mail waiting."""
+    """The mailbox of a foreign actor: mail put into it is sent at once; it is always empty."""
 
     __slots__ = ("_address", "_runtime")
 
@@ -100,7 +100,7 @@ class PortRuntime(Runtime):
         self._remote: dict[int, RemoteActor] = {}
         self._begun: dict[str, RemoteActor] = {}  # by address
         self._ended: WeakValueDictionary[str, Ref] = WeakValueDictionary()
-        self._strangers: WeakValueDictionary[str, ForeignRef] = WeakValueDictionary()
+        self._foreign: WeakValueDictionary[str, ForeignRef] = WeakValueDictionary()
 
     # Starting.
 
@@ -112,9 +112,9 @@ class PortRuntime(Runtime):
     ) -> None:
         """Start the actor that this runtime is for."""
         path = begin.path or "thespian"
-        anchor = super().start_link(None, ParentProxy, (path, on_end), _ignore_outcome, path)
+        parent = super().start_link(None, ParentProxy, (path, on_end), _ignore_outcome, path)
         label = begin.label or begin.actor_class.__name__
-        self.own = super().start_link(anchor, begin.actor_class, begin.args, then, label)
+        self.own = super().start_link(parent, begin.actor_class, begin.args, then, label)
 
     def start_link(
         self,
@@ -129,7 +129,7 @@ class PortRuntime(Runtime):
         text = label() if callable(label) else label
         return super().start_link(parent, RemoteActor, (actor_class, args, text), then, text, name)
 
-    # What was started.
+    # Remote actors.
 
     def add(self, actor: RemoteActor) -> int:
         """Give a remote actor its token."""
@@ -146,7 +146,7 @@ class PortRuntime(Runtime):
             self._ended[address] = actor.ref
 
     def tell_child(self, message: Began | Ignored | Ended, sender: ActorAddress) -> None:
-        """Hand what a child said to its remote actor, unless that is over."""
+        """Hand a child's message to its remote actor, unless that has ended."""
         actor = self._remote.get(message.token or 0)
         if actor is not None:
             actor.began_at(sender)
@@ -154,10 +154,10 @@ class PortRuntime(Runtime):
             self.send(actor.ref, message)
 
     def child_exited(self, address: ActorAddress) -> None:
-        """Take note that a child exited; Thespian's second word about it finds nobody.
+        """Take note that a child exited; Thespian's second message about it is ignored.
 
-        While Thespian deals with that, it forgets other children of which it finds that their
-        processes are gone as well, and says nothing: afterwards somebody has to look.
+        While Thespian handles the exit, it forgets other children whose processes it finds gone, without a
+        message. Hence ``LookAround``, which comes after that.
         """
         actor = self._begun.get(str(address)) or self._find(address)
         if actor is not None:
@@ -166,17 +166,17 @@ class PortRuntime(Runtime):
             self.outside.send(self.outside.myAddress, LookAround())
 
     def look_around(self) -> None:
-        """Say what Thespian should have said, to it as well, of children whose processes are gone."""
+        """Send the ``ChildActorExited`` that Thespian has left out for children whose processes are gone."""
         for actor in self._remote.values():
             if actor.has_lost_its_process:
-                actor.pid = 0  # it is said once
+                actor.pid = 0  # sent once
                 self.outside.send(self.outside.myAddress, ChildActorExited(actor.address))
 
     def _exited(self, actor: RemoteActor) -> None:
-        """End a remote actor when what the real one said has come.
+        """End a remote actor when the last message of the real one has come.
 
-        On UDP its exit may overtake what it said last, but not a mail to oneself, which takes the
-        way that the child's took.
+        On UDP the news of its exit may overtake that message, but not a mail to oneself, which takes
+        the same way as the message.
         """
         gone = Gone(actor.token)
         if actor.has_reason or self.is_ending:
@@ -185,7 +185,7 @@ class PortRuntime(Runtime):
             self.outside.send(self.outside.myAddress, gone)
 
     def _find(self, address: ActorAddress) -> RemoteActor | None:
-        """Find one that ended before it said where it is."""
+        """Find a remote actor whose real one ended before it had told its address."""
         return next((actor for actor in self._remote.values() if actor.is_at(address)), None)
 
     def tell_gone(self, gone: Gone) -> None:
@@ -208,39 +208,39 @@ class PortRuntime(Runtime):
 
     def link(self, one: Ref, other: Ref) -> None:
         """Link two actors that are here."""
-        self._refuse_strangers(one, other)
+        self._refuse_foreign(one, other)
         super().link(one, other)
 
     def monitor(self, watcher: Ref, target: Ref) -> MonitorRef:
         """Monitor an actor that is here."""
-        self._refuse_strangers(target)
+        self._refuse_foreign(target)
         return super().monitor(watcher, target)
 
     @staticmethod
-    def _refuse_strangers(*refs: Ref) -> None:
+    def _refuse_foreign(*refs: Ref) -> None:
         for ref in refs:
             if isinstance(ref, ForeignRef):
                 raise ActorError(f"links and monitors do not reach {ref} on a Thespian system")
 
     # Addresses.
 
-    def stranger(self, address: ActorAddress) -> Ref:
-        """Return who has this address: a child, or a stranger, the same for each mail of it."""
+    def ref_of(self, address: ActorAddress) -> Ref:
+        """Return the ref of a child, or of a foreign actor: the same as long as it is in use."""
         child = self._begun.get(str(address))
         if child is not None:
             return child.ref
-        found = self._strangers.get(str(address))
+        found = self._foreign.get(str(address))
         if found is None:
-            found = self._strangers[str(address)] = ForeignRef(self, address)
+            found = self._foreign[str(address)] = ForeignRef(self, address)
         return found
 
     def _subject(self, address: ActorAddress) -> Ref:
-        """Return whom a request is about: also a child that has ended and is to be started again."""
+        """Return the actor that a request names; it may be a child that has ended and is to be restarted."""
         ended = None if str(address) in self._begun else self._ended.get(str(address))
-        return ended or self.stranger(address)
+        return ended or self.ref_of(address)
 
     def outward(self, value: Any) -> Any:
-        """Replace the addresses in what leaves: in itself, in tuples, lists and dicts."""
+        """Translate a ref in an outgoing message: the message itself, or in tuples, lists and dicts."""
         kind = type(value)
         if kind is tuple or kind is list:
             return kind([self.outward(item) for item in value])
@@ -259,7 +259,7 @@ class PortRuntime(Runtime):
         return self.outside.myAddress if ref is self.own else str(ref)
 
     def inward(self, request: Any) -> Any:
-        """Replace the addresses in a call that came: in itself, in a tuple, or in its fields."""
+        """Translate an address in an incoming call: the call itself, or in a tuple or its fields."""
         if isinstance(request, ActorAddress):
             return self._subject(request)
         if type(request) is tuple:

@@ -1,8 +1,8 @@
-"""What a runtime inside a Thespian actor has in the place of the Thespian actors around it.
+"""Remote actors: stand-ins in a runtime inside a Thespian actor for the Thespian actors around it.
 
 A ``RemoteActor`` is linked, named and monitored like the actor it stands for, which is a Thespian
 actor, on the process bases in a process of its own. It ends when Thespian says that the real one is
-gone, of the reason that the real one gave before, else of ``killed``. The ``ParentProxy`` stands for the
+gone, of the reason that the real one gave before, else of ``killed``. ``ParentProxy`` stands for the
 parent.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Outside(Protocol):
-    """What the runtime needs of the Thespian actor that it is in."""
+    """The Thespian actor around a runtime, as the runtime sees it."""
 
     @property
     def myAddress(self) -> ActorAddress:  # noqa: N802  # Thespian's name
@@ -42,7 +42,7 @@ class Outside(Protocol):
         """Kill a child that has no process of its own, if the system can."""
 
     def send(self, targetAddr: ActorAddress, msg: Any) -> None:  # noqa: N803  # Thespian's names
-        """Send to anybody."""
+        """Send a message."""
 
 
 class RemoteActor(OtpActor):
@@ -54,7 +54,7 @@ class RemoteActor(OtpActor):
     runtime: PortRuntime  # type: ignore[mutable-override]  # no other starts one
 
     def init(self, actor_class: type, args: tuple[Any, ...], label: str) -> object:
-        """Create the real one and tell it what to be; it answers later."""
+        """Create the real one and send it its ``Begin``; it answers later."""
         runtime = self.runtime
         self._outside = runtime.outside
         self.token = runtime.add(self)
@@ -71,12 +71,12 @@ class RemoteActor(OtpActor):
 
     @property
     def has_reason(self) -> bool:
-        """Whether the real one has said why it ends."""
+        """Whether the real one has told the reason of its end."""
         return self._reason is not None
 
     @property
     def has_lost_its_process(self) -> bool:
-        """Whether the process that the real one had to itself is gone, and nobody waits for it."""
+        """Whether the real one had a process of its own which is gone and reaped."""
         if self.pid:
             try:
                 os.kill(self.pid, 0)
@@ -94,7 +94,7 @@ class RemoteActor(OtpActor):
         return address in (self._created_at, self._begun_at)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
-        """Handle what the real one or Thespian says; the rest is for the real one."""
+        """Handle messages of the real one and of Thespian; pass all others on to the real one."""
         kind = type(message)
         if kind is Began:
             self.started()
@@ -118,7 +118,7 @@ class RemoteActor(OtpActor):
         self._begun_at = address
 
     def signal(self, reason: object) -> None:
-        """Pass an exit signal on. A kill of what may block, or is a process, is the system's own."""
+        """Pass an exit signal on. Processes, and plain actors, which may block, are killed by the system."""
         if reason == KILL and self.pid:
             try:
                 os.kill(self.pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ class RemoteActor(OtpActor):
             self._outside.send(self.address, Signal(reason))
 
     def _let_go(self) -> None:
-        """Let the real one exit: it has said why, and that has come before the news of its exit."""
+        """Let the real one exit: its reason has come before the news of its exit."""
         self._outside.send(self.address, ActorExitRequest())
 
     def terminate(self, reason: object) -> None:

@@ -1,7 +1,7 @@
 """Loadable actor sources of ``AsyncioBase``: zip files of modules, known by their hash.
 
-As everywhere in Thespian a source is of use once the *source authority*, an actor, has validated
-it; without one nothing is.
+As everywhere in Thespian a source can be used once an actor, the *source authority*, has validated
+it; without an authority no source can.
 
 As where each actor has a process, an unloaded source is gone for new actors, while those that were made
 of it go on, and may import the rest of it: its modules are forgotten when the last of them has ended.
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Sources:
-    """What was loaded, who validates it and who is told.
+    """Loaded sources, the actor that validates them, and the actors that are told of them.
 
     Args:
         send: sends a message in the system's name.
@@ -42,7 +42,7 @@ class Sources:
         self._users: Counter[str] = Counter()
 
     def set_authority(self, ref: Ref) -> None:
-        """Let this actor validate what is loaded from now on."""
+        """Let this actor validate sources loaded from now on."""
         self._authority = ref
 
     def set_listener(self, ref: Ref, is_one: bool) -> None:
@@ -62,7 +62,7 @@ class Sources:
         return source_hash
 
     def validated(self, message: ValidatedSource) -> None:
-        """Take in what the authority returned."""
+        """Take in a source that the authority has validated."""
         source_hash, data = message.sourceHash, message.sourceZip
         try:
             SourceHashFinder(source_hash, lambda content: content, data).getZipNames()
@@ -81,7 +81,7 @@ class Sources:
         self._forget_modules(source_hash)
 
     def use(self, source_hash: str) -> Callable[[object], None]:
-        """Count one more actor that is made of a source; return what is to be called at its end."""
+        """Count one more actor of a source; the function returned counts it out at its end."""
         self._users[source_hash] += 1
 
         def ended(_: object) -> None:
@@ -91,7 +91,7 @@ class Sources:
         return ended
 
     def _forget_modules(self, source_hash: str) -> None:
-        """Forget the modules of an unloaded source that nobody needs any more."""
+        """Forget the modules of an unloaded source once no actor uses them."""
         if source_hash in self._zips or self._users[source_hash]:
             return
         del self._users[source_hash]
@@ -108,7 +108,7 @@ class Sources:
             self.unload(source_hash)
 
     def find(self, source_hash: str) -> Callable[[str, str], Any]:
-        """Return what finds a class of a source by the names of its module and itself."""
+        """Return a function that finds a class of a source by the names of module and class."""
 
         def find_class(module: str, name: str) -> Any:
             return loadModuleFromHashSource(source_hash, self._zips, module, name)

@@ -1,28 +1,28 @@
-"""The order of turns: what handlers do in threads is as predictable as on the loop.
+"""The order of turns: handlers in threads are as predictable as on the loop.
 
 A *turn* is one message, or the constructor, in an actor's thread (``leveret.actors.thespian.actor_threads``).
-On the loop one handler runs at a time, so what different actors do comes in the order in which they
+On the loop one handler runs at a time, so the effects of different actors come in the order in which they
 were given their messages. Threads are late, each by another time. Three rules bring the order back.
 
-*The line.* A turn is given to its thread when the one before it has ended. That is for handlers that
-are quick: a turn that does not end within ``PATIENCE`` is left behind, and nobody waits for the turns of
-a slow class, except for their begin. So actors that block do it beside each other. A class is slow
+*The line.* A turn is given to its thread when the turn before it has ended. That is for quick
+handlers: a turn that does not end within ``PATIENCE`` is left behind, and only the begin of a turn of a
+slow class is waited for. So actors that block do it beside each other. A class is slow
 when ``SLOW_TURNS`` more of its turns have lasted longer than ``QUICK_S`` than have not. On a busy
-machine quick ones do that as well, hence more than a few are needed, and patience, which runs from the
-turn's begin, is counted in steps of the loop, which is then as busy, and not by the clock. Outside the
-line is a turn whose thread has something else to do first; that happens where actors share one.
+machine quick turns do that as well, hence more than a few are needed, and patience, which runs from the
+turn's begin, is counted in steps of the loop, which is then as busy, and not by the clock. A turn whose
+thread is busy with another actor's turn, because actors share it, does not stand in the line.
 
-*The answers.* What a turn tells the program outside is kept until the turn has ended, or is left
-behind. Else the program could tell the actor something more while it still counts as busy, which then
-would wait, and so come after what the program tells another later.
+*The answers.* Answers of a turn to the program outside are kept until the turn has ended, or is left
+behind. Else the program could send the actor a message while it still counts as busy; the message would
+wait, and so come after a later message to another actor.
 
-*The numbers.* A wait with an end proves nothing. There are things that several actors may set and
-only one can have: the handler of dead letters, the source authority, each capability. Each turn has a
-number, and what it sets counts only if no later turn has set the same thing. Since an actor has one
-turn at a time it follows that, once the handlers have returned, these things are as if the handlers
-had run in the order of their turns, however late any thread was.
+*The numbers.* A wait with a time-out proves nothing. The handler of dead letters, the source authority
+and each capability can be set by several actors, and the last one counts. Each turn has a number, and a
+value that it sets counts only if no later turn has set the same thing. Since an actor has one turn at a
+time it follows that, once the handlers have returned, the values are as if the handlers had run in the
+order of their turns, however late any thread was.
 
-What slow actors send to the same receiver comes in any order, as everywhere in Thespian.
+Messages of slow actors to one receiver come in any order, as everywhere in Thespian.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TurnOrder:
         """Note that a turn sets something, unless a later one has; return whether it may.
 
         Args:
-            thing: what it sets.
+            thing: its name.
             number: of the turn; None: it is done now, by the program or on the loop.
         """
         if number is None:
@@ -130,7 +130,7 @@ class TurnOrder:
             self._let_pass(turn)
 
     def end(self, turn: Turn) -> None:
-        """Note that a turn has ended, and what it did is on its way; in the actor's thread."""
+        """Note that a turn has ended, and its requests are on their way; in the actor's thread."""
         if turn.began_s is not None:
             self._judge(turn, is_slow=time.perf_counter() - turn.began_s > QUICK_S)
         self._let_pass(turn)
