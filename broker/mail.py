@@ -1,6 +1,6 @@
-"""The mails between channels and queues, and what both know about each other.
+"""The mails between channels and queues.
 
-One mail carries a batch. Mails are plain objects with slots; whoever gets one owns it, except the
+One mail carries a batch. Mails are plain objects with slots; the receiver owns them, except the
 lists in a ``Publish``, which a fan-out shares between its targets until one of them must change its
 own (``Publish.absorb``).
 
@@ -16,7 +16,7 @@ Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
 ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel for this consumer
-QueueDeleted        amqqueue -> channel    explicit end of a queue (SETTLED 4: pending are confirmed)
+QueueDeleted        amqqueue -> channel    the queue is deleted: what it owes counts as confirmed
 QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
 QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
 ==================  =====================  =======================================================
@@ -95,7 +95,7 @@ class Publish:
 
 
 class _Settlement:
-    """What became of deliveries to one consumer (``consumer`` is its key, None for basic.get)."""
+    """Deliveries to one consumer that are settled (``consumer`` is its tag, None for basic.get)."""
 
     __slots__ = ("channel", "consumer", "seqs")
 
@@ -175,7 +175,7 @@ class Confirm:
     """Publishes of one channel are safe; or refused, when ``ok`` is False.
 
     Attributes:
-        queue: who says so.
+        queue: the sender.
         ranges: ``(first_seqno, count)`` pairs.
     """
 
@@ -244,7 +244,7 @@ class QueueFailed:
 
 
 class PolicyChanged:
-    """Other policies apply to the queue than before; its entry has what takes effect now."""
+    """Other policies apply to the queue than before; its entry has the settings in effect now."""
 
     __slots__ = ()
 
@@ -256,7 +256,7 @@ class Consume(Struct):
         tag: unique on its channel.
         prefetch: this consumer's own limit in messages, 0 = none; ignored with ``no_ack``.
         limiter: the channel-wide limit, shared by its consumers; consulted unless ``no_ack``.
-        gate: what the channel's connection can take at the moment.
+        gate: whether the channel's connection takes more at the moment.
         owner: the connection's reader, to tell an exclusive queue's owner.
         quiet: a re-subscription after the queue was restarted.
     """

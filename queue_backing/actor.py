@@ -1,17 +1,17 @@
-"""The backing queue as an actor: one half of a queue's pair.
+"""The backing actor: the half of a queue's pair that owns the backing queue.
 
-The backing queue itself is a plain object. This actor owns it, is what supervisors and monitors see
-of it, and takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); late news go back
-as the mails ``Confirmed``, ``Refused`` and ``Resident``.
+The backing queue itself is a plain object. The actor stands for it towards supervisors and monitors, and
+takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); late news reach the amqqueue as
+the mails ``Confirmed``, ``Refused`` and ``Resident``.
 
 After every operation that changes the queue it is asked whether it ``needs_timeout``: *timed* work is
 done in the actor's next turns, one slice each; *idle* work 200 ms later.
 
-A queue that can page tells the node's memory monitor how many seconds of traffic it keeps in RAM, when the
-monitor asks, and keeps to what it is answered.
+A queue that can page reports to the node's memory monitor how many seconds of traffic it keeps in RAM, and
+takes the answer as its target. It is listed as active after each operation until it has reported.
 
-A queue on disk has this actor as its index's owner (``stored_index.IndexOwner``): what the store tells
-comes in between the actor's turns and is turned into mail.
+A queue on disk has this actor as the owner of its index (``IndexOwner``): the store calls it between turns,
+and the actor turns the calls into mail.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ MakeQueue: TypeAlias = "Callable[[BackingOwner], BackingQueue]"
 IDLE_S: Final = 0.2
 
 
-class Home(Protocol):
-    """Where a backing actor leaves its address: the queue's registry entry."""
+class Entry(Protocol):
+    """The queue's registry entry, where a backing actor leaves its address."""
 
     backing: Ref | None
 
 
 class BackingOwner(IndexOwner, Protocol):
-    """What a backing actor is to those who make its queue."""
+    """A backing actor, as the factory of its queue sees it."""
 
-    def use_memory_of(self, memory: MemoryMonitor) -> None:
-        """Keep to what a monitor wants; for a queue that can page."""
+    def use_memory_monitor(self, memory: MemoryMonitor) -> None:
+        """Take RAM targets from a monitor; for a queue that can page."""
 
 
-class HouseKeeping:
-    """Mail to itself: do a piece of what the queue needs."""
+class Housekeeping:
+    """Mail to itself: let the queue do a piece of its work."""
 
     __slots__ = ()
 
@@ -70,45 +70,45 @@ class SetRamDurationTarget:
 
 
 class ReportRamDuration:
-    """Tell the node's memory monitor how much is in RAM, and keep to what it wants."""
+    """Report to the node's memory monitor, and set the target it answers."""
 
     __slots__ = ()
 
 
 class StoreResumes:
-    """The store takes more, or has read what was asked for."""
+    """Mail to itself: the store has room again, or has read what was requested."""
 
     __slots__ = ()
 
 
-_HOUSEKEEPING: Final = HouseKeeping()
+_HOUSEKEEPING: Final = Housekeeping()
 _STORE_RESUMES: Final = StoreResumes()
 _RESIDENT: Final = Resident()
 
 
 class BackingActor(GenServer):
-    """Owns one backing queue; its ``init`` takes what makes it, and the queue's entry.
+    """Owns one backing queue; its ``init`` takes the queue's factory and registry entry.
 
     Attributes:
         queue: the backing queue.
     """
 
-    __slots__ = ("_amqqueue", "_has_work", "_is_reporting", "_memory", "_resumes", "queue")
+    __slots__ = ("_amqqueue", "_has_work", "_is_listed", "_memory", "_resumes", "queue")
 
-    def init(self, make: MakeQueue, home: Home) -> None:
-        """Make the queue, start it with what it finds, and leave the address in ``home``."""
+    def init(self, make: MakeQueue, entry: Entry) -> None:
+        """Make the queue, recover its messages, and leave the address in the entry."""
         self._amqqueue: Ref | None = None
         self._memory: MemoryMonitor | None = None
         self._has_work = self._resumes = False
-        self._is_reporting = True  # or need not
+        self._is_listed = True  # without a memory monitor for good
         self.queue = make(self)
         self.queue.init(recover=True)
-        home.backing = self.ref
+        entry.backing = self.ref
 
-    def use_memory_of(self, memory: MemoryMonitor) -> None:
-        """Keep to what a monitor wants; for a queue that can page."""
+    def use_memory_monitor(self, memory: MemoryMonitor) -> None:
+        """Take RAM targets from a monitor; for a queue that can page."""
         self._memory = memory
-        self._is_reporting = False
+        self._is_listed = False
 
     # Inline calls of the amqqueue.
 
@@ -118,16 +118,16 @@ class BackingActor(GenServer):
         return self.queue.len()
 
     def plan_work(self) -> None:
-        """See what the queue needs after an operation."""
+        """After an operation: schedule the work that the queue needs, and list it as active."""
         if not self._has_work and (urgency := self.queue.needs_timeout()) is not None:
             self._plan(urgency)
-        if not self._is_reporting:
-            self._will_report()
+        if not self._is_listed:
+            self._list_active()
 
-    def _will_report(self) -> None:
-        """Be asked how much is in RAM, since it may have changed."""
+    def _list_active(self) -> None:
+        """Have the memory monitor ask for a report: what is in RAM may have changed."""
         assert self._memory is not None
-        self._is_reporting = True
+        self._is_listed = True
         self._memory.active[self.ref] = None
 
     def _plan(self, urgency: Urgency) -> None:
@@ -140,8 +140,8 @@ class BackingActor(GenServer):
     # Mail.
 
     def handle_cast(self, message: Any) -> None:
-        """Take housekeeping."""
-        if isinstance(message, HouseKeeping):
+        """Handle housekeeping, and the mails of the memory monitor."""
+        if isinstance(message, Housekeeping):
             self._keep_house()
         elif isinstance(message, SetRamDurationTarget):
             self._set_ram_duration_target(message.duration_s)
@@ -156,20 +156,20 @@ class BackingActor(GenServer):
             super().handle_cast(message)
 
     def handle_info(self, message: Any) -> None:
-        """Take housekeeping that was put off."""
-        if isinstance(message, HouseKeeping):
+        """Handle the timer of idle work."""
+        if isinstance(message, Housekeeping):
             self._keep_house()
         else:
             super().handle_info(message)
 
     def _report(self) -> None:
-        """Tell how much is in RAM; go on telling until the queue's rates have faded."""
+        """Report what is in RAM, again and again until the queue's rates have faded."""
         assert self._memory is not None
         duration_s = self.queue.ram_duration()
         self._set_ram_duration_target(self._memory.report(self.ref, duration_s))
-        self._is_reporting = False
+        self._is_listed = False
         if duration_s != FOREVER_S:
-            self._will_report()
+            self._list_active()
 
     def _set_ram_duration_target(self, duration_s: float) -> None:
         self.queue.set_ram_duration_target(duration_s)
@@ -185,7 +185,7 @@ class BackingActor(GenServer):
         if self.queue.take_resident() and self._amqqueue is not None:
             self.post(self._amqqueue, _RESIDENT)
 
-    # What the store tells: not in a turn of this actor.
+    # Called by the store, not in a turn of this actor.
 
     def confirmed(self, runs: list[tuple[int, int]]) -> None:
         """Tell the amqqueue that these ``(first_seq, count)`` are safe."""
@@ -193,22 +193,22 @@ class BackingActor(GenServer):
             self.runtime.send(self._amqqueue, Confirmed(runs))
 
     def resume(self) -> None:
-        """Let the queue go on in a turn of this actor."""
+        """Call the queue's ``resume`` in a turn of this actor."""
         if not self._resumes:
             self._resumes = True
             self.runtime.send(self.ref, _STORE_RESUMES)
 
     def nacked(self, runs: list[tuple[int, int]]) -> None:
-        """Say what could not be written now."""
+        """Tell the amqqueue that these could not be written now."""
         if self._amqqueue is not None:
             self.runtime.send(self._amqqueue, Refused(runs))
 
     def failed(self, error: Exception) -> None:
-        """End: the queue cannot go on with what it knows."""
+        """End with the error of the store, so that the pair is started anew."""
         self.runtime.exit(self.ref, error)
 
     def terminate(self, reason: object) -> None:
-        """End the queue; what is large is freed in slices after the actor's end."""
+        """End the queue; much memory is freed in slices after the actor's end."""
         if self._memory is not None:
             self._memory.deregister(self.ref)
         if is_orderly(reason):

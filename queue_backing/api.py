@@ -1,4 +1,4 @@
-"""BackingQueue: what an amqqueue asks of the thing that keeps its messages.
+"""BackingQueue: the interface between an amqqueue and the queue that stores its messages.
 
 The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, complete, so that one amqqueue
 works with a queue in memory, with the variable queue on disk, with a priority queue over several of
@@ -6,11 +6,11 @@ them and with a mirror master that wraps one of them.
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. What goes down (predicates,
-folds) is pure and gives its effects back as data; what comes up late (confirms, messages that had to
-be read) is announced to the amqqueue by a mail of the backing's actor, ``Confirmed`` or ``Resident``.
+folds) is pure and returns its effects as data; late news (confirms, refusals, messages that had to be
+read) reach the amqqueue as mails of the backing actor: ``Confirmed``, ``Refused`` and ``Resident``.
 
-What is not in RAM is never waited for: an operation does what it can without it, says ``pending``, and
-``take_resident`` tells when it is worth another try.
+No operation waits for the disk: it does what it can without the messages that must be read, says
+``pending``, and ``take_resident`` tells when to try again.
 
 Confirms: ``publish`` and ``publish_delivered`` answer ``(first_seq, safe)``. A batch that is not safe
 yet becomes so later, message by message; ``Confirmed`` says which.
@@ -96,7 +96,7 @@ class Confirmed:
 
 
 class Resident:
-    """Mail of a backing actor: what a fetch found ``pending`` can be fetched now."""
+    """Mail of a backing actor: the messages that a fetch found ``pending`` can be fetched now."""
 
     __slots__ = ()
 
@@ -104,7 +104,7 @@ class Resident:
 class Refused:
     """Mail of a backing actor: ``(first_seq, count)`` that could not be written.
 
-    They stay in the queue, and may be confirmed later, to nobody then.
+    They stay in the queue; a confirm that follows later has no addressee any more.
     """
 
     __slots__ = ("runs",)
@@ -147,10 +147,10 @@ class QueueOperations(Protocol):
         size_bytes: int | None = None,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        """Take a batch that goes straight to consumers who will acknowledge; the queue is empty."""
+        """Store a batch that goes straight to consumers that will acknowledge; the queue is empty."""
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
-        """Take note of messages that went straight to consumers who do not acknowledge."""
+        """Note messages that went straight to consumers that do not acknowledge."""
 
     def is_duplicate(self, message: Message) -> bool:
         """Whether a mirror has seen it already, so that it must not be published again."""
@@ -235,19 +235,19 @@ class QueueOperations(Protocol):
 
 
 class BackingQueue(QueueOperations, Protocol):
-    """A queue of messages without actors, consumers or time; its actor calls what is declared here."""
+    """A queue of messages without actors, consumers or time; these methods are called by its actor."""
 
     def init(self, recover: bool) -> None:
-        """Start empty, or with what was kept when ``recover``."""
+        """Start empty, or with the messages on disk when ``recover``."""
 
     def terminate(self) -> None:
-        """End and keep what is durable; unacked messages count as ready again."""
+        """End and keep the durable messages; unacked ones count as ready again."""
 
     def abandon(self) -> None:
         """End after a crash: free the RAM and leave the disk as it is, without a word to it."""
 
     def take_resident(self) -> bool:
-        """Whether what was ``pending`` may be there now; says so once.
+        """Whether ``pending`` messages may have been read; says so once.
 
         Worth asking after ``resume`` and ``timeout``; ``Resident`` is sent when it says so.
         """
@@ -262,10 +262,10 @@ class BackingQueue(QueueOperations, Protocol):
         """Whether ``timeout`` must be called: soon (``timed``), when idle (``idle``), or not."""
 
     def timeout(self) -> None:
-        """Do a bounded piece of what ``needs_timeout`` asked for."""
+        """Do a bounded piece of the work that ``needs_timeout`` asked for."""
 
     def handle_pre_hibernate(self) -> None:
-        """The queue has been idle for a while: let go of what can be made again."""
+        """Free memory that can be rebuilt; the queue has been idle for a while."""
 
     def resume(self) -> None:
-        """The store takes more, or has read what was asked for: go on with what was held up."""
+        """Go on with paging and reading; the store has room again, or has read what was requested."""

@@ -1,4 +1,4 @@
-"""BackingProxy: the backing queue as the amqqueue sees it; each operation is a turn of its actor."""
+"""BackingProxy: the backing queue as the amqqueue calls it; each operation is a turn of the backing actor."""
 
 # ruff: noqa: D102  # the protocol has the texts
 

@@ -10,7 +10,7 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.amqp.errors import NotFound, SoftError
 from leveret.broker.node.node import VHOSTS
-from leveret.broker.queue.effective import view_of
+from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
@@ -56,7 +56,7 @@ async def _number_queues(node: Node, contents: Contents) -> None:
     rows: list[Row] = []
     for row in contents.queues:
         if row.durable and not row.queue_no:
-            row.queue_no = new_queue_no(node.metadata.store, view_of(row.arguments))
+            row.queue_no = new_queue_no(node.metadata.store, settings_of(row.arguments))
             rows.append(row)
     if rows:
         await node.metadata.write(rows)

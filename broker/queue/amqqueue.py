@@ -1,29 +1,28 @@
-"""AmqQueue: the actor of one queue. It knows publishers and consumers; its pair keeps the messages.
+"""AmqQueue: the actor of one queue. It serves publishers and consumers; its pair stores the messages.
 
-The backing queue is called inline (``_backing``), so a batch costs no turn of the other half.
-``_ready`` follows the number of ready messages without asking.
+The backing queue is called inline (``_backing``), so that a batch costs no turn of the other half.
+``_ready`` is the number of ready messages, counted here so that no call is needed for it.
 
-The way of a publish: with nothing ready and consumers waiting, messages go straight to them: for
-consumers that do not acknowledge they are only discarded in the backing queue, for the others they
-are ``publish_delivered``. The rest is published, and ``_go_on`` deals it out as soon as a consumer has
-room. A turn deals at most one delivery batch; the rest follows by a ``Continue`` that the actor sends
-itself at low priority. Invariant at the end of a turn: when messages are ready and a consumer is in its
-ring, a ``Continue`` is under way, or the backing queue owes a ``Resident``.
+Publish: when no message is ready and consumers wait, messages go straight to them. Those for consumers
+that do not acknowledge are only discarded in the backing queue; the others are ``publish_delivered``.
+The rest is published, and ``_go_on`` delivers it as soon as a consumer has room. A turn delivers at most
+one batch; then the actor sends itself a ``Continue`` at low priority. Invariant at the end of a turn:
+when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
+owes a ``Resident``.
 
-Where many messages are requeued at once, that is done in slices, the youngest first, so that each
-slice goes to the front of the queue; nothing is delivered until all are back, and calls that must see
-all of them wait (``_waiting_calls``), as a get does for the rest of what has expired and for contents
-that must be read first.
+Requeue: many messages are requeued in slices, the youngest first, so that each slice goes to the front
+of the queue. Nothing is delivered until all are back, and calls that must see all of them wait
+(``_waiting_calls``), as a get waits until all expired messages are dropped and contents are read.
 
-Messages that expire when no consumer is ready to take them (TTL 0) are all offered at once, whatever the
-budget of a turn, since the rest of them would not be there for the next turn.
+Expiry: messages that expire when no consumer is ready to take them (TTL 0) are all offered at once,
+whatever the budget of a turn, since the next turn would find them expired.
 
-A deleted queue stays for a moment as a lame duck: it answers what still waits in its mailbox
-(publishes are confirmed, calls get ``NotFound``) and ends ``normal`` behind it.
+Delete: a deleted queue still answers the mails in its mailbox (publishes are confirmed, calls get
+``NotFound``) and ends ``normal`` behind them.
 
 Differs from RabbitMQ: ``Stat`` waits behind the publishes before it, so that a client which
 publishes and then declares passively finds its messages counted; ``Resume`` does not overtake the
-``Requeue`` that made the room, so that what comes back is delivered before what is younger.
+``Requeue`` that made the room, so that requeued messages are delivered before younger ones.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from leveret.broker.queue.mailbox import (
     INFO_LEVEL,
     LEVELS,
     OWNER_LEVEL,
+    CheckReturned,
     Continue,
     DropExpired,
     Finish,
     MaybeExpire,
-    SeeWhoReturns,
 )
 from leveret.broker.queue.publisher_credit import PublisherCredit
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
@@ -68,7 +67,7 @@ _Got: TypeAlias = "tuple[Ref, Message, int | None, bool, int]"
 _CONTINUE: Final = Continue()
 _DROP_EXPIRED: Final = DropExpired()
 _FINISH: Final = Finish()
-_SEE_WHO_RETURNS: Final = SeeWhoReturns()
+_CHECK_RETURNED: Final = CheckReturned()
 _MAYBE_EXPIRE: Final = MaybeExpire()
 
 
@@ -117,23 +116,23 @@ class AmqQueue(GenServer):
             self.post(channel, mail.QueueUp(entry))
         if entry.auto_delete and entry.was_consumed:
             self._returning = {channel: self.monitor(channel) for channel in watchers}
-            self.post(self.ref, _SEE_WHO_RETURNS)
+            self.post(self.ref, _CHECK_RETURNED)
 
     def _apply_settings(self) -> None:
         """Apply the arguments and policies in effect.
 
         A queue mode whose policy has gone stays until the next start, as in RabbitMQ.
         """
-        view = self._entry.view
-        self._expiry.set_ttl(view.message_ttl_ms, self._backing)
-        if view.queue_mode is not None:
-            self._backing.set_queue_mode(view.queue_mode)
+        settings = self._entry.settings
+        self._expiry.set_ttl(settings.message_ttl_ms, self._backing)
+        if settings.queue_mode is not None:
+            self._backing.set_queue_mode(settings.queue_mode)
         if self._unused_timer is not None:
             self._unused_timer.cancel()
             self._unused_timer = None
-        if view.expires_ms is not None:
+        if settings.expires_ms is not None:
             self._unused_timer = UnusedTimer(
-                view.expires_ms,
+                settings.expires_ms,
                 self.runtime.clock,
                 lambda delay_s: self.start_timer(delay_s, _MAYBE_EXPIRE),
             )
@@ -143,7 +142,7 @@ class AmqQueue(GenServer):
             self._apply_settings()
 
     def prioritise(self, message: Any) -> int:
-        """RabbitMQ's priorities, but for ``Stat`` and ``Requeue``."""
+        """Return RabbitMQ's priorities, except for ``Requeue``."""
         kind = type(message)
         if kind is Request:
             return INFO_LEVEL if type(message.payload) is mail.Info else 0
@@ -152,14 +151,14 @@ class AmqQueue(GenServer):
         return LEVELS.get(kind, 0)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Handle what channels, the backing actor and the queue itself send; the rest is OTP's."""
+        """Handle the mails in ``CASTS``; a GenServer handles the others."""
         handle = _CASTS.get(type(message))
         if handle is None:
             return super().handle_mail(message, sender)
         return handle(self, message)
 
     def handle_call(self, request: Any, frm: object) -> Any:
-        """Answer a call; a ``SoftError`` is returned, not raised. NOREPLY of a handler: the call waits."""
+        """Answer a call; a ``SoftError`` is returned, not raised. When a handler returns NOREPLY, the call waits."""
         handle = _CALLS.get(type(request))
         if handle is None:
             return super().handle_call(request, None)
@@ -252,10 +251,10 @@ class AmqQueue(GenServer):
     def _deliver_whole(
         self, publish: mail.Publish, publishers: PublisherCredit, consumer: Consumer
     ) -> bool:
-        """Hand a run to the one consumer that waits, if it can take all of it and nothing expires.
+        """Deliver a run to the one consumer that waits, if it can take all of it and nothing expires.
 
         Returns:
-            Whether it was done. This is the way of most messages, so it does no more than it must.
+            Whether it was delivered. Most messages go this way, so it does no more than it must.
         """
         messages, by_channel = publish.messages, publish.publishers
         count = len(messages)
@@ -288,10 +287,10 @@ class AmqQueue(GenServer):
     def _deliver_straight(
         self, publish: mail.Publish, limit: int, persistent: bool, expiries: list[int] | None
     ) -> tuple[int, int, bool]:
-        """Hand the first messages to waiting consumers.
+        """Deliver the first messages to waiting consumers.
 
         Returns:
-            How many, the seq of the first (-1 when none was given), and whether they are safe.
+            How many, the seq of the first (-1 when they got none), and whether they are safe.
         """
         consumers, messages = self._consumers, publish.messages
         assert consumers is not None
@@ -362,7 +361,7 @@ class AmqQueue(GenServer):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Drop expired messages at the head, then deal out as many as the consumers take."""
+        """Drop expired messages at the head, then deliver as many as the consumers take."""
         if self._is_deleted or not self._ready:
             return
         if self._expiry.may_expire and not self._drop_expired():
@@ -393,7 +392,7 @@ class AmqQueue(GenServer):
         else:
             fetched = self._backing.fetch(room, DELIVERY_BATCH_BYTES, ack_required)
         count = len(fetched.messages)
-        # The queue may have dropped messages that are damaged on the disk.
+        # The backing queue drops messages that are damaged on the disk: count again.
         self._ready = self._ready - count if count == room else self._backing.len()
         if count:
             seqs = fetched.seqs if ack_required else None
@@ -415,7 +414,7 @@ class AmqQueue(GenServer):
         if self._is_deleted:
             return
         seqs = ack.seqs
-        if len(seqs) > TURN_MESSAGES:  # the rest in a later turn, which comes before lesser mail
+        if len(seqs) > TURN_MESSAGES:  # the rest in a later turn, before mail of lower priority
             seqs = seqs[-TURN_MESSAGES:]
             del ack.seqs[-TURN_MESSAGES:]
             self.runtime.again(self.ref, ack)
@@ -523,9 +522,9 @@ class AmqQueue(GenServer):
     def _returns_no_more(self, channel: Ref) -> None:
         if self._returning is not None:
             self._has_returned(channel)
-            self._see_who_returns()
+            self._check_returned()
 
-    def _see_who_returns(self, _: SeeWhoReturns | None = None) -> None:
+    def _check_returned(self, _: CheckReturned | None = None) -> None:
         if not self._returning and not self._consumer_count():
             self._delete()
 
@@ -536,7 +535,7 @@ class AmqQueue(GenServer):
             self._forget_channel(channel)
 
     def _forget_channel(self, channel: Ref) -> None:
-        """Take leave of a channel: its consumers go, its unacked messages come back."""
+        """Remove the consumers of a channel and requeue its unacked messages."""
         if self._consumers is None or channel not in self._consumers.peers:
             return
         gone, seqs = self._drop_peer(channel)
@@ -554,7 +553,7 @@ class AmqQueue(GenServer):
         return self._consumers.remove_channel(channel)
 
     def _consumers_left(self) -> None:
-        """See what follows when a consumer has gone, perhaps the last one."""
+        """Delete an auto-delete queue without consumers; otherwise restart ``x-expires``."""
         if self._consumer_count():
             return
         if self._entry.auto_delete:
@@ -626,7 +625,7 @@ class AmqQueue(GenServer):
     # The end.
 
     def _delete(self) -> None:
-        """Delete the queue; what waits in the mailbox is still answered."""
+        """Delete the queue; mails in its mailbox are still answered."""
         if self._is_deleted:
             return
         self._is_deleted = True
@@ -653,7 +652,7 @@ class AmqQueue(GenServer):
         self.stop()
 
     def terminate(self, reason: object) -> None:
-        """Speak for a supervisor that was killed: the queue will not be started again."""
+        """Tell watchers of the crash when the supervisor was killed and cannot."""
         supervisor = self._entry.supervisor
         if supervisor is not None and not supervisor.is_alive:
             for channel in self._entry.crashed():
@@ -670,7 +669,7 @@ class AmqQueue(GenServer):
         Confirmed: _became_safe,
         Refused: _refused,
         Finish: _finish,
-        SeeWhoReturns: _see_who_returns,
+        CheckReturned: _check_returned,
         mail.PolicyChanged: _policy_changed,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {

@@ -1,11 +1,11 @@
-"""Arguments of queue.declare and basic.consume: what is accepted, and what must be the same again.
+"""Checks of the arguments of queue.declare and basic.consume, with RabbitMQ's error texts.
 
-Every argument that RabbitMQ 3.10 knows is checked here, also those whose effect comes later or that
-belong to other queue types. ``ORDER`` is RabbitMQ's order of checks, so the first error is the one it
-would give. Unknown arguments are kept and ignored.
+Every argument that RabbitMQ 3.10 knows is checked here, also those without effect so far or of other
+queue types. ``ORDER`` is RabbitMQ's order of checks, so that the first error is the same. Unknown
+arguments are stored and ignored.
 
-Quorum queues and streams: what RabbitMQ refuses is refused with its texts. What it would make is
-refused as an unsupported type, because Leveret has no such queue and a classic one in its place would
+Quorum queues and streams: a declare that RabbitMQ refuses is refused with its text. All others are
+refused as an unsupported type, because Leveret has no such queue, and a classic one in its place would
 break promises that the client relies on.
 """
 
@@ -33,7 +33,7 @@ _INTEGERS: Final = frozenset("bBsuIilL")
 _SERVER_NAMED: Final = "amq.gen-"
 
 Check: TypeAlias = Callable[["Field", "Table"], str | None]
-"""Looks at one argument (and the whole table); returns RabbitMQ's reason when it is refused."""
+"""Checks one argument, given the whole table; returns RabbitMQ's reason to refuse it, or None."""
 
 
 def _integer(field: Field, _: Table) -> str | None:
@@ -232,7 +232,7 @@ def _check_one(key: str, arguments: Table, what: str) -> None:
 
 
 def _refuse(kind: str, what: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-    """Refuse a replicated queue, as RabbitMQ does where it does."""
+    """Refuse a replicated queue: with RabbitMQ's text for a wrong property, else as unsupported."""
     for is_wrong, problem in (
         (auto_delete, "auto-delete"),
         (exclusive, "exclusive-owner"),
@@ -272,18 +272,18 @@ def dead_letter_exchange(arguments: Table, vhost: str, name: str) -> str | None:
 def check_equivalent(
     entry: QueueEntry, durable: bool, auto_delete: bool, owner: Any, arguments: Table
 ) -> None:
-    """Check that a queue is as it is declared now.
+    """Check that a queue that exists is equivalent to a declare.
 
     Args:
-        entry: what is there.
+        entry: the queue.
         durable: as declared now; False when exclusive.
         auto_delete: as declared now.
         owner: the connection's reader when declared exclusive, else None.
         arguments: as declared now.
 
     Raises:
-        ResourceLocked: it belongs to another connection, or is exclusive on one side only.
-        PreconditionFailed: with the first other difference.
+        ResourceLocked: the queue belongs to another connection, or only one side is exclusive.
+        PreconditionFailed: names the first other difference.
     """
     if entry.exclusive is not owner:
         raise locked(entry.name, entry.vhost_name)
@@ -296,7 +296,7 @@ def check_equivalent(
 
 
 def _is_special(arguments: Table) -> bool:
-    """Whether a queue type other than classic is asked for; without one it is classic."""
+    """Whether the arguments ask for another queue type than classic, the default."""
     return arguments.get(QUEUE_TYPE, ("S", b"classic")) != ("S", b"classic")
 
 

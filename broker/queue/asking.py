@@ -1,4 +1,4 @@
-"""Asking a queue by script: a restart in between is waited for."""
+"""Calls to a queue from scripts; they wait for a queue that restarts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GONE: Final = ("crashed", "stopped", "deleted")
 
 
 def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
-    """Ask a queue, whichever incarnation runs; a restart in between is waited for.
+    """Call a queue until an incarnation of it answers; return the answer.
 
     Args:
         entry: the queue.
         request: one of the calls of ``broker/mail.py``.
-        raises: raise a SoftError that is the answer; otherwise return it.
+        raises: whether an answer that is a ``SoftError`` is raised, not returned.
 
     Raises:
         NotFound: the queue is deleted, or has crashed for good.

@@ -1,21 +1,21 @@
-"""Consumers: who gets the next message of a queue.
+"""Consumers: which of them gets the next message of a queue.
 
 The rule is RabbitMQ's, message by message: take the first consumer of the highest priority that has
 one; if it cannot take a message (its connection's gate is closed, its prefetch or its channel's is
 used up) set it aside as *blocked* and take the next; otherwise it gets the message and goes to the
 end of its priority's *ring*. Blocked consumers that can take messages again join the end, in the
-order in which they were set aside.
+order in which they were blocked.
 
-Batches give the same result without a step per message. While everyone in a ring of ``k`` has room,
+Batches give the same result without a step per message. While all consumers in a ring of ``k`` have room,
 ``rounds`` full rounds leave the ring as it was and consumer ``i`` gets the messages ``i``, ``i + k``,
-``i + 2k``...: a slice. Only the passes in which somebody runs full are walked step by step, so the
+``i + 2k``...: a slice. Only the passes in which a consumer becomes full are walked step by step, so the
 work is one slice per consumer and pass, and a single message costs one step.
 
 ``room_for`` tells how many messages will be taken, so that no more than that is fetched; ``deal``
-gives out exactly so many. Differs from RabbitMQ: nothing.
+gives out exactly so many.
 
-What a queue knows of a channel is one ``Peer``: its consumers, and the unacked messages of basic.get
-and of consumers that are cancelled (they stay with the channel).
+A ``Peer`` is one channel as a queue sees it: its consumers, and the unacked messages of basic.get and
+of cancelled consumers, which stay with the channel.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.broker.delivery_gate import ChannelLimiter
 
 UNLIMITED: Final = 1 << 30
-_FEW: Final = 8  # consumers of a channel that are taken out of their rings one by one
+_ONE_BY_ONE_MAX: Final = 8  # consumers of a channel that leave their rings singly
 _level_of: Final[Callable[[Any], int]] = itemgetter(0)
 
 
@@ -43,9 +43,9 @@ class Consumer:
     """One basic.consume on one queue.
 
     Attributes:
-        spec: what was asked for.
-        unacked: seqs it has not settled; made on first use, always None when ``no_ack``.
-        in_flight: how many those are, counted when they are dealt.
+        spec: the basic.consume.
+        unacked: seqs delivered and not acked; made on first use, always None when ``no_ack``.
+        in_flight: their number, counted when they are dealt.
         blocked: set aside, not in its ring.
     """
 
@@ -72,19 +72,19 @@ class Consumer:
         return room
 
     def dealt(self, count: int) -> None:
-        """Count what it is given and must settle."""
+        """Count messages that it gets and must ack."""
         self.in_flight += count
         self.spec.limiter.in_flight += count
 
     def owe(self, seqs: list[int]) -> None:
-        """Note what was sent and must be settled."""
+        """Note messages that were sent and must be acked."""
         if self.unacked is None:
             self.unacked = set(seqs)
         else:
             self.unacked.update(seqs)
 
     def settle(self, seqs: list[int]) -> int:
-        """Take off what has been settled; return how many of them were its own."""
+        """Forget acked, rejected or requeued messages; return how many of them were its own."""
         unacked = self.unacked
         if not unacked:
             return 0
@@ -96,15 +96,15 @@ class Consumer:
 
 
 class Peer:
-    """What a queue knows of one channel.
+    """One channel, as a queue sees it.
 
     Attributes:
         consumers: by tag.
-        blocked: those of them that are set aside, in that order.
-        is_suspended: the channel's limiter has refused one of them. Then an ack does not unblock
-            anybody, only ``Resume`` does: the channel gives its queues their turns.
+        blocked: the blocked ones, in the order in which they were blocked.
+        is_suspended: the channel's limiter has refused one of them. Then an ack unblocks no consumer,
+            only ``Resume`` does: the channel gives its queues their turns.
         loose: unacked seqs of basic.get and of cancelled consumers.
-        monitor: by which the queue learns of the channel's end.
+        monitor: tells the queue of the channel's end.
     """
 
     __slots__ = ("blocked", "consumers", "is_suspended", "loose", "monitor")
@@ -123,11 +123,11 @@ class Peer:
         self.loose.update(seqs)
 
     def is_idle(self) -> bool:
-        """Whether nothing of the channel is left here."""
+        """Whether the channel has neither consumers nor loose messages here."""
         return not self.consumers and not self.loose
 
     def unacked(self) -> list[int]:
-        """Return everything the channel has not settled, sorted."""
+        """Return all unacked seqs of the channel, sorted."""
         seqs = list(self.loose or ())
         for consumer in self.consumers.values():
             seqs += consumer.unacked or ()
@@ -144,9 +144,9 @@ class Consumers:
     Attributes:
         peers: by channel.
         count: consumers, blocked ones included.
-        active: those in a ring, that is, not known to be blocked.
-        no_ack_count: those that do not acknowledge.
-        exclusive: whether the one consumer asked to be alone.
+        active: consumers in a ring, that is, not known to be blocked.
+        no_ack_count: consumers that do not acknowledge.
+        exclusive: whether the only consumer is exclusive.
     """
 
     __slots__ = (
@@ -173,7 +173,7 @@ class Consumers:
     # Coming and going.
 
     def peer(self, channel: Ref) -> Peer:
-        """Return what is known of a channel, made when it is new."""
+        """Return the peer of a channel, made when it is new."""
         peer = self.peers.get(channel)
         if peer is None:
             peer = self.peers[channel] = Peer()
@@ -185,7 +185,7 @@ class Consumers:
         return peer is not None and tag in peer.consumers
 
     def add(self, spec: Consume) -> Consumer:
-        """Take a consumer in, at the end of its ring."""
+        """Add a consumer at the end of its ring."""
         consumer = Consumer(spec)
         consumers = self.peer(spec.channel).consumers
         assert spec.tag not in consumers, "a channel uses each tag once"
@@ -197,7 +197,7 @@ class Consumers:
         return consumer
 
     def remove(self, channel: Ref, tag: bytes) -> bool:
-        """Cancel a consumer; what it has unacked stays with the channel. Return whether it was."""
+        """Cancel a consumer; its unacked messages stay with the channel. Return whether it was there."""
         peer = self.peers.get(channel)
         consumer = peer.consumers.pop(tag, None) if peer is not None else None
         if peer is None or consumer is None:
@@ -214,7 +214,7 @@ class Consumers:
         peer = self.peers.pop(channel, None)
         if peer is None:
             return 0, []
-        if len(peer.consumers) <= _FEW:
+        if len(peer.consumers) <= _ONE_BY_ONE_MAX:
             for consumer in peer.consumers.values():
                 self._leave(consumer)
         else:
@@ -269,7 +269,7 @@ class Consumers:
         return blocked
 
     def _block(self, consumer: Consumer) -> None:
-        """Set aside a consumer that has left its ring."""
+        """Block a consumer that has left its ring."""
         consumer.blocked = True
         self.active -= 1
         peer = self.peers[consumer.spec.channel]
@@ -287,7 +287,7 @@ class Consumers:
             self.peers[spec.channel].is_suspended = True
 
     def block_all(self) -> None:
-        """Set aside everyone who is in a ring, for there is a message and nobody has room."""
+        """Block all consumers: there is a message, and none of them has room."""
         for _, ring in self._rings:
             while ring:
                 self._block(ring.popleft())
@@ -304,7 +304,7 @@ class Consumers:
         return False
 
     def resume(self, channel: Ref) -> bool:
-        """Do so for all consumers of a channel; return whether any joined."""
+        """Unblock the consumers of a channel that have room; return whether any joined its ring."""
         peer = self.peers.get(channel)
         if peer is None:
             return False
@@ -314,7 +314,7 @@ class Consumers:
         return sum(self.unblock(consumer) for consumer in list(peer.blocked)) > 0
 
     def settle(self, channel: Ref, tag: bytes | None, seqs: list[int]) -> bool:
-        """Take off what a channel has settled; return whether a consumer got unblocked by it."""
+        """Forget messages that a channel acked, rejected or requeued; return whether that unblocked a consumer."""
         peer = self.peers.get(channel)
         if peer is None:
             return False
@@ -350,7 +350,7 @@ class Consumers:
         return room
 
     def _room_in_steps(self, wanted: int) -> int:
-        """Do what ``room_for`` does where a consumer takes messages only while others leave room."""
+        """As ``room_for``, where no-ack consumers take messages only while others leave their limiter room."""
         own: dict[Consumer, int] = {}
         shared: dict[ChannelLimiter, int] = {}
         taken = 0
@@ -370,7 +370,7 @@ class Consumers:
         return taken
 
     def deal(self, count: int) -> list[Allotment]:
-        """Give out the messages 0 to ``count`` - 1, no more than ``room_for`` said there is room."""
+        """Allot the messages 0 to ``count`` - 1; ``room_for`` has said that there is room."""
         allotments: dict[Consumer, Allotment] = {}
         if self.active == 1:
             allot(allotments, self.only(), range(count))
@@ -416,7 +416,7 @@ class Consumers:
         count: int,
         allotments: dict[Consumer, Allotment],
     ) -> int:
-        """Go round once, step by step; whoever is full is set aside."""
+        """Go round once, step by step, and block the consumers that are full."""
         for _ in range(len(ring)):
             if position == count:
                 break
@@ -431,20 +431,20 @@ class Consumers:
 
 
 def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
-    """Return how many rounds, at most ``rounds``, everyone in the ring can take part in."""
+    """Return how many rounds, at most ``rounds``, all consumers in the ring can take part in."""
     if not rounds:
         return 0
     sharing: dict[ChannelLimiter, int] = {}
-    onlookers: set[ChannelLimiter] = set()  # of those without acks, who take while there is room
+    unlimited: set[ChannelLimiter] = set()  # of no-ack consumers, which take while there is room
     for consumer in ring:
         rounds = min(rounds, consumer.room())
         if not rounds:
             return 0
         limiter = consumer.spec.limiter
         if limiter.limit and consumer.no_ack:
-            onlookers.add(limiter)
+            unlimited.add(limiter)
         elif limiter.limit:
             sharing[limiter] = sharing.get(limiter, 0) + 1
     for limiter, members in sharing.items():
-        rounds = min(rounds, (limiter.room() - (limiter in onlookers)) // members)
+        rounds = min(rounds, (limiter.room() - (limiter in unlimited)) // members)
     return rounds

@@ -1,8 +1,8 @@
-"""What takes effect in a queue: its arguments without their wire types, and its policies.
+"""The settings in effect in a queue: its arguments, without their wire types, and its policies.
 
-Of a limit the least holds, whether an argument, a policy or an operator policy sets it; of everything
-else an argument is stronger than a policy, and the operator's has no say. Source:
-``rabbit_amqqueue_process:process_args_policy`` and ``rabbit_policy:get``, 3.10.8.
+The lowest of all limits holds, whether an argument, a policy or an operator policy sets it; for other
+settings an argument overrules a policy, and an operator policy does not count. As in RabbitMQ 3.10.8,
+``rabbit_amqqueue_process:process_args_policy`` and ``rabbit_policy:get``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PRIORITY_MAX: Final = 255
 Arguments: TypeAlias = "dict[str, tuple[str, Any]]"
 
 
-class ArgumentsView(Struct):
-    """What arguments and policies say about a queue, without wire types; None = nothing."""
+class QueueSettings(Struct):
+    """The settings that arguments and policies make; None = neither does."""
 
     expires_ms: int | None = None
     message_ttl_ms: int | None = None
@@ -41,11 +41,11 @@ class ArgumentsView(Struct):
 
     @property
     def highest_priority(self) -> int:
-        """The highest priority that the queue tells from others; 0 when it knows none."""
+        """The highest priority of the queue; 0 when it has no ``x-max-priority``."""
         return min(self.max_priority or 0, PRIORITY_MAX)
 
 
-NO_ARGUMENTS: Final = ArgumentsView()
+NO_SETTINGS: Final = QueueSettings()
 
 _FIELDS: Final = {
     "x-expires": "expires_ms",
@@ -74,8 +74,8 @@ _CHOICES: Final[Mapping[str, str]] = {
 _TIMES: Final = frozenset({"expires", "message-ttl"})
 
 
-def view_of(arguments: Arguments) -> ArgumentsView:
-    """Return the view of checked arguments; the common empty one when none of them matters."""
+def settings_of(arguments: Arguments) -> QueueSettings:
+    """Return the settings that checked arguments make; ``NO_SETTINGS`` when they make none."""
     values: dict[str, Any] = {}
     for name, attribute in _FIELDS.items():
         if name in arguments:
@@ -83,29 +83,29 @@ def view_of(arguments: Arguments) -> ArgumentsView:
             values[attribute] = (
                 value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
             )
-    return ArgumentsView(**values) if values else NO_ARGUMENTS
+    return QueueSettings(**values) if values else NO_SETTINGS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Applied:
-    """What applies to a queue or exchange; the same object for all to which the same applies.
+class AppliedPolicies:
+    """The policies that apply to a queue or exchange; one object for all with the same policies.
 
     Attributes:
-        policy: the policy, None = no one.
+        policy: the policy, None = no policy applies.
         operator: the operator policy, likewise.
-        definition: what both come to, by key; empty when neither applies.
-        view: the same for a queue without arguments.
+        definition: both merged, by key; empty when neither applies.
+        settings: those of a queue without arguments under these policies.
     """
 
     policy: PolicyRow | None = None
     operator: PolicyRow | None = None
     definition: Mapping[str, Any] = field(init=False)
-    view: ArgumentsView = field(init=False)
+    settings: QueueSettings = field(init=False)
 
     def __post_init__(self) -> None:
-        """Work out what both come to."""
+        """Merge both."""
         object.__setattr__(self, "definition", _merged(self.policy, self.operator))
-        object.__setattr__(self, "view", view_under(NO_ARGUMENTS, self.definition))
+        object.__setattr__(self, "settings", settings_under(NO_SETTINGS, self.definition))
 
 
 def _merged(policy: PolicyRow | None, operator: PolicyRow | None) -> dict[str, Any]:
@@ -115,11 +115,11 @@ def _merged(policy: PolicyRow | None, operator: PolicyRow | None) -> dict[str, A
     return dict(sorted(merged.items()))
 
 
-def view_under(own: ArgumentsView, definition: Mapping[str, Any]) -> ArgumentsView:
-    """Return what takes effect in a queue.
+def settings_under(own: QueueSettings, definition: Mapping[str, Any]) -> QueueSettings:
+    """Return the settings in effect in a queue.
 
     Args:
-        own: its arguments.
+        own: those its arguments make.
         definition: of the policies that apply.
     """
     changes: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def view_under(own: ArgumentsView, definition: Mapping[str, Any]) -> ArgumentsVi
         if key in definition:
             limit = definition[key]
             if key in _TIMES:
-                limit = min(limit, TTL_MS_MAX)  # a policy's is not checked to be less
+                limit = min(limit, TTL_MS_MAX)  # policies may have larger ones
             argument = getattr(own, attribute)
             changes[attribute] = limit if argument is None else min(limit, argument)
     for key, attribute in _CHOICES.items():
@@ -136,4 +136,4 @@ def view_under(own: ArgumentsView, definition: Mapping[str, Any]) -> ArgumentsVi
     return replace(own, **changes) if changes else own
 
 
-NOTHING: Final = Applied()
+NO_POLICIES: Final = AppliedPolicies()

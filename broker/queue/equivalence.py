@@ -1,4 +1,4 @@
-"""Declaring again what is there: are properties and arguments the same, and what is said if not.
+"""Equivalence of a declare with the queue or exchange that exists, and RabbitMQ's errors if they differ.
 
 Two values are the same when Erlang's ``==`` says so, except that an integer is never a float. Integer
 types are one class, float and double another; a longstr equals a binary of the same bytes.
@@ -25,8 +25,8 @@ def assert_property(what: str, name: str, current: bool | str, given: bool | str
     Args:
         what: ``queue 'q' in vhost '/'``.
         name: of the property.
-        current: what it is.
-        given: what the declare says.
+        current: its value.
+        given: the value in the declare.
 
     Raises:
         PreconditionFailed: they differ.

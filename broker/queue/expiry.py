@@ -6,7 +6,7 @@ behind a long-lived one stays, and counts, until it is the head.
 
 A queue with ``x-expires`` is deleted when it had no consumer, declare or basic.get for that long. One
 timer per queue is enough: uses only note the time, and the timer, when it fires early, is set again
-for what is left.
+for the rest of the time.
 """
 
 from __future__ import annotations

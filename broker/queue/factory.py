@@ -20,7 +20,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.properties import examine
-from leveret.broker.queue.effective import view_of
+from leveret.broker.queue.effective import settings_of
 from leveret.core.errors import StoreError
 from leveret.core.message import HEAD
 from leveret.queue_backing.index.stored import StoredIndex
@@ -28,7 +28,7 @@ from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.queue import VariableQueue
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.effective import ArgumentsView
+    from leveret.broker.queue.effective import QueueSettings
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.clock import Clock
     from leveret.core.message import Message
@@ -67,7 +67,7 @@ def backing_of(
         memory: the node's; of queues that can page.
         metadata: the node's; gives numbers.
     """
-    levels = _levels(entry.view)
+    levels = _levels(entry.settings)
     if levels == 1 and store is None:
         return in_memory
 
@@ -75,7 +75,7 @@ def backing_of(
         has_number = bool(entry.queue_no or entry.transient_no)
         if store is None or (levels > 1 and not has_number):
             return PriorityQueue([VariableQueue() for _ in range(levels)], priority_of)
-        owner.use_memory_of(memory)
+        owner.use_memory_monitor(memory)
         if has_number:
             # What was on its way to a pair before this one is lost.
             store.queue_down(entry.route_no or queue_nos_of(entry)[0])
@@ -112,12 +112,12 @@ def _queue(
 def queue_nos_of(entry: QueueEntry) -> range:
     """Return the numbers of a queue in the store, one for each priority."""
     first = entry.queue_no or entry.transient_no
-    return range(first, first + _levels(entry.view))
+    return range(first, first + _levels(entry.settings))
 
 
 def queue_nos_of_row(row: QueueRow) -> range:
     """Return the same of a stored definition; none if it has no number yet."""
-    levels = _levels(view_of(row.arguments)) if row.queue_no else 0
+    levels = _levels(settings_of(row.arguments)) if row.queue_no else 0
     return range(row.queue_no, row.queue_no + levels)
 
 
@@ -129,19 +129,19 @@ def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
             store.delete_queue(queue_no)
 
 
-def _levels(view: ArgumentsView) -> int:
-    return view.highest_priority + 1
+def _levels(settings: QueueSettings) -> int:
+    return settings.highest_priority + 1
 
 
-def new_queue_no(metadata: Metadata, view: ArgumentsView) -> int:
+def new_queue_no(metadata: Metadata, settings: QueueSettings) -> int:
     """Return a number for a new durable queue, behind which there are those of its priorities."""
-    first, *_ = [metadata.next_queue_no() for _ in range(_levels(view))]
+    first, *_ = [metadata.next_queue_no() for _ in range(_levels(settings))]
     return first
 
 
 def number_transient(metadata: Metadata, entry: QueueEntry) -> None:
     """Give a lazy queue that is not durable its numbers in the store, so that it can page there."""
-    if not entry.queue_no and entry.view.queue_mode == "lazy":
+    if not entry.queue_no and entry.settings.queue_mode == "lazy":
         _numbered(metadata, entry)
 
 
@@ -149,7 +149,7 @@ def _numbered(metadata: Metadata, entry: QueueEntry) -> bool:
     """Whether a queue that is not durable has its numbers in the store, given now if need be."""
     if not entry.transient_no:
         try:
-            entry.transient_no = new_queue_no(metadata, entry.view)
+            entry.transient_no = new_queue_no(metadata, entry.settings)
         except StoreError as error:
             log.warning("queue stays in memory queue=%s error=%s", entry.name, error)
     return entry.transient_no != 0

@@ -1,4 +1,4 @@
-"""The mails of an amqqueue to itself, and the order in which it handles what waits in its mailbox.
+"""The mails of an amqqueue to itself, and the priorities of the mails in its mailbox.
 
 Higher levels first, as in ``rabbit_amqqueue_process``; 0 for all other mail.
 """
@@ -12,7 +12,7 @@ from leveret.queue_backing.api import Confirmed, Resident
 
 
 class Continue:
-    """To itself: go on with what a turn's budget cut short."""
+    """To itself: go on where the budget of the last turn ended."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class DropExpired:
 
 
 class Finish:
-    """To itself: everything that came before the deletion has been answered."""
+    """To itself: all mail before the deletion has been answered."""
 
     __slots__ = ()
 
@@ -35,8 +35,8 @@ class MaybeExpire:
     __slots__ = ()
 
 
-class SeeWhoReturns:
-    """To itself, after a restart: an auto-delete queue whose consumers are gone as well must go."""
+class CheckReturned:
+    """To itself, after a restart: delete an auto-delete queue to which no consumer can return."""
 
     __slots__ = ()
 

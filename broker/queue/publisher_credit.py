@@ -141,7 +141,7 @@ def _extend(ranges: Ranges, channel: Ref, seqno: int, count: int) -> None:
 
 
 def _take(waiting: list[Interval], first: int, end: int, ranges: Ranges) -> None:
-    """Move what is unconfirmed between two seqs to the ranges."""
+    """Move the unconfirmed messages of ``first <= seq < end`` to the ranges."""
     low = max(0, bisect_right(waiting, first, key=_seq_of) - 1)
     high = bisect_left(waiting, end, key=_seq_of)
     left: list[Interval] = []

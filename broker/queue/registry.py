@@ -1,13 +1,13 @@
-"""What the rest of the broker holds of a queue: an entry whose identity outlives every restart.
+"""QueueEntry: a queue as routes, bindings and channels know it; the entry outlives every restart.
 
-Routes, bindings and channels hold the ``QueueEntry``, never an address (SETTLED 3). When the pair
-behind it was restarted, the new amqqueue announces itself with ``up`` and tells those who ``watch``,
-the channels with consumers, so that they subscribe again.
+They never hold the address of an actor, which a restart changes. When the pair was restarted, the new
+amqqueue announces itself with ``up`` and tells the channels that ``watch``, those with consumers, so that
+they subscribe again.
 
 States: ``starting`` until the first ``up``; ``running``; ``crashed`` when its supervisor gave up;
 ``stopped`` when its vhost was stopped; ``deleted``. A dead supervisor alone means ``crashed``, so that
-no kill can leave it unnoticed. Between a crash and the restart, which the supervisor does at
-once, the state is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
+a kill is never unnoticed. Between a crash and the restart, which the supervisor does at once, the state
+is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leveret.amqp.errors import NotFound
-from leveret.broker.queue.effective import NOTHING, view_of
+from leveret.broker.queue.effective import NO_POLICIES, settings_of
 from leveret.msg_store.format.record import route_no
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.queue.effective import Applied, Arguments
+    from leveret.broker.queue.effective import AppliedPolicies, Arguments
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
 
 
-def _nothing(entry: QueueEntry) -> None:
-    """Be nobody's callback."""
+def _ignore(_: QueueEntry) -> None:
+    """Tell no vhost."""
 
 
 class QueueEntry:
@@ -36,24 +36,24 @@ class QueueEntry:
     Attributes:
         vhost_name: its vhost.
         name: its name.
-        durable: whether it is there after a restart of the node.
-        auto_delete: whether it goes after its last consumer.
+        durable: whether it survives a restart of the node.
+        auto_delete: whether it is deleted after its last consumer.
         exclusive: the reader of the connection that owns it, None = shared.
         arguments: as declared.
         applied: the policies that apply to it.
-        view: what takes effect of arguments and policies.
+        settings: the arguments and policies in effect.
         queue_no: its number in the message store; 0 when it is not durable.
-        route_no: what messages for it are written for there (``msg_store.route_numbers``).
-        transient_no: the same for one that is not durable and pages there; 0 when it does not.
+        route_no: the route number of its messages there (``msg_store.format.route_numbers``).
+        transient_no: its number there when it is not durable and pages out; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
         supervisor: the queue's supervisor.
         was_consumed: whether it has ever had a consumer since the node was started.
-        on_deleted: called once, when the queue has been deleted and must not be found any more.
+        on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
 
     __slots__ = (
-        "_settled",
+        "_ended",
         "_waiters",
         "_watchers",
         "applied",
@@ -67,10 +67,10 @@ class QueueEntry:
         "queue_no",
         "ref",
         "route_no",
+        "settings",
         "supervisor",
         "transient_no",
         "vhost_name",
-        "view",
         "was_consumed",
     )
 
@@ -82,7 +82,7 @@ class QueueEntry:
         auto_delete: bool = False,
         exclusive: Ref | None = None,
         arguments: Arguments | None = None,
-        on_deleted: Callable[[QueueEntry], None] = _nothing,
+        on_deleted: Callable[[QueueEntry], None] = _ignore,
         queue_no: int = 0,
     ) -> None:
         self.vhost_name = vhost_name
@@ -90,9 +90,9 @@ class QueueEntry:
         self.durable = durable
         self.auto_delete = auto_delete
         self.exclusive = exclusive
-        self.arguments = arguments or _NO_TABLE
-        self.applied: Applied = NOTHING
-        self.view = view_of(self.arguments)
+        self.arguments = arguments or _NO_ARGUMENTS
+        self.applied: AppliedPolicies = NO_POLICIES
+        self.settings = settings_of(self.arguments)
         self.on_deleted = on_deleted
         self.number(queue_no)
         self.transient_no = 0
@@ -100,7 +100,7 @@ class QueueEntry:
         self.backing: Ref | None = None
         self.supervisor: Ref | None = None
         self.was_consumed = False
-        self._settled: Literal["crashed", "stopped", "deleted"] | None = None
+        self._ended: Literal["crashed", "stopped", "deleted"] | None = None
         self._waiters: list[Callable[[QueueEntry], None]] | None = None
         self._watchers: dict[Ref, None] | None = None
 
@@ -112,15 +112,15 @@ class QueueEntry:
         return f"queue '{self.name}' in vhost '{self.vhost_name}'"
 
     def number(self, queue_no: int) -> None:
-        """Give it its number in the message store."""
+        """Set its number in the message store."""
         self.queue_no = queue_no
-        self.route_no = route_no(queue_no, self.view.highest_priority) if queue_no else 0
+        self.route_no = route_no(queue_no, self.settings.highest_priority) if queue_no else 0
 
     @property
     def state(self) -> State:
-        """What has become of it."""
-        if self._settled is not None:
-            return self._settled
+        """See the module."""
+        if self._ended is not None:
+            return self._ended
         if self.supervisor is not None and not self.supervisor.is_alive:
             return "crashed"
         return "starting" if self.ref is None else "running"
@@ -128,7 +128,7 @@ class QueueEntry:
     @property
     def is_running(self) -> bool:
         """Whether ``ref`` can be sent to."""
-        return self.ref is not None and self.ref.is_alive and self._settled is None
+        return self.ref is not None and self.ref.is_alive and self._ended is None
 
     def missing(self) -> NotFound:
         """Return the error for an operation on a queue that does not run."""
@@ -142,38 +142,38 @@ class QueueEntry:
     # Called by the queue's own actors.
 
     def supervised(self, supervisor: Ref) -> None:
-        """Take note of a new supervisor; what became of the one before does not matter any more."""
+        """Note a new supervisor; a crash or stop of the one before is over."""
         self.supervisor = supervisor
-        if self._settled != "deleted":
-            self._settled = None
+        if self._ended != "deleted":
+            self._ended = None
 
     def up(self, ref: Ref) -> list[Ref]:
-        """Take note of a new amqqueue; return the watchers that must hear of it."""
+        """Note a new amqqueue; return the watchers to tell."""
         self.ref = ref
         self._call_waiters()
         return list(self._watchers or ())
 
     def deleted(self) -> None:
-        """Take note that the queue has been deleted, and tell the vhost."""
-        if self._settled == "deleted":
+        """Note that the queue has been deleted, and tell the vhost."""
+        if self._ended == "deleted":
             return
-        self._settled = "deleted"
+        self._ended = "deleted"
         self._watchers = None
-        on_deleted, self.on_deleted = self.on_deleted, _nothing
+        on_deleted, self.on_deleted = self.on_deleted, _ignore
         on_deleted(self)
         self._call_waiters()
 
     def stopped(self) -> None:
-        """Take note that its vhost has been stopped; the vhost may start it again."""
-        if self._settled is None:
-            self._settled = "stopped"
+        """Note that its vhost has been stopped; the vhost may start it again."""
+        if self._ended is None:
+            self._ended = "stopped"
         self._call_waiters()
 
     def crashed(self) -> list[Ref]:
-        """Take note that it will not be started again; return the watchers that must hear of it."""
-        if self._settled is not None:
+        """Note that it will not be started again; return the watchers to tell."""
+        if self._ended is not None:
             return []
-        self._settled = "crashed"
+        self._ended = "crashed"
         self._call_waiters()
         watchers, self._watchers = self._watchers, None
         return list(watchers or ())
@@ -181,20 +181,20 @@ class QueueEntry:
     # Called by others.
 
     def watch(self, channel: Ref) -> None:
-        """Have a channel with consumers told when the queue runs again (``QueueUp``) or will not (``QueueFailed``)."""
+        """Send a channel with consumers ``QueueUp`` or ``QueueFailed`` when the queue has crashed."""
         if self._watchers is None:
             self._watchers = {}
         self._watchers[channel] = None
         self.was_consumed = True
 
     def unwatch(self, channel: Ref) -> None:
-        """Undo ``watch``; harmless when there is nothing to undo."""
+        """Undo ``watch``; a channel that does not watch is ignored."""
         if self._watchers is not None:
             self._watchers.pop(channel, None)
             self._watchers = self._watchers or None
 
     def when_running(self, callback: Callable[[QueueEntry], None]) -> None:
-        """Call back once the queue runs, at once if it does, or once it is known that it will not.
+        """Call back once the queue runs, at once if it does, or when it ends without having run.
 
         The callback looks at ``state``.
         """
@@ -211,4 +211,4 @@ class QueueEntry:
             callback(self)
 
 
-_NO_TABLE: Final[Arguments] = {}
+_NO_ARGUMENTS: Final[Arguments] = {}

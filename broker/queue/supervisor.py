@@ -1,8 +1,8 @@
-"""The supervisor of one queue: its pair is one failure unit (SETTLED 2).
+"""QueueSup: the supervisor of one queue, whose pair fails and restarts as one.
 
 ``one_for_all`` 5/10: the backing actor (permanent) is started first, then the amqqueue (intrinsic:
-its normal end, when the queue is deleted, ends the supervisor). If either crashes both are started
-again; beyond five times in ten seconds the queue stays down, ``crashed``.
+its normal end, when the queue is deleted, ends the supervisor). If either crashes both are restarted;
+after more than five crashes in ten seconds the queue stays down, ``crashed``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ STOP_S: Final = 600.0
 
 
 class QueueSup(Supervisor):
-    """Runs the pair of one queue; started with its registry entry, and what makes its backing."""
+    """Runs the pair of one queue; its ``init`` takes the registry entry and the factory of the backing."""
 
     __slots__ = ("_entry", "_is_stopped")
 
     def init(
         self, entry: QueueEntry, make_backing: MakeQueue = in_memory
     ) -> tuple[SupervisorSpec, tuple[QueueEntry]]:
-        """Leave the address in the entry and say what to run."""
+        """Leave the address in the entry; return the specification of the pair."""
         self._entry = entry
         self._is_stopped = False
         entry.supervised(self.ref)
@@ -41,12 +41,12 @@ class QueueSup(Supervisor):
         return spec, (entry,)
 
     def _end(self, reason: object, _: object) -> None:
-        """End because the vhost does, which may start the queue again."""
+        """End with the vhost, which may start the queue again."""
         self._is_stopped = True
         super()._end(reason, _)
 
     def terminate(self, reason: object) -> None:
-        """Tell the entry, and by it who waits for the queue; tell its consumers' channels."""
+        """Tell the entry, which calls its waiters, and the channels of its consumers."""
         super().terminate(reason)
         entry = self._entry
         if entry.supervisor is not self.ref:

@@ -6,7 +6,7 @@ first by name is taken, where RabbitMQ takes any. A policy with a key that belon
 only (``NOT_FOR_CLASSIC``) does not apply to a classic queue at all, the rest of its keys included.
 
 Where both set a key the operator's is a ceiling: the lesser value holds. An argument of the queue
-itself is stronger than either, except for limits, of which again the least holds (``view_under``).
+itself is stronger than either, except for limits, of which again the least holds (``settings_under``).
 
 ``Policies`` does no I/O; ``apply_to_all`` tells the queues of a change. Source: ``rabbit_policy``
 and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.mail import PolicyChanged
-from leveret.broker.queue.effective import NO_ARGUMENTS, NOTHING, Applied, view_of, view_under
+from leveret.broker.queue.effective import (
+    NO_POLICIES,
+    NO_SETTINGS,
+    AppliedPolicies,
+    settings_of,
+    settings_under,
+)
 from leveret.broker.vhost.patterns import compile_pattern
 from leveret.core.slices import sliced
 
@@ -65,7 +71,7 @@ class Policies:
     def __init__(self) -> None:
         self._policies: list[_Policy] = []  # the strongest first
         self._operator: list[_Policy] = []
-        self._applied: dict[tuple[str | None, str | None], Applied] = {}
+        self._applied: dict[tuple[str | None, str | None], AppliedPolicies] = {}
 
     def __bool__(self) -> bool:
         return bool(self._policies or self._operator)
@@ -90,26 +96,26 @@ class Policies:
         policies[:] = [each for each in policies if each.row.name != row.name]
         self._applied.clear()
 
-    def of_queue(self, name: str) -> Applied:
+    def of_queue(self, name: str) -> AppliedPolicies:
         """Return what applies to a queue of this name."""
-        return self._of(name, lambda each: each.for_queues) if self else NOTHING
+        return self._of(name, lambda each: each.for_queues) if self else NO_POLICIES
 
-    def of_exchange(self, name: str) -> Applied:
+    def of_exchange(self, name: str) -> AppliedPolicies:
         """Return what applies to an exchange of this name."""
-        return self._of(name, lambda each: each.for_exchanges) if self else NOTHING
+        return self._of(name, lambda each: each.for_exchanges) if self else NO_POLICIES
 
-    def _of(self, name: str, fits: Callable[[_Policy], bool]) -> Applied:
+    def _of(self, name: str, fits: Callable[[_Policy], bool]) -> AppliedPolicies:
         wire = name.encode("utf-8", "surrogateescape")
         policy, operator = (
             _first(each for each in policies if fits(each) and each.pattern.search(wire))
             for policies in (self._policies, self._operator)
         )
         if policy is None and operator is None:
-            return NOTHING
+            return NO_POLICIES
         key = (_name_of(policy), _name_of(operator))
         applied = self._applied.get(key)
         if applied is None:
-            applied = self._applied[key] = Applied(policy, operator)
+            applied = self._applied[key] = AppliedPolicies(policy, operator)
         return applied
 
 
@@ -131,12 +137,14 @@ def apply_to_queue(policies: Policies, entry: QueueEntry) -> bool:
     before, entry.applied = entry.applied, applied
     if _are_same(before, applied):
         return False
-    own = view_of(entry.arguments)
-    entry.view = applied.view if own is NO_ARGUMENTS else view_under(own, applied.definition)
+    own = settings_of(entry.arguments)
+    entry.settings = (
+        applied.settings if own is NO_SETTINGS else settings_under(own, applied.definition)
+    )
     return True
 
 
-def _are_same(one: Applied, other: Applied) -> bool:
+def _are_same(one: AppliedPolicies, other: AppliedPolicies) -> bool:
     return one is other or (one.policy == other.policy and one.operator == other.operator)
 
 

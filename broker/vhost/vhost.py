@@ -314,7 +314,7 @@ class VHost:
             on_deleted=self.queue_deleted,
         )
         if durable:
-            entry.number(new_queue_no(self._metadata.store, entry.view))
+            entry.number(new_queue_no(self._metadata.store, entry.settings))
         yield from self.add_queue(entry, user.name)
         return entry
 

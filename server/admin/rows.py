@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
-    from leveret.broker.queue.effective import Applied
+    from leveret.broker.queue.effective import AppliedPolicies
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.status import StoreStatus
@@ -77,7 +77,7 @@ def _json(table: Mapping[str, Any]) -> str:
     return json.dumps(table, separators=(",", ":"), ensure_ascii=False) if table else ""
 
 
-def _policies(applied: Applied) -> Row:
+def _policies(applied: AppliedPolicies) -> Row:
     policy, operator = applied.policy, applied.operator
     return {
         "policy": policy.name if policy is not None else "",
@@ -86,7 +86,7 @@ def _policies(applied: Applied) -> Row:
     }
 
 
-def exchange(found: Exchange, applied: Applied) -> Row:
+def exchange(found: Exchange, applied: AppliedPolicies) -> Row:
     """Return the row of an exchange, with the name of its policy."""
     return {
         "name": found.name,

@@ -16,7 +16,7 @@ import msgpack
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.tables import encode_table
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.effective import view_of
+from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.vhost import policy_validation as policy_rules
 from leveret.broker.vhost.access import patterns_of
@@ -95,7 +95,9 @@ class Plan:
         rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
         async for queue in sliced(self.queues.values()):
             if queue.durable:
-                queue.queue_no = new_queue_no(self._node.metadata.store, view_of(queue.arguments))
+                queue.queue_no = new_queue_no(
+                    self._node.metadata.store, settings_of(queue.arguments)
+                )
                 rows.append(queue)
         return rows + [row async for row in sliced(self.bindings) if self._is_durable(row)]
 

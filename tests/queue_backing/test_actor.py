@@ -22,7 +22,7 @@ from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 
 
-class Home:
+class Entry:
     """What an amqqueue's entry is to its backing actor."""
 
     backing: Ref | None = None
@@ -39,7 +39,7 @@ def test_two_that_free_many_messages_do_it_in_turns() -> None:
             super().timeout()
 
     runtime = Runtime(clock=VirtualClock())
-    refs = [runtime.spawn(BackingActor, lambda _: Noting(), Home()) for _ in range(2)]
+    refs = [runtime.spawn(BackingActor, lambda _: Noting(), Entry()) for _ in range(2)]
     messages = [(b"", b"", b"x")] * (4 * RELEASE_SLICE)
     for ref in refs:
         queue = BackingProxy(runtime, ref)
@@ -62,11 +62,11 @@ class Owner:
         self.memory = MemoryMonitor()
 
         def make(owner: BackingOwner) -> VariableQueue:
-            owner.use_memory_of(self.memory)
+            owner.use_memory_monitor(self.memory)
             self.queue = VariableQueue(FakeIndex(), self.clock)  # type: ignore[arg-type]
             return self.queue
 
-        self.ref = self.runtime.spawn(BackingActor, make, Home())
+        self.ref = self.runtime.spawn(BackingActor, make, Entry())
         self.proxy = BackingProxy(self.runtime, self.ref)
         self.clock.jump(1.0)
 

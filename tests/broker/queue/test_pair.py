@@ -200,9 +200,13 @@ def test_who_stops_watching_is_not_told() -> None:
 
 def test_arguments_are_read_without_their_types() -> None:
     arguments = {"x-expires": ("b", 9), "x-overflow": ("S", b"drop-head"), "other": ("S", b"x")}
-    view = QueueEntry("/", "q", arguments=arguments).view
+    settings = QueueEntry("/", "q", arguments=arguments).settings
 
-    assert (view.expires_ms, view.overflow, view.message_ttl_ms) == (9, "drop-head", None)
+    assert (settings.expires_ms, settings.overflow, settings.message_ttl_ms) == (
+        9,
+        "drop-head",
+        None,
+    )
 
 
 # What is left behind.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.queue.effective import NO_ARGUMENTS, NOTHING
+from leveret.broker.queue.effective import NO_POLICIES, NO_SETTINGS
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.core.limits import TTL_MS_MAX
@@ -83,7 +83,7 @@ def test_a_policy_that_is_removed_makes_room_for_the_next() -> None:
     )
     found.remove(row("q"))
     found.remove(row("p", operator=True))
-    assert found.of_queue("a") is NOTHING
+    assert found.of_queue("a") is NO_POLICIES
 
 
 def test_the_same_policies_are_one_object_for_all_queues() -> None:
@@ -113,9 +113,9 @@ def test_of_limits_the_least_holds(
 
     assert apply_to_queue(policies(*rows), entry)
 
-    view = entry.view
-    assert (view.expires_ms, view.message_ttl_ms) == (effective, effective)
-    assert (view.max_length, view.max_length_bytes) == (effective, effective)
+    settings = entry.settings
+    assert (settings.expires_ms, settings.message_ttl_ms) == (effective, effective)
+    assert (settings.max_length, settings.max_length_bytes) == (effective, effective)
 
 
 def test_of_everything_else_the_argument_holds() -> None:
@@ -132,9 +132,9 @@ def test_of_everything_else_the_argument_holds() -> None:
 
     apply_to_queue(policies(given), entry)
 
-    view = entry.view
-    assert (view.queue_mode, view.overflow) == ("default", "drop-head")
-    assert (view.dead_letter_exchange, view.dead_letter_routing_key) == ("mine", "k")
+    settings = entry.settings
+    assert (settings.queue_mode, settings.overflow) == ("default", "drop-head")
+    assert (settings.dead_letter_exchange, settings.dead_letter_routing_key) == ("mine", "k")
 
 
 def test_times_beyond_what_an_argument_may_say_are_cut() -> None:
@@ -142,7 +142,7 @@ def test_times_beyond_what_an_argument_may_say_are_cut() -> None:
 
     apply_to_queue(policies(row("p", expires=10**15, message_ttl=10**15)), entry)
 
-    assert (entry.view.expires_ms, entry.view.message_ttl_ms) == (TTL_MS_MAX, TTL_MS_MAX)
+    assert (entry.settings.expires_ms, entry.settings.message_ttl_ms) == (TTL_MS_MAX, TTL_MS_MAX)
 
 
 def test_only_a_change_is_one_and_without_policies_the_arguments_are_back() -> None:
@@ -156,7 +156,7 @@ def test_only_a_change_is_one_and_without_policies_the_arguments_are_back() -> N
     assert apply_to_queue(found, entry)
     found.remove(row("p"))
     assert apply_to_queue(found, entry)
-    assert (entry.view, entry.applied) == (NO_ARGUMENTS, NOTHING)
+    assert (entry.settings, entry.applied) == (NO_SETTINGS, NO_POLICIES)
 
 
 def test_a_policy_gives_exchanges_an_alternate_but_their_argument_is_stronger() -> None:
