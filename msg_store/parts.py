@@ -24,7 +24,7 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.rows import RowReader
 from leveret.msg_store.reading.segments import SegmentReader
-from leveret.msg_store.recovery.opening import Opened
+from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
 from leveret.msg_store.threads.worker import Loop, as_steps
 from leveret.msg_store.threads.writers import SyncTimes
@@ -96,7 +96,7 @@ class StoreParts:
             drivers.make_writers,
             listeners.progressed,
         )
-        self._checkpointer = Checkpointer(core, opened.home, limits.checkpoint)
+        self._checkpointer = Checkpointer(core, opened.index_location, limits.checkpoint)
         self._index_threads = CheckpointDriver(
             core,
             self._checkpointer,

@@ -32,7 +32,7 @@ from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import IndexDamaged
 from leveret.msg_store.parts import Listeners, StoreParts
-from leveret.msg_store.recovery.opening import Opened
+from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.status import StoreStatus
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.backpressure import Backpressure
@@ -252,7 +252,7 @@ class MsgStore:
 
     def _part_failed(self, error: Exception) -> None:
         if isinstance(error, IndexDamaged):
-            self._opened.home.condemn()
+            self._opened.index_location.condemn()
         if self.core.error is None:
             self._deliver(self.core.fail(error))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.queue import VariableQueue

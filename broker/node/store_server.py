@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.gil_yielding import PendingWork
     from leveret.msg_store.format.journal_frames import DurablePosition
-    from leveret.msg_store.recovery.opening import Opened
+    from leveret.msg_store.recovery.recovery import Opened
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class StoreServer(GenServer):
 
     def _opened_by(self, epoch: int, trusted: DurablePosition | None, pending: PendingWork) -> None:
         """Open the store; in a thread."""
-        from leveret.msg_store.recovery.opening import StoreFiles, open_store  # noqa: PLC0415 - see above
+        from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
 
         opened: Opened | Exception
         node = self._node

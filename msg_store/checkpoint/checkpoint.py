@@ -118,7 +118,7 @@ class Checkpointer:
 
     Args:
         core: whose tables these are.
-        home: to condemn the index if it is damaged.
+        location: to condemn the index if it is damaged.
         limits: when a memtable ends.
 
     Attributes:
@@ -127,14 +127,14 @@ class Checkpointer:
     """
 
     def __init__(
-        self, core: GroupCommit, home: IndexLocation, limits: CheckpointLimits | None = None
+        self, core: GroupCommit, location: IndexLocation, limits: CheckpointLimits | None = None
     ) -> None:
         self.is_full = False
         self.has_room = True  # as of the last write
         self.snapshot: Snapshot | None = None
         self.is_stopping = False
         self._core = core
-        self._home = home
+        self._location = location
         self._limits = limits or CheckpointLimits()
         self._is_requested = False
         self._read: ReadJob | None = None
@@ -344,5 +344,5 @@ class Checkpointer:
 
     def _fail(self, error: Exception) -> Report:
         if isinstance(error, IndexDamaged):
-            self._home.condemn()
+            self._location.condemn()
         return self._core.fail(error)

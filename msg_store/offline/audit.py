@@ -89,7 +89,7 @@ class Audit:
     @property
     def is_sound(self) -> bool:
         """Neither the inspection nor the audit found damage; what a crash alone does is none."""
-        is_damaged = self.store.findings.is_damage or self.store.format_damage
+        is_damaged = self.store.report.is_damage or self.store.format_damage
         return self.is_index_sound and not is_damaged
 
     def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:

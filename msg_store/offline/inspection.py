@@ -37,9 +37,9 @@ from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.memtable.read_view import next_low
-from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.format_repair import restore_format
-from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.recovery import Recovery, StoreFiles
+from leveret.msg_store.recovery.report import RecoveryReport
 
 PAGE_ROWS: Final = 10_000
 _MSG_NO_END: Final = 1 << 64
@@ -138,7 +138,8 @@ class Inspection:
             index_path = path / lmdb_index.FOLDER
             location = ReadOnlyLocation(index_path, self.folder.uuid, scratch, index_damage)
             ballast = Ballast(files, path)
-            recovery = Recovery(self.folder, EPOCH_MAX, ballast, _no_time, home=location)
+            where = StoreFiles(files, path, ballast, _no_time, index_location=location)
+            recovery = Recovery(self.folder, where, EPOCH_MAX)
             self.recovered = recovery.inspect(may_rebuild)
             stack.callback(self.recovered.index.close)
             self._open = stack.pop_all()
@@ -146,9 +147,9 @@ class Inspection:
         self.lmdb = location.read
 
     @property
-    def findings(self) -> Findings:
+    def report(self) -> RecoveryReport:
         """What a start would find wrong."""
-        return self.recovered.findings
+        return self.recovered.report
 
     @property
     def index(self) -> Index:

@@ -18,7 +18,7 @@ from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collected, Collector, Moving, Neighbours, Task, Wait
 from leveret.msg_store.gc.collector import Job as CollectorJob
-from leveret.msg_store.recovery.opening import Opened
+from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.wal.group_commit import Due
 
 # Nobody waits, so a tenth of garbage is worth the copying, and no two small files are left.
@@ -42,7 +42,7 @@ class OfflineStore:
         self.core = opened.core
         self._opened = opened
         self._index = opened.recovered.index
-        self._checkpointer = Checkpointer(self.core, opened.home)
+        self._checkpointer = Checkpointer(self.core, opened.index_location)
         self._collector = Collector(
             opened.folder,
             self.core,

@@ -30,7 +30,7 @@ from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.audit import Audit, Progress, audited
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.format_repair import restore_format
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class RepairPlan:
 def plan_repair(audit: Audit) -> RepairPlan:
     """Return the steps that a store needs by its audit."""
     store, needs_writing = audit.store, not audit.is_index_sound
-    findings = store.findings
-    has_news = findings.is_damage or bool(findings.dropped or findings.tails)
+    report = store.report
+    has_news = report.is_damage or bool(report.dropped or report.tails)
     return RepairPlan(
         store.format_damage,
-        findings.rebuilt,
+        report.rebuilt,
         has_news or (needs_writing and not store.recovered.is_clean),
         needs_writing,
         store.epoch_seen,

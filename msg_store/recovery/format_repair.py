@@ -1,4 +1,4 @@
-"""A store whose FORMAT is lost: every file of it says whose it is as well."""
+"""Repair of a lost FORMAT: the header of every other file names the store, too."""
 
 from __future__ import annotations
 

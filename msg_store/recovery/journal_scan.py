@@ -1,24 +1,26 @@
-"""Reading all journal files after an end of any kind: what counts, what is cut off, what is set aside.
+"""The scan of a store's journal files: good frames are replayed, damage goes to the quarantine.
 
-Frames go to a *sink* in order, and the messages they carry into their segments (``carried``). The last file's torn end is set aside and cut off; bad bytes elsewhere
-are gaps, set aside and reported, and what is behind them counts all the same. A file of another store,
-or under another number than its own, is moved to the quarantine.
+Frames go to a *sink* in order, and the inline records in them to their segments (``redo``). The last
+file's torn end is copied to the quarantine and cut off; bad bytes elsewhere are gaps, copied to the
+quarantine and reported, and the frames behind them are replayed. A file of another store, or under
+another number than its own, is moved to the quarantine.
 
-After a failed sync the disk may hold less than memory shows. Who restarts a store for that reason says
-where its mark was (``trusted``), and all behind it is cut off unread.
+After a failed sync the disk may hold less than memory shows. A store that is restarted for that reason
+passes its last mark (``trusted``), and all behind it is cut off unread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import JournalRecord
-from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.journal_reader import Damage, JournalFile
 from leveret.msg_store.recovery.redo import RedoWriter
+from leveret.msg_store.recovery.report import RecoveryReport
 
 FIRST_LSN: Final = 1
 FIRST_FILE: Final = 1
@@ -36,7 +38,7 @@ class JournalScan:
 
     Args:
         folder: the store's.
-        findings: gets what is worth telling.
+        report: gets gaps, tails, foreign files and names in the quarantine.
         trusted: after a failed sync, how far the disk can be trusted.
 
     Attributes:
@@ -46,50 +48,50 @@ class JournalScan:
     """
 
     def __init__(
-        self, folder: StoreFolder, findings: Findings, trusted: DurablePosition | None
+        self, folder: StoreFolder, report: RecoveryReport, trusted: DurablePosition | None
     ) -> None:
         self.next_lsn = FIRST_LSN
         self.epoch_seen = 0
         self.mark = DurablePosition(0, 0, 0)
         self._folder = folder
-        self._findings = findings
+        self._report = report
         self._trusted = trusted
         self._redo = RedoWriter(folder)
 
     def has_first(self) -> bool:
-        """Tell whether the file is there, and can be read, with the first record that ever was."""
-        for file_no in self._folder.journal_nos():
-            with self._folder.files.open_read(self._folder.journal_path(file_no)) as opened:
-                file = JournalFile(opened.pread(HEADER_BYTES, 0), self._folder.uuid)
-            if file.header is not None and file.header.first_lsn == FIRST_LSN:
-                return True
-        return False
+        """Tell whether a file is left that begins with the first record of the log."""
+        headers = (file.header for _, file in self._headers())
+        return any(header is not None and header.first_lsn == FIRST_LSN for header in headers)
 
     def starts_at(self, file_no_min: int) -> int:
         """Return the LSN from which there are records in files from a number on.
 
         A file whose header is damaged says nothing; without any file there is nothing to miss.
         """
+        for file_no, file in self._headers(file_no_min):
+            if file.is_foreign:
+                continue
+            if file.header is not None:
+                return file.header.first_lsn
+            if file_no == FIRST_FILE:
+                return FIRST_LSN
+        return FIRST_LSN
+
+    def _headers(self, file_no_min: int = 0) -> Iterator[tuple[int, JournalFile]]:
+        """Yield numbers and headers of the files from a number on, without their frames."""
         for file_no in self._folder.journal_nos():
             if file_no >= file_no_min:
-                path = self._folder.journal_path(file_no)
-                with self._folder.files.open_read(path) as opened:
-                    file = JournalFile(opened.pread(HEADER_BYTES, 0), self._folder.uuid)
-                if file.is_foreign:
-                    continue
-                if file.header is not None:
-                    return file.header.first_lsn
-                if file_no == FIRST_FILE:
-                    return FIRST_LSN
-        return FIRST_LSN
+                with self._folder.files.open_read(self._folder.journal_path(file_no)) as opened:
+                    first = opened.pread(HEADER_BYTES, 0)
+                yield file_no, JournalFile(first, self._folder.uuid)
 
     def run(self, sink: Sink, file_no_min: int, from_lsn: int) -> None:
         """Read the files from a number on.
 
         Args:
             sink: gets the frames.
-            file_no_min: files below have nothing new.
-            from_lsn: neither have records below.
+            file_no_min: the index has all records of files below.
+            from_lsn: the index has all records below.
         """
         self.next_lsn = from_lsn
         numbers = [no for no in self._folder.journal_nos() if no >= file_no_min]
@@ -103,8 +105,8 @@ class JournalScan:
         path = self._folder.journal_path(file_no)
         file = JournalFile(self._folder.files.read(path), self._folder.uuid)
         if file.is_foreign_as(file_no):
-            self._findings.foreign.append(path.name)
-            self._findings.set_aside.append(self._folder.move_aside(path))
+            self._report.foreign.append(path.name)
+            self._report.set_aside.append(self._folder.move_aside(path))
             return
         if file.header is not None:
             self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
@@ -135,25 +137,25 @@ class JournalScan:
 
     def _expect(self, lsn: int, name: str) -> None:
         if lsn > self.next_lsn:
-            self._findings.gaps.append(f"records {self.next_lsn} to {lsn - 1} before {name}")
+            self._report.gaps.append(f"records {self.next_lsn} to {lsn - 1} before {name}")
         self.next_lsn = max(self.next_lsn, lsn)
 
     def _gap(self, file_no: int, damage: Damage) -> None:
         self._set_aside(file_no, damage)
         name = self._folder.journal_path(file_no).name
-        self._findings.gaps.append(f"{name} {damage.offset} to {damage.end}: {damage.reason}")
+        self._report.gaps.append(f"{name} {damage.offset} to {damage.end}: {damage.reason}")
 
     def _set_aside(self, file_no: int, damage: Damage) -> None:
         path = self._folder.journal_path(file_no)
         with self._folder.files.open_read(path) as file:
             data = file.pread(damage.end - damage.offset, damage.offset)
-        self._findings.set_aside.append(self._folder.set_aside(path, data, damage.offset))
+        self._report.set_aside.append(self._folder.set_aside(path, data, damage.offset))
 
     def _cut(self, file_no: int, tail: Damage) -> None:
         """Set the torn end of the last journal aside and shorten the file."""
         path = self._folder.journal_path(file_no)
         self._set_aside(file_no, tail)
-        self._findings.tails.append(f"{path.name} {tail.offset} to {tail.end}: {tail.reason}")
+        self._report.tails.append(f"{path.name} {tail.offset} to {tail.end}: {tail.reason}")
         with self._folder.files.open_append(path) as file:
             file.truncate(tail.offset)
             file.fdatasync()

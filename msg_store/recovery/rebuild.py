@@ -1,16 +1,16 @@
-"""Rebuilding the index from the segments: when LMDB is lost, damaged, or older than the journals.
+"""The rebuild of an index from the segments: when LMDB is lost, damaged, or older than the journals.
 
-Every message in a segment comes back to the queues that its record names, unless a journal that is
-still there says that it was acked: at least once, and never refused. What cannot be known is given up:
-seqs are made of the messages' numbers, so that order is that of routing, and expiries are known only of
-what the journals speak of. A message comes back to the priority that it had, which its properties say
-(``route_numbers``). Queues that do not exist any more are for the caller to delete.
+Every message in a segment comes back to the queues that its record names, unless a journal that is left
+acked it: delivery stays at least once. The rest is not known any more: seqs are made of the message
+numbers, so order is that of routing, and only journals that are left know expiries. A message comes back
+with its priority, which its properties have (``record.row_number``). The caller deletes queues that do
+not exist any more.
 
-Seqs that were made (``seq_of``) are none that a queue ever gives: journals from before and after a
-rebuild may meet in the next one, where an ack must not be taken for another message's.
+A queue never gives a seq that was made here (``seq_of``): journals from before and after a rebuild may
+meet in the next rebuild, where an ack must not remove another message.
 
-The new index is written in pieces, and its checkpoint with the last one; a crash before that leaves an
-index without a checkpoint, and everything is done again.
+The new index is written in pieces, and its checkpoint at the end of recovery. A crash before that leaves
+an index without a checkpoint, and the next start rebuilds it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from leveret.msg_store.format.journal_records import (
 from leveret.msg_store.format.record import row_number, unpack_meta
 from leveret.msg_store.format.rows import (
     Batch,
-    Checkpoint,
     FileRow,
     Index,
     IndexRow,
@@ -54,7 +53,7 @@ def seq_of(msg_no: int) -> int:
 
 
 class JournalMemory:
-    """What the journals that are left know of rows: which are gone, and when they expire."""
+    """Acks and expiries of rows in the journals that are left."""
 
     def __init__(self) -> None:
         self.expiries_ms: dict[tuple[int, int], int] = {}  # by queue_no and msg_no
@@ -136,16 +135,12 @@ class Rebuild:
         for file_no, row in self.files.items():
             self.files[file_no] = row._replace(valid_bytes=self._valid_bytes[file_no])
 
-    def finish(self, checkpoint: Checkpoint) -> None:
-        """Write the rest: from now on the index counts."""
-        self._index.write(Batch(files=self.files, queues=self.terms(), checkpoint=checkpoint))
-
     def terms(self) -> dict[int, QueueTerms]:
         """Return the queues."""
         return {queue_no: terms.frozen() for queue_no, terms in self.queues.items()}
 
     def _messages(self, file_no: int, segment: Segment) -> Iterator[Found]:
-        # A copy of the collector's was synced before it had its name, whatever that is.
+        # The collector syncs a copy before it gets its name, so a copy can be trusted.
         is_copy = segment.header is not None and segment.header.flags & MOVED
         trusted = None if is_copy else self._trusted
         for offset, record in segment.records():
@@ -167,7 +162,7 @@ class Rebuild:
     def _write(self, piece: list[Found]) -> None:
         if not piece:
             return
-        # The collector's copies come again, in a later segment, and that one counts.
+        # A message that the collector copied comes again in a later segment; the later one counts.
         before = self._index.locations([found[0] for found in piece])
         rows: dict[int, dict[int, IndexRow]] = {}
         for msg_no, place, queue_nos in piece:

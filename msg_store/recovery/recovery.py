@@ -1,34 +1,47 @@
-"""Recovery: from index, journal and segments to tables that can be trusted, in time for what is new.
+"""Opening a store: after kill -9 or a power cut, index and journals become memtables again.
 
-Steps, each of which may be cut off by another crash and is then done again with the same outcome:
+The journal is the log: a change is durable when its frame is synced. The index is the log up to its last
+checkpoint, one synced transaction; the journal files since then have the rest, and the segments have the
+messages. Each frame carries a **mark**: how far log and segments were durable when it was written. A
+crash may tear the last frame of the journal and lose messages that were written above the last mark.
+It does nothing else, so all else that is wrong (bad bytes inside a journal, an unreadable message below
+the mark, a missing segment, a file of another store, an index that cannot be used) is **damage**: moved
+or copied to the quarantine, reported, and worked around.
 
-1. Open the index. If it is missing, damaged, or older than the journals that are left, it is set aside
-   and rebuilt from the segments (``rebuild``), instead of steps 2 and 3.
-2. Read the journal files since its checkpoint, in order, and replay them (``journal_scan``, ``replay``).
-3. Read every message of a row that came from there (``verify``). A row that fails is **dropped** if it
-   lies above the last mark: it was never confirmed, or nobody can tell. Below the mark it was durable;
-   then all segments are searched for the message, and only what is not found is **lost**: listed in
-   the report, its bytes set aside. Rows of the index were checked at a start before, or were durable
-   when they got there; only if a whole segment is missing are they looked through.
-4. Sync the files that were open at the crash, so that what was just read from memory is on the disk.
-5. Begin a new journal file. Its first frame acks what was dropped and lost and carries a new mark, so
-   that a row judged once is not judged again. Old files are never appended to.
-6. Make a checkpoint of it all. Then remove segments that no row refers to, unless there was damage.
+``open_store`` locks the folder and does these steps. Each may be cut off by another crash; the next start
+does it again, with the same outcome:
 
-So a start costs what the journals since the last checkpoint do, and of what lies below it a look at the
-pages of the index (``index_pages``).
+1. Open the index (``index.location``). An index that is missing, damaged, or older than the journals that
+   are left goes to the quarantine and is rebuilt from the segments (``rebuild``) instead of steps 2, 3.
+2. Read the journal files since its checkpoint, in order (``journal_scan``). Inline records are written to
+   their segments (``redo``); publishes, acks and moves are applied to the memtables (``replay``).
+3. Read the messages of all rows that came from the journal (``row_check``). A row whose message cannot be
+   read is **dropped** if it lies above the last mark: it was never confirmed, or nobody can tell. Below
+   the mark all segments are searched for the message, and a row whose message is not found is **lost**:
+   the report names it. Rows of the index were checked by an earlier start, or were durable when they got
+   there, so they are read only if a whole segment is missing.
+4. Sync the files that were open at the crash: the bytes that were just read may be in memory only.
+5. Begin a new journal file. Its first frame acks the dropped and lost rows and carries a new mark, so no
+   row is judged twice. Old files are never appended to.
+6. Write a checkpoint. Then remove segments without rows, unless there was damage.
+
+So a start costs a replay of the journals since the last checkpoint, and a check of the index's pages.
+Steps 1 to 3 alone, over files of which nothing is written, are the inspection of an offline store
+(``offline.inspection``).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from leveret.core.errors import StoreError
+from leveret.core.files import Files
 from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
 from leveret.msg_store.format.folder import StoreFolder
@@ -47,10 +60,10 @@ from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.memtable.file_states import NEVER
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.findings import Findings, Recovered
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN, JournalScan
 from leveret.msg_store.recovery.rebuild import JournalMemory, Rebuild
 from leveret.msg_store.recovery.replay import Replay
+from leveret.msg_store.recovery.report import Recovered, RecoveryReport
 from leveret.msg_store.recovery.row_check import RowCheck
 from leveret.msg_store.wal import journal
 from leveret.msg_store.wal import segment_writer as rdq_writer
@@ -65,20 +78,100 @@ _T = TypeVar("_T")
 _NEW = Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """Where a store lies and how large its files become.
+
+    Attributes:
+        files: the way to the disk.
+        path: the folder; made if it is not there.
+        reserve: the ballast of the data directory, given up when the disk is full.
+        now_ms: wall time.
+        rdq_file_bytes: when a segment is full.
+        journal_file_bytes: when a journal file is full.
+        index_location: in the folder by default.
+        new_uuid: makes the 16 bytes of a new store.
+        inline_bytes_max: up to which the records of a flush go into the journal as well.
+        journal_ahead_bytes: how much room the journal takes ahead at most.
+    """
+
+    files: Files
+    path: Path
+    reserve: Reserve
+    now_ms: Callable[[], int]
+    rdq_file_bytes: int = rdq_writer.FILE_BYTES
+    journal_file_bytes: int = journal.FILE_BYTES
+    index_location: IndexLocation | None = None
+    new_uuid: Callable[[], bytes] = lambda: os.urandom(16)
+    inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX
+    journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A recovered store, open for writing."""
+
+    folder: StoreFolder
+    reserve: Reserve
+    identity: Identity
+    now_ms: Callable[[], int]
+    recovered: Recovered
+    core: GroupCommit
+    rdq_log: AppendLog
+    journal_log: AppendLog
+    index_location: IndexLocation
+
+    def close(self) -> None:
+        """Close all files; for a caller that does not make a ``MsgStore`` of it."""
+        self.rdq_log.close()
+        self.journal_log.close()
+        self.recovered.index.close()
+        self.folder.close()
+
+
+def open_store(
+    where: StoreFiles, boot_epoch: int, trusted: DurablePosition | None = None
+) -> Opened:
+    """Lock a store and recover it. Takes as long as the journals are; call it beside the loop.
+
+    Args:
+        where: the store.
+        boot_epoch: of this start of the broker, or of the store in it: above all before.
+        trusted: after a failed sync, the ``mark`` of the group commit that failed.
+
+    Raises:
+        StoreLocked: another process has it open.
+        StoreError: it cannot be used as it is.
+        OSError: the disk refuses.
+    """
+    folder = StoreFolder(where.files, where.path, where.new_uuid, where.now_ms)
+    try:
+        recovery = Recovery(folder, where, boot_epoch, trusted)
+        recovered, core = recovery.run()
+    except BaseException:
+        folder.close()
+        raise
+    return Opened(
+        folder,
+        where.reserve,
+        Identity(folder.uuid, boot_epoch),
+        where.now_ms,
+        recovered,
+        core,
+        recovery.rdq_log,
+        recovery.journal_log,
+        recovery.index_location,
+    )
+
+
 class Recovery:
-    """Brings a store back and opens it for writing. Use ``run`` once.
+    """The steps. Use ``run`` or ``inspect`` once.
 
     Args:
         folder: the store's.
+        where: how large files become, where the index lies.
         boot_epoch: of this start, above all before.
-        reserve: to be given up when the disk is full.
-        now_ms: wall time.
         trusted: after a failed sync, how far the disk can be trusted.
-        rdq_file_bytes: when a segment is full.
-        journal_file_bytes: when a journal file is full.
-        home: where the index lies; in the store's folder by default.
-        inline_bytes_max: up to which the journal carries the messages of a flush.
-        journal_ahead_bytes: how much room the journal takes ahead at most.
 
     Attributes:
         rdq_log, journal_log: carry out the jobs of the group commit that ``run`` returns.
@@ -88,25 +181,18 @@ class Recovery:
     def __init__(
         self,
         folder: StoreFolder,
+        where: StoreFiles,
         boot_epoch: int,
-        reserve: Reserve,
-        now_ms: Callable[[], int],
         trusted: DurablePosition | None = None,
-        rdq_file_bytes: int = rdq_writer.FILE_BYTES,
-        journal_file_bytes: int = journal.FILE_BYTES,
-        home: IndexLocation | None = None,
-        inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX,
-        journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX,
     ) -> None:
-        self.home = home or LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
-        self.rdq_log: AppendLog = folder.rdq_log(reserve)
-        self.journal_log: AppendLog = folder.journal_log(reserve, journal_ahead_bytes)
+        default = LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
+        self.index_location = where.index_location or default
+        self.rdq_log: AppendLog = folder.rdq_log(where.reserve)
+        self.journal_log: AppendLog = folder.journal_log(where.reserve, where.journal_ahead_bytes)
         self._folder = folder
+        self._where = where
         self._identity = Identity(folder.uuid, boot_epoch)
-        self._now_ms = now_ms
         self._trusted = trusted
-        self._journal_file_bytes = journal_file_bytes
-        self._rdq_limits = rdq_file_bytes, inline_bytes_max
         self._references = References()
         self._index: Index
         self._is_new = False
@@ -116,8 +202,8 @@ class Recovery:
         self._begin()
 
     def _begin(self) -> None:
-        self._findings = Findings()
-        self._scan = JournalScan(self._folder, self._findings, self._trusted)
+        self._report = RecoveryReport()
+        self._scan = JournalScan(self._folder, self._report, self._trusted)
         self._numbers = (
             max(self._folder.rdq_nos(), default=0),
             max(self._folder.journal_nos(), default=0),
@@ -128,7 +214,7 @@ class Recovery:
         """Do all the steps.
 
         Returns:
-            What was found, and a group commit that goes on from there.
+            The recovered state, and a group commit that continues from there.
 
         Raises:
             StoreError: the boot epoch was used before.
@@ -176,7 +262,7 @@ class Recovery:
         self._sync_what_was_open()
         core = self._opened(recovered.tables)
         self._remove_segments(recovered.tables)
-        self._report()
+        self._write_report()
         return recovered, core
 
     def _judged(self, damage: str) -> Recovered:
@@ -193,19 +279,19 @@ class Recovery:
         first_no = self._identity.first_no
         next_lsn = self._scan.next_lsn
         return Recovered(
-            self._index, self._point, next_lsn, tables, queues, is_clean, first_no, self._findings
+            self._index, self._point, next_lsn, tables, queues, is_clean, first_no, self._report
         )
 
     def _is_clean(self, point: Checkpoint | None) -> bool:
         """Tell whether nothing happened after the checkpoint of a clean stop."""
         return point is not None and point.is_clean and self._numbers[1] < point.first_journal
 
-    # Index.
+    # Step 1: the index.
 
     def _open_index(self) -> str:
         """Open the index, a new one if need be; return what was wrong with it."""
         try:
-            self._index = self.home.open()
+            self._index = self.index_location.open()
         except IndexDamaged as error:
             self._check_may_rebuild(str(error))
             self._new_index()
@@ -219,8 +305,8 @@ class Recovery:
 
     def _new_index(self) -> None:
         name = f"index-{self._identity.boot_epoch:06x}"
-        self.home.set_aside(self._folder.quarantine, name)
-        self._index = self.home.open()
+        self.index_location.set_aside(self._folder.quarantine, name)
+        self._index = self.index_location.open()
         self._is_new = True
 
     def _why_rebuild(self, point: Checkpoint | None) -> str:
@@ -233,7 +319,7 @@ class Recovery:
             return f"the index goes up to record {goes_to}, the journal begins at {starts_at}"
         return ""
 
-    # Journal.
+    # Steps 2 and 3: journal and rows.
 
     def _replayed(self, point: Checkpoint) -> tuple[Memtables, dict[int, QueueTerms]]:
         index, queues = self._index, self._index.queues()
@@ -246,7 +332,7 @@ class Recovery:
         replay.finish()
         self._msg_no_seen, self._file_no_seen = replay.msg_no_seen, replay.file_no_seen
         self._check_epoch(point.boot_epoch)
-        checked = RowCheck(self._folder, tables, index, self._findings, replay, self._scan.mark)
+        checked = RowCheck(self._folder, tables, index, self._report, replay, self._scan.mark)
         checked.check_journal()
         on_disk = set(self._folder.rdq_nos())  # without those of other stores
         missing = {no for no, row in indexed.items() if row.valid_bytes and no not in on_disk}
@@ -258,7 +344,7 @@ class Recovery:
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
         self._check_may_rebuild(damage)
         log.error("index of messages is rebuilt store=%s reason=%s", self._folder.path, damage)
-        self._findings.rebuilt = damage
+        self._report.rebuilt = damage
         memory = JournalMemory()
         self._scan.run(memory, 0, self._scan.starts_at(0))
         # With no journal left, the next one must not look as if nothing had been before it.
@@ -298,8 +384,8 @@ class Recovery:
                 epoch_seen = max(epoch_seen, header.boot_epoch)
             elif segment.is_foreign:
                 path = self._folder.rdq_path(file_no)
-                self._findings.foreign.append(path.name)
-                self._findings.set_aside.append(self._folder.move_aside(path))
+                self._report.foreign.append(path.name)
+                self._report.set_aside.append(self._folder.move_aside(path))
         self.epoch_seen = epoch_seen
         if not epoch_seen < self._identity.boot_epoch <= EPOCH_MAX:
             raise StoreError(
@@ -307,7 +393,7 @@ class Recovery:
                 f"was used, and at most {EPOCH_MAX}"
             )
 
-    # Going on.
+    # From here on files are written (steps 4 to 6).
 
     def _sync_what_was_open(self) -> None:
         last = [*self._maybe_open()]
@@ -329,22 +415,33 @@ class Recovery:
         point = self._point
         rdq_no, journal_no = self._numbers
         seen = max(rdq_no, self._file_no_seen, self._scan.mark.file_no)
-        rdq = SegmentWriter(self._identity, max(seen + 1, point.next_file_no), *self._rdq_limits)
+        rdq = SegmentWriter(
+            self._identity,
+            max(seen + 1, point.next_file_no),
+            self._where.rdq_file_bytes,
+            self._where.inline_bytes_max,
+        )
         frames = Journal(
             self._identity,
             max(journal_no + 1, point.first_journal),
             self._scan.next_lsn,
-            self._journal_file_bytes,
+            self._where.journal_file_bytes,
         )
         mark = DurablePosition(self._scan.next_lsn, *rdq.reached)
-        job = frames.job(self._acks_of_dropped(), mark, self._now_ms())
+        job = frames.job(self._acks_of_dropped(), mark, self._where.now_ms())
         for _ in self.journal_log.run(job):
             pass
         mark, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), self._identity.boot_epoch
         point = Checkpoint(mark.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
         self._checkpoint(tables, point)
         return GroupCommit(
-            rdq, frames, self._references, tables, mark, self._identity.boot_epoch, self._now_ms
+            rdq,
+            frames,
+            self._references,
+            tables,
+            mark,
+            self._identity.boot_epoch,
+            self._where.now_ms,
         )
 
     def _checkpoint(self, tables: Memtables, point: Checkpoint) -> None:
@@ -362,13 +459,13 @@ class Recovery:
 
     def _acks_of_dropped(self) -> list[bytes]:
         seqs: dict[int, list[int]] = {}
-        for queue_no, seq, _, _ in self._findings.dropped + self._findings.lost:
+        for queue_no, seq, _, _ in self._report.dropped + self._report.lost:
             seqs.setdefault(queue_no, []).append(seq)
         return [ack for no, each in seqs.items() for ack in encode_acks(no, sorted(each))]
 
     def _remove_segments(self, tables: Memtables) -> None:
-        findings = self._findings
-        if findings.gaps or findings.foreign or findings.rebuilt:
+        report = self._report
+        if report.gaps or report.foreign or report.rebuilt:
             for file_no in tables.removable():
                 tables.files[file_no].emptied_in = NEVER  # nor is it the collector's
             return
@@ -377,21 +474,21 @@ class Recovery:
         for file_no in sorted(tables.removable()):
             self._folder.files.unlink(self._folder.rdq_path(file_no))
             tables.removed(file_no)
-            findings.removed.append(file_no)
-        if findings.removed:
+            report.removed.append(file_no)
+        if report.removed:
             self._folder.files.fsync_dir(self._folder.rdq)
 
-    def _report(self) -> None:
-        findings = self._findings
-        if findings.is_damage or findings.dropped or findings.tails:
+    def _write_report(self) -> None:
+        report = self._report
+        if report.is_damage or report.dropped or report.tails:
             name = f"recovery-{self._identity.boot_epoch:06x}"
-            self._folder.report(name, asdict(findings))
-        if findings.is_damage:
+            self._folder.report(name, asdict(report))
+        if report.is_damage:
             log.error(
                 "message store damaged store=%s gaps=%d lost=%d found=%d foreign=%d",
                 self._folder.path,
-                len(findings.gaps),
-                len(findings.lost),
-                len(findings.found),
-                len(findings.foreign),
+                len(report.gaps),
+                len(report.lost),
+                len(report.found),
+                len(report.foreign),
             )

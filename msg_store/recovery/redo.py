@@ -1,11 +1,10 @@
-"""Putting messages that the journal carries where they belong, at a start.
+"""Redo: inline records of the journal are written to their segments once more, at a start.
 
-A frame carries messages that were written to their segment and not synced with it. After a power cut
-they may be missing there, after a failed sync they may be in memory only; so they are written once more,
-whether or not they can be read, before anything is judged by them. They are the same bytes as were
-there, however often that is done, and no segment is made: one that is gone had nothing left that was
-needed, or is damage that ``row_check`` reports. Only the segment that was open at the crash may have lacked
-them, and that one recovery syncs in any case.
+A flush does not sync the segment of records that its frame has inline. After a power cut their bytes may
+be missing in the segment, after a failed sync they may be in memory only. So redo writes them before any
+row is checked, whether or not they can be read; the bytes are the same, however often that is done. It
+makes no segment: a missing one either had no live message or is damage, which ``row_check`` reports.
+Recovery then syncs the segment that was open at the crash, the only one that may have lacked them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from leveret.msg_store.reading.verify import Segment
 
 
 class RedoWriter:
-    """Writes what frames carry. Call ``close`` at the end.
+    """Writes the inline records of frames. Call ``close`` at the end.
 
     Args:
         folder: the store's.
@@ -30,7 +29,7 @@ class RedoWriter:
         self._files: dict[int, File | None] = {}  # None: not there, or another store's
 
     def add(self, records: list[JournalRecord]) -> None:
-        """Write what the records of a frame carry.
+        """Write the inline records of a frame.
 
         Raises:
             OSError: the disk refuses.
@@ -53,7 +52,7 @@ class RedoWriter:
         return None
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the segments."""
         for file in self._files.values():
             if file is not None:
                 file.close()

@@ -1,12 +1,12 @@
-"""Replay: the journal since the checkpoint becomes a generation of the tables.
+"""Replay: the journal records above the checkpoint become a memtable.
 
-The index is the log up to the checkpoint's LSN, so records below it are passed over, and of the others
-the effect is what a flush had when it became durable (``Memtables``). What an ack or a move speaks of may
-be in the index only; then it is read there.
+The index is the log up to the checkpoint's LSN, so records below it are skipped. A record above has the
+effect that its flush had when it became durable (``Memtables``). A row or message that an ack or a move
+names may be in the index only; then it is read there.
 
-Parts of the log may be missing or repeated after damage, and do no harm to the rest: a row that is there
-already is passed over, as is an ack of what is not there, and of two places of a message the one in
-the higher file wins, for the collector copies upwards.
+After damage, parts of the log may be missing or repeated, without harm to the rest: a publish of a row
+that exists is skipped, as is an ack of a row that does not, and of two locations of a message the one in
+the higher file wins, because the collector copies to higher files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SPARSE = 4
 
 
 class Replay:
-    """Applies journal records to tables.
+    """Applies journal records to memtables.
 
     Args:
-        tables: what the index says, and nothing above it yet.
-        index: for what is only there.
+        tables: with the counts of the index, and no changes yet.
+        index: for rows and messages that are only there.
         from_lsn: records below it are in the index.
 
     Attributes:
@@ -69,7 +69,7 @@ class Replay:
                     self._tables.moved([copy], _nothing)
 
     def finish(self) -> None:
-        """Look up what is still owed."""
+        """Look up the counts in the index that acks and copies need."""
         wanted = self._tables.unresolved()
         for first in range(0, len(wanted), _RESOLVED_AT_ONCE):
             some = wanted[first : first + _RESOLVED_AT_ONCE]
@@ -126,10 +126,7 @@ class Replay:
         low, high = min(wanted), max(wanted) + 1
         if high - low > _SPARSE * len(wanted):
             return [row for seq in wanted for row in self._index.rows(queue_no, seq, seq + 1, 1)]
-        return [row for row in self._paged(queue_no, low, high) if row[0] in wanted]
-
-    def _paged(self, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:
-        return pages(self._index, queue_no, low, high)
+        return [row for row in pages(self._index, queue_no, low, high) if row[0] in wanted]
 
     def _acked(self, queue_no: int, seqs: Sequence[int]) -> None:
         if present := self._present(queue_no, seqs):
@@ -144,7 +141,7 @@ class Replay:
             present = [(seq, row[1]) for seq, row in rows.items() if first <= seq <= last]
         if len(present) < count and queue_no in self._known_queues:
             acked = active.acked.get(queue_no, ())
-            below = self._paged(queue_no, first, last + 1)
+            below = pages(self._index, queue_no, first, last + 1)
             present += [(row[0], row[1]) for row in below if row[0] not in acked]
         if present:
             self._tables.acked(queue_no, present)

@@ -1,8 +1,9 @@
-"""Which rows of a start can be trusted: those whose messages can be read."""
+"""The check of rows at a start: a row whose message cannot be read is removed, and reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import TypeAlias
 
 from leveret.msg_store.format.folder import StoreFolder
@@ -10,8 +11,8 @@ from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, Index, Location
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment, check, search
-from leveret.msg_store.recovery.findings import Findings
 from leveret.msg_store.recovery.replay import Replay, pages
+from leveret.msg_store.recovery.report import RecoveryReport
 
 Key: TypeAlias = tuple[int, int]  # queue_no, seq
 
@@ -19,14 +20,14 @@ _LOOKED_UP_AT_ONCE = 2_000
 
 
 class RowCheck:
-    """Takes rows out of replayed tables that have no message, and says so in the findings.
+    """Removes rows without a readable message from replayed memtables.
 
     Args:
         folder: the store's.
-        tables: as replayed.
+        tables: the memtables, as replayed.
         index: below them.
-        findings: gets what was dropped, lost and found.
-        replay: knows which rows may not have been durable.
+        report: gets what was dropped, lost and found.
+        replay: knows the rows that may not have been durable.
         mark: how far everything was durable.
     """
 
@@ -35,14 +36,14 @@ class RowCheck:
         folder: StoreFolder,
         tables: Memtables,
         index: Index,
-        findings: Findings,
+        report: RecoveryReport,
         replay: Replay,
         mark: DurablePosition,
     ) -> None:
         self._folder = folder
         self._tables = tables
         self._index = index
-        self._findings = findings
+        self._report = report
         self._replay = replay
         self._mark = mark
 
@@ -67,7 +68,8 @@ class RowCheck:
         places: dict[int, Location] = {}
         keys: dict[Key, int] = {}
         for queue_no in self._index.queues():
-            for some in _batches(self._live_rows(queue_no)):
+            rows = self._live_rows(queue_no)
+            while some := list(islice(rows, _LOOKED_UP_AT_ONCE)):
                 view = self._tables.read_view()
                 msg_nos = [msg_no for _, msg_no in some]
                 found = view.locations(msg_nos, self._index.locations(msg_nos))
@@ -89,7 +91,7 @@ class RowCheck:
     def _judge(
         self, wrong: dict[int, str], places: dict[int, Location], keys: dict[Key, int]
     ) -> None:
-        """Look for messages that cannot be read where they should be; drop the rows of the others."""
+        """Search for unreadable messages; remove the rows of those that are not found."""
         young = self._replay.young_rows()
         durable = {
             msg_no
@@ -97,11 +99,11 @@ class RowCheck:
             if key not in young or self._mark.covers(places[msg_no][0], _end(places[msg_no]))
         }
         durable |= wrong.keys() & self._replay.moved
-        if durable or self._findings.gaps:
+        if durable or self._report.gaps:
             found = search(self._folder, wrong)
             for msg_no, place in found.items():
                 self._tables.found(msg_no, place)
-            self._findings.found += sorted(found)
+            self._report.found += sorted(found)
             wrong = {no: why for no, why in wrong.items() if no not in found}
         for msg_no in sorted(durable & wrong.keys()):
             self._set_aside(places[msg_no])
@@ -109,7 +111,7 @@ class RowCheck:
             if msg_no in wrong:
                 entry = (queue_no, seq, msg_no, wrong[msg_no])
                 was_durable = (queue_no, seq) not in young or msg_no in durable
-                (self._findings.lost if was_durable else self._findings.dropped).append(entry)
+                (self._report.lost if was_durable else self._report.dropped).append(entry)
                 self._tables.acked(queue_no, [(seq, msg_no)])
         self._replay.finish()
 
@@ -121,19 +123,8 @@ class RowCheck:
             data = segment.bytes_at(offset, length)
         if data:
             path = self._folder.rdq_path(file_no)
-            self._findings.set_aside.append(self._folder.set_aside(path, data, offset))
+            self._report.set_aside.append(self._folder.set_aside(path, data, offset))
 
 
 def _end(place: Location) -> int:
     return place[1] + place[2]
-
-
-def _batches(rows: Iterable[Key]) -> Iterator[list[Key]]:
-    batch: list[Key] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _LOOKED_UP_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

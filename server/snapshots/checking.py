@@ -92,7 +92,7 @@ def _unreadable(audit: Audit) -> Iterator[tuple[int, int, str]]:
 
     Rows above the index that a start drops were left out of the manifest's counts and are compared there.
     """
-    for queue_no, seq, _, why in audit.store.findings.lost:
+    for queue_no, seq, _, why in audit.store.report.lost:
         if audit.store.index.rows(queue_no, seq, seq + 1, 1):
             yield queue_no, seq, why
     for row in audit.lost + audit.misplaced:

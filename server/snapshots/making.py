@@ -162,7 +162,7 @@ def _store(
     torn = wanted.torn.get(_relative(path, draft))
     paths = StorePaths(files, path)
     with Inspection(path, may_rebuild=False, files=files) as store:
-        recovered, findings = store.recovered, store.findings
+        recovered, report = store.recovered, store.report
         queues = [_queue(row, store) for row in rows]
         known = {no for queue in queues for no in queue.queue_nos}
         others = [path / STORE_FORMAT, path / lmdb_index.FOLDER / lmdb_index.DATA]
@@ -175,7 +175,7 @@ def _store(
             recovered.point.boot_epoch,
             is_clean=torn is None or recovered.is_clean,
             torn_bytes=torn.size_bytes if torn is not None else 0,
-            dropped=len(findings.dropped) + len(findings.lost),
+            dropped=len(report.dropped) + len(report.lost),
             unknown_messages=sum(
                 terms.messages for no, terms in store.queues.items() if no not in known
             ),

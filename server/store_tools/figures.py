@@ -25,7 +25,7 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
         at: where it lies, and how its queues are called.
         wall_s: now.
     """
-    findings = store.findings
+    report = store.report
     terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
     segments = list(store.recovered.tables.files.values())
     return {
@@ -44,8 +44,8 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
         "index": _index(store),
         "quarantine": _quarantine(store),
         "damage": _damage(store),
-        "lost": len(findings.lost),
-        "never_confirmed": len(findings.dropped),
+        "lost": len(report.lost),
+        "never_confirmed": len(report.dropped),
     }
 
 
@@ -122,10 +122,10 @@ def _lost_in(report: bytes) -> int:
 
 
 def _damage(store: Inspection) -> list[str]:
-    findings = store.findings
-    index = [f"index: {findings.rebuilt}"] if findings.rebuilt else []
-    gaps = [f"journal: {gap}" for gap in findings.gaps]
-    foreign = [f"{name} belongs to another store" for name in findings.foreign]
+    report = store.report
+    index = [f"index: {report.rebuilt}"] if report.rebuilt else []
+    gaps = [f"journal: {gap}" for gap in report.gaps]
+    foreign = [f"{name} belongs to another store" for name in report.foreign]
     return [*filter(None, [store.format_damage]), *index, *gaps, *foreign]
 
 

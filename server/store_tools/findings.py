@@ -61,7 +61,7 @@ class LostIn:
 
 def lost_in(audit: Audit, names: Mapping[int, str]) -> list[LostIn]:
     """Return what cannot be read, whether a start would notice or only an audit does."""
-    rows = [(no, seq, reason) for no, seq, _, reason in audit.store.findings.lost]
+    rows = [(no, seq, reason) for no, seq, _, reason in audit.store.report.lost]
     rows += [(row.queue_no, row.seq, row.reason) for row in audit.lost]
     return lost_by_queue(rows, names)
 
@@ -115,15 +115,15 @@ def findings_of(audit: Audit, names: Mapping[int, str]) -> list[Finding]:
 
 
 def _of_files(audit: Audit) -> Iterable[Finding]:
-    findings = audit.store.findings
+    report = audit.store.report
     if audit.store.format_damage:
         yield Finding(audit.store.format_damage, "FORMAT is written anew from what the files say")
-    if findings.rebuilt:
+    if report.rebuilt:
         text = "set aside, and rebuilt from the segments: acked messages may come back"
-        yield Finding(f"the index cannot be used: {findings.rebuilt}", text)
-    for name in findings.foreign:
+        yield Finding(f"the index cannot be used: {report.rebuilt}", text)
+    for name in report.foreign:
         yield Finding(f"{name} belongs to another store", "moved to the quarantine")
-    for gap in findings.gaps:
+    for gap in report.gaps:
         yield Finding(
             f"the journal has a gap, {gap}",
             "what is left of it is set aside; what was acked in it may come back, what was"
@@ -132,7 +132,7 @@ def _of_files(audit: Audit) -> Iterable[Finding]:
 
 
 def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterable[Finding]:
-    elsewhere = len(audit.store.findings.found) + len(audit.elsewhere)
+    elsewhere = len(audit.store.report.found) + len(audit.elsewhere)
     if elsewhere:
         yield Finding(f"{elsewhere} messages lie elsewhere than they should", "noted where")
     if audit.odd:
@@ -143,9 +143,9 @@ def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterable[Finding]:
 
 
 def _of_a_crash(audit: Audit) -> Iterable[Finding]:
-    findings = audit.store.findings
-    for tail in findings.tails:
+    report = audit.store.report
+    for tail in report.tails:
         yield Finding(f"the journal ends in the middle of a write, {tail}", "cut off", False)
-    if findings.dropped:
-        text = f"{len(findings.dropped)} messages were not written whole, and never confirmed"
+    if report.dropped:
+        text = f"{len(report.dropped)} messages were not written whole, and never confirmed"
         yield Finding(text, "dropped", False)

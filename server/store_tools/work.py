@@ -26,7 +26,7 @@ from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.offline.salvage import salvage
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.output.progress import Progress, progress_bar
 from leveret.server.process import NODE, refuse_network
 from leveret.server.store_tools.dirs import (
@@ -145,7 +145,7 @@ def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) 
     damage = FROM_SEGMENTS if from_segments else ""
     with audited(at.path, progress, damage) as audit:
         result = salvage(audit, into, os.urandom(16), _now_ms(), progress)
-        rows = [(no, seq, why) for no, seq, _, why in audit.store.findings.lost]
+        rows = [(no, seq, why) for no, seq, _, why in audit.store.report.lost]
         rows += [(row.queue_no, row.seq, row.reason) for row in result.lost]
         return {
             "path": str(at.path),
@@ -154,8 +154,8 @@ def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) 
             "rows": result.rows,
             "segment_bytes": result.size_bytes,
             "lost": [lost.fields() for lost in lost_by_queue(rows, at.names)],
-            "gaps": list(audit.store.findings.gaps),
-            "rebuilt": audit.store.findings.rebuilt,
+            "gaps": list(audit.store.report.gaps),
+            "rebuilt": audit.store.report.rebuilt,
         }
 
 
@@ -208,7 +208,7 @@ def compact(path: Path) -> Row:
         def work(at: StoreAt, progress: Progress) -> Row:
             with Inspection(at.path) as store:
                 epoch_seen = store.epoch_seen
-                if store.findings.is_damage or store.format_damage:
+                if store.report.is_damage or store.format_damage:
                     raise StoreError(
                         f"{at.path} is damaged; repair it first (leveret store repair)"
                     )

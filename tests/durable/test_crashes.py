@@ -16,7 +16,7 @@ from durable.workers import BrokerWorker
 from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.recovery.opening import Opened, StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store
 from leveret.msg_store.recovery.replay import pages
 
 Start = Callable[[], BrokerWorker]

@@ -32,7 +32,7 @@ from durable.oracle import Known, name_of
 from durable.workers import BrokerWorker
 from leveret.core.files import Files
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from rigs.waiting import wait_until
 
 QUEUES = (*FANNED, RECREATED)

@@ -15,9 +15,9 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import unpack_meta
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.findings import Recovered
-from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.recovery.replay import pages
+from leveret.msg_store.recovery.report import Recovered
 from rigs.store.store_folders import killed_after
 from rigs.store.store_worker import body_of
 
@@ -63,7 +63,7 @@ class Oracle:
         assert not lost, f"{len(lost)} confirmed messages lost, {sorted(lost)[:5]}"
         assert found.keys() <= self.published.keys()
         assert found.keys().isdisjoint(self.gone)
-        assert not recovered.findings.is_damage, recovered.findings
+        assert not recovered.report.is_damage, recovered.report
         for key, row in found.items():
             assert (row[1], row[2]) == self.published[key]
         self.check_bodies(recovered, folder, Counter(row[1] for row in found.values()))
@@ -91,13 +91,10 @@ def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
     for epoch in range(1, 2 * rounds, 2):
         lines = rng.choice([1, 20, 300, 3000]) + rng.randrange(500)
         oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines))
-        folder = StoreFolder(Files(), path / "store", lambda: b"", lambda: 1)
-        recovery = Recovery(folder, epoch + 1, Ballast(folder.files, path), lambda: 1)
-        recovered, _ = recovery.run()
-        oracle.compare(recovered, folder)
-        recovery.journal_log.close()
-        recovered.index.close()
-        folder.close()
+        where = StoreFiles(Files(), path / "store", Ballast(Files(), path), lambda: 1)
+        opened = open_store(where, epoch + 1)
+        oracle.compare(opened.recovered, opened.folder)
+        opened.close()
     return oracle
 
 

@@ -16,7 +16,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.queue import VariableQueue

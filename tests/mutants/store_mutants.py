@@ -144,8 +144,8 @@ MUTANTS = {
     ),
     "what cannot be read is not acked": Mutant(
         "recovery/recovery.py",
-        "frames.job(self._acks_of_dropped(), mark, self._now_ms())",
-        "frames.job([], mark, self._now_ms())",
+        "frames.job(self._acks_of_dropped(), mark, self._where.now_ms())",
+        "frames.job([], mark, self._where.now_ms())",
     ),
     "a lost index is an empty one": Mutant("recovery/recovery.py", "        if damage:\n", "        if False:\n"),
     "a rebuild believes in acks of other rows": Mutant(

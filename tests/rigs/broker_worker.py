@@ -31,7 +31,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.recovery import opening
-from leveret.msg_store.recovery.opening import StoreFiles
+from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.queue import VariableQueue

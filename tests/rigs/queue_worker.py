@@ -24,7 +24,7 @@ from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.queue import VariableQueue
@@ -67,7 +67,7 @@ def opened_store(folder: Path, epoch: int, failed: object) -> MsgStore:
     )
     loop = asyncio.get_running_loop()
     opened = open_store(where, epoch)
-    assert not opened.recovered.findings.is_damage, opened.recovered.findings
+    assert not opened.recovered.report.is_damage, opened.recovered.report
     return MsgStore(opened, loop, loop.time, failed, limits=STORE_LIMITS)  # type: ignore[arg-type]
 
 

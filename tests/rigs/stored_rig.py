@@ -20,7 +20,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.transient.index import TransientIndex
 from leveret.queue_backing.api import Fetched
@@ -54,7 +54,7 @@ class StoreBench:
         self.disk = FaultyCalls(MemoryDisk(), rng)
         self.files = Files(self.disk)
         self.files.mkdir(STORE)
-        self.home = MemoryLocation()
+        self.location = MemoryLocation()
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
         self.limits = StoreLimits(
             room_bytes,
@@ -77,7 +77,7 @@ class StoreBench:
             Ballast(self.files, STORE, 0),
             lambda: 5,
             *self.file_bytes,
-            home=self.home,
+            index_location=self.location,
             new_uuid=lambda: bytes(range(16)),
         )
         self.opened = open_store(where, self.boot_epoch, trusted)

@@ -67,7 +67,7 @@ def test_a_backlog_that_is_consumed_leaves_nothing_in_the_index(rig: StoreRig) -
     rig.run()
     rig.checkpoint()
 
-    index = rig.home.index
+    index = rig.location.index
     assert index.by_msg_no == {}
     assert not any(index.by_queue.values())
     rig.core.memtables.files.seal()
@@ -85,11 +85,11 @@ def test_a_generation_ends_with_many_rows_or_a_long_journal(
     rng: random.Random, limits: CheckpointLimits, publishes: int
 ) -> None:
     rig = StoreRig(rng, limits=limits)
-    writes = rig.home.index.writes
+    writes = rig.location.index.writes
     rig.publish((1,), publishes)
     rig.run()
 
-    assert rig.home.index.writes == writes + 1
+    assert rig.location.index.writes == writes + 1
     assert ram_rows(rig) == 0
 
 
@@ -213,14 +213,14 @@ def test_an_index_that_is_one_transaction_behind_is_made_up_for(rig: StoreRig) -
         rig.ack(*rig.rng.sample(rig.held, 2))
         rig.run()
         rig.checkpoint()
-    before = rig.home.index.image()
+    before = rig.location.index.image()
     rig.publish((1, 2), 5)
     rig.ack(*rig.rng.sample(rig.held, 6))
     rig.run()
     rig.checkpoint()
     rig.publish((2,), 5)
     rig.run()
-    rig.home.index.restore(before)
+    rig.location.index.restore(before)
 
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == 3 * 10 - 6 + 10 - 6 + 5
@@ -245,7 +245,7 @@ def test_a_crash_at_each_step_of_a_start_with_an_index(
     for _ in range(20):
         rig.disk.fail(point, Crash("again"), after=after)
         if rng.random() < 0.3:
-            rig.home.index.fail(IndexFull("no room"))
+            rig.location.index.fail(IndexFull("no room"))
         try:
             rig.open()
         except Crash:
@@ -255,7 +255,7 @@ def test_a_crash_at_each_step_of_a_start_with_an_index(
     else:
         rig.disk.heal()
         rig.open()
-    rig.home.index.heal()
+    rig.location.index.heal()
     rig.compare()
 
 
@@ -269,13 +269,13 @@ def test_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(
     for name in ("rdq", "journal") * 2:
         rig.step(name)
     rig.disk.power_cut(lambda path: Fate.LOST if path.suffix == ".rdq" else Fate.KEPT)
-    rig.home.index.fail(OSError(5, "gone"))
+    rig.location.index.fail(OSError(5, "gone"))
     with pytest.raises(OSError, match="gone"):
         rig.open()
     rig.disk.kill()
     rig.open()
 
-    assert (rig.recovered.findings.lost, rig.recovered.findings.dropped) == ([], [])
+    assert (rig.recovered.report.lost, rig.recovered.report.dropped) == ([], [])
     rig.compare()
     assert len(rig.held) == 3
 
@@ -290,7 +290,7 @@ def test_with_a_full_disk_the_memtable_waits_and_the_journals_stay(rig: StoreRig
     rig.publish((1,), 5)
     rig.run()
     journals = rig.folder.journal_nos()
-    rig.home.index.fail(IndexFull("no room"), 3)
+    rig.location.index.fail(IndexFull("no room"), 3)
     rig.checkpointer.request()
     for _ in range(4):
         rig.step("write")
@@ -308,7 +308,7 @@ def test_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None:
     rig = StoreRig(rng, ballast_bytes=1000)
     rig.publish((1,), 5)
     rig.run()
-    rig.home.index.fail(IndexFull("no room"), 1)
+    rig.location.index.fail(IndexFull("no room"), 1)
     rig.checkpoint()
 
     assert not rig.checkpointer.is_full
@@ -319,7 +319,7 @@ def test_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None:
 def test_a_start_with_a_full_disk_keeps_its_memtable(rig: StoreRig) -> None:
     rig.publish((1, 2), 5)
     rig.run()
-    rig.home.index.fail(IndexFull("no room"), 1)
+    rig.location.index.fail(IndexFull("no room"), 1)
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.core.memtables.frozen) == 1
     rig.ack(*rig.held[:3])
@@ -333,9 +333,9 @@ def test_a_start_with_a_full_disk_keeps_its_memtable(rig: StoreRig) -> None:
 def test_no_room_to_rebuild_an_index_is_an_error_of_the_disk(rig: StoreRig) -> None:
     long_lived(rig)
     rig.disk.kill()
-    rig.home.lose()
+    rig.location.lose()
     for _ in range(2):  # what is found empty, and what is made in its place
-        rig.home.fail_next(IndexFull("no room"))
+        rig.location.fail_next(IndexFull("no room"))
     with pytest.raises(OSError, match="no room"):
         rig.open()
     rig.disk.kill()
@@ -356,11 +356,11 @@ def test_an_error_of_the_index_other_than_a_full_disk_ends_the_store(
     report = rig.checkpointer.write_done(job, error)
     assert report is not None
     assert isinstance(report.error, StoreFailed)
-    assert rig.home.is_damaged == isinstance(error, IndexDamaged)
+    assert rig.location.is_damaged == isinstance(error, IndexDamaged)
 
     rig.disk.kill()
     recovered = rig.open(rig.core.durable)
-    assert bool(recovered.findings.rebuilt) == rig.home.was_lost
+    assert bool(recovered.report.rebuilt) == rig.location.was_lost
     assert len(rig.found()) == 10
 
 
@@ -383,7 +383,7 @@ def test_a_lost_index_is_rebuilt_and_nothing_confirmed_is_missing(rig: StoreRig)
     needed = sorted((key[0], rig.rows[key]) for key in rig.held)
     recovered = rig.crash_without_index()
 
-    assert "beginning of the journal" in recovered.findings.rebuilt
+    assert "beginning of the journal" in recovered.report.rebuilt
     found = [(queue_no, msg_no) for (queue_no, _), msg_no in sorted(rig.found().items())]
     assert set(needed) <= set(found)
     assert found == sorted(found), "the order is that of routing"
@@ -412,11 +412,11 @@ def test_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: Stor
 def test_an_index_damaged_though_all_journals_are_there(rig: StoreRig) -> None:
     rig.publish((1, 2), 5)
     rig.run()
-    rig.home.condemn()
+    rig.location.condemn()
     rig.disk.kill()
     recovered = rig.open()
 
-    assert recovered.findings.rebuilt
+    assert recovered.report.rebuilt
     assert len(rig.found()) == 10
     assert [path for path in rig.disk.paths() if path.suffix == ".json"]
 
@@ -450,7 +450,7 @@ def test_a_clean_stop_is_not_believed_twice_though_the_index_could_not_be_told(
     rig.checkpointer.stop()
     rig.settle()
     rig.disk.kill()
-    rig.home.index.fail(IndexFull("no room"))
+    rig.location.index.fail(IndexFull("no room"))
     assert rig.open().is_clean
 
     assert not rig.crash(lambda disk: disk.kill()).is_clean
@@ -487,13 +487,13 @@ def test_a_clean_start_reads_no_journal(rig: StoreRig) -> None:
 def test_a_stop_with_a_full_disk_ends_and_loses_nothing(rig: StoreRig) -> None:
     rig.publish((1,), 5)
     rig.run()
-    rig.home.index.fail(IndexFull("no room"), 1 << 20)
+    rig.location.index.fail(IndexFull("no room"), 1 << 20)
     rig.checkpointer.stop()
     for _ in range(5):
         rig.step("write")
     assert rig.checkpointer.is_stopped
 
-    rig.home.index.heal()
+    rig.location.index.heal()
     rig.crash(lambda disk: disk.kill())
     assert len(rig.held) == 5
 
@@ -527,7 +527,7 @@ def test_foreign_files_are_set_aside_or_passed_over(rig: StoreRig) -> None:
 
     rig.crash(lambda disk: disk.kill(), is_damaged=True)
 
-    assert rig.recovered.findings.foreign == [f"{newest + 5:016x}.jnl"]
+    assert rig.recovered.report.foreign == [f"{newest + 5:016x}.jnl"]
     header = decode_header(image, JOURNAL_MAGIC)
     assert header.number == old
     rig.publish((1,), 1)
@@ -566,9 +566,9 @@ def test_rows_of_the_index_in_a_missing_segment_are_named_and_go(rng: random.Ran
     rig.open()
     rig.compare(lost)
 
-    assert {(entry[0], entry[1]) for entry in rig.recovered.findings.lost} == lost
+    assert {(entry[0], entry[1]) for entry in rig.recovered.report.lost} == lost
     rig.crash(lambda disk: disk.kill())
-    assert rig.recovered.findings.lost == [], "reported twice"
+    assert rig.recovered.report.lost == [], "reported twice"
 
 
 # Ranges and queues that go.
@@ -608,7 +608,7 @@ def test_a_deleted_queue_is_forgotten_when_it_is_empty(rig: StoreRig) -> None:
     rig.checkpoint()
 
     assert done == [1]
-    assert list(rig.home.index.terms) == [2]
+    assert list(rig.location.index.terms) == [2]
     assert rig.core.references.counts.keys() == set(rig.core.references.bodies)
     rig.crash(lambda disk: disk.power_cut())
     assert list(rig.recovered.queues) == [2]
@@ -665,7 +665,7 @@ def test_a_copy_counts_from_when_its_move_is_durable(rig: StoreRig) -> None:
     assert rig.collect() == [], "the index does not know it yet"
     rig.crash(lambda disk: disk.power_cut())
 
-    assert rig.recovered.findings.removed == [1]
+    assert rig.recovered.report.removed == [1]
     assert STORE / "rdq" / f"{file_no:08x}.rdq" in rig.disk.paths()
 
 

@@ -144,7 +144,7 @@ async def test_an_index_damaged_while_it_is_used_is_rebuilt_at_the_next_start(
     store.close()
 
     again = Running(tmp_path / "store", 2)
-    assert again.recovered.findings.rebuilt
+    assert again.recovered.report.rebuilt
     assert len(rows(again)) == 30
     await again.stop()
 
@@ -190,11 +190,11 @@ async def test_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
     damage(tmp_path / "store" / "store.lmdb" / "data.mdb")
 
     again = Running(tmp_path / "store", 2)
-    assert again.recovered.findings.rebuilt
+    assert again.recovered.report.rebuilt
     assert len(rows(again)) == 230
     await again.stop()
     once_more = Running(tmp_path / "store", 3)
-    assert not once_more.recovered.findings.rebuilt
+    assert not once_more.recovered.report.rebuilt
     assert len(rows(once_more)) == 230
     await once_more.stop()
 
@@ -243,7 +243,7 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
     CheckpointDriver(
         rig.core,
         rig.checkpointer,
-        rig.home.index,
+        rig.location.index,
         rig.folder,
         rig.ballast,
         loop,

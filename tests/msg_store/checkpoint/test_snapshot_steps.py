@@ -39,7 +39,7 @@ class Taking:
     def __init__(self, bench: StoreBench, target: Path = TARGET) -> None:
         self.outcomes: list[Exception | None] = []
         self.target = target
-        self.index = bench.home.index
+        self.index = bench.location.index
         bench.store.snapshot(target, self.outcomes.append)
 
     @property
@@ -266,7 +266,7 @@ def test_a_full_disk_ends_it_and_the_store_goes_on(
 
 def test_a_full_disk_that_keeps_the_index_back_ends_it(bench: StoreBench) -> None:
     publish(bench, (1,), 0, 5)
-    bench.home.index.fail(IndexFull("no room"), times=2)
+    bench.location.index.fail(IndexFull("no room"), times=2)
     taking = Taking(bench)
     bench.run()
 
@@ -294,5 +294,5 @@ def test_a_crash_meanwhile_takes_nothing(seed: int) -> None:
 
     found = {(1, row[0]): row[1] for row in bench.rows(1)}
     assert durable.items() <= found.items()
-    assert not bench.opened.recovered.findings.is_damage
+    assert not bench.opened.recovered.report.is_damage
     bench.close()

@@ -101,7 +101,7 @@ def test_a_header_that_is_torn_in_a_file_with_room_is_no_damage(rig: StoreRig) -
 
     recovered = rig.open()
 
-    assert not recovered.findings.is_damage
+    assert not recovered.report.is_damage
     assert len(rig.found()) == 12
 
 

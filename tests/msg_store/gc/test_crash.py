@@ -140,7 +140,7 @@ def test_after_a_gap_in_the_journal_nothing_is_removed(seed: int) -> None:
     rig.steps.close()
     rig.disk.kill()
     rig.open()
-    assert rig.recovered.findings.gaps
+    assert rig.recovered.report.gaps
     unused = [no for no, state in rig.core.memtables.files.items() if not state.valid_bytes]
 
     rig.work()
@@ -165,7 +165,7 @@ def test_copies_come_back_when_the_index_is_lost_and_a_sync_failed(seed: int) ->
     """A copy has a higher number than the segment that the mark names, and was synced before it."""
     rig = collecting(seed)
     rig.collect_all()
-    rig.home.lose()
+    rig.location.lose()
     durable = rig.core.durable
     assert max(rig.folder.rdq_nos()) > durable.file_no
     kept = {rig.rows[key] for key in rig.held}
@@ -183,7 +183,7 @@ def test_a_rebuild_that_crashed_over_its_first_journal_file_is_done_again(seed: 
     kept = {rig.rows[key] for key in rig.held}
     rig.steps.close()
     rig.disk.kill()
-    rig.home.lose()
+    rig.location.lose()
     rig.disk.fail("fsync", Crash(), "*.jnl")
     with pytest.raises(Crash):
         rig.open()

@@ -84,7 +84,7 @@ def test_of_two_copies_the_good_one_is_found(rig: CollectorRig) -> None:
 
     rig.crash(lambda disk: disk.kill(), is_damaged=True)
 
-    assert rig.recovered.findings.found == [copied[0]]
+    assert rig.recovered.report.found == [copied[0]]
     assert rig.file_of(copied[0]) == copy_no
     assert {rig.rows[key] for key in rig.held} == set(kept)
 
@@ -102,7 +102,7 @@ def test_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(
 
     rig.crash(lambda disk: disk.kill(), is_damaged=True)
 
-    assert rig.recovered.findings.found == [moved[0]]
+    assert rig.recovered.report.found == [moved[0]]
     assert {rig.rows[key] for key in rig.held} == set(kept)
 
 

@@ -39,13 +39,13 @@ def home_of(kind: str, path: Path, map_bytes: int = 1 << 20) -> MemoryLocation |
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryLocation | LmdbLocation:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryLocation | LmdbLocation:
     return home_of(request.param, tmp_path)
 
 
 @pytest.fixture
-def index(home: MemoryLocation | LmdbLocation) -> Iterator[Index]:
-    opened = home.open()
+def index(location: MemoryLocation | LmdbLocation) -> Iterator[Index]:
+    opened = location.open()
     yield opened
     opened.close()
 
@@ -69,9 +69,9 @@ def rows_batch(queue_no: int, seqs: range) -> Batch:
 
 
 def test_runs_of_rows_and_places_leave_and_nothing_else_does(
-    home: MemoryLocation | LmdbLocation, rng: random.Random
+    location: MemoryLocation | LmdbLocation, rng: random.Random
 ) -> None:
-    index = home.open()
+    index = location.open()
     present = {1: set(range(3_000)), 2: set(range(500, 3_500))}
     for queue_no, seqs in present.items():
         rows = {seq: row(seq, queue_no << 40 | seq) for seq in sorted(seqs)}
@@ -181,33 +181,33 @@ def test_places_and_queues_are_listed_in_order(index: Index) -> None:
     assert index.places((1 << 40) + 1, 99) == []
 
 
-def test_it_is_there_again_after_closing(home: MemoryLocation | LmdbLocation) -> None:
-    index = home.open()
+def test_it_is_there_again_after_closing(location: MemoryLocation | LmdbLocation) -> None:
+    index = location.open()
     index.write(rows_batch(1, range(5000)))
     index.close()
 
-    again = home.open()
+    again = location.open()
     assert len(again.rows(1, 0, MAX, 9999)) == 5000
     again.close()
 
 
 def test_one_found_damaged_in_use_is_set_aside_at_the_next_start(
-    home: MemoryLocation | LmdbLocation, tmp_path: Path
+    location: MemoryLocation | LmdbLocation, tmp_path: Path
 ) -> None:
-    index = home.open()
+    index = location.open()
     index.write(rows_batch(1, range(5)))
     index.close()
-    home.condemn()
+    location.condemn()
 
     with pytest.raises(IndexDamaged):
-        home.open()
+        location.open()
     (tmp_path / "quarantine").mkdir()
-    home.set_aside(tmp_path / "quarantine", "index-1")
+    location.set_aside(tmp_path / "quarantine", "index-1")
 
-    again = home.open()
+    again = location.open()
     assert again.rows(1, 0, MAX, 9) == []
     again.close()
-    home.set_aside(tmp_path / "quarantine", "index-2")
+    location.set_aside(tmp_path / "quarantine", "index-2")
 
 
 # LMDB alone.

@@ -131,14 +131,14 @@ def test_flipped_bits_of_live_pages_end_no_process(tmp_path: Path, rng: random.R
     assert done.returncode == 0, done.stderr
 
 
-def home(tmp_path: Path) -> LmdbLocation:
+def location(tmp_path: Path) -> LmdbLocation:
     return LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22, leaves_bytes_max=0)
 
 
 def test_all_pages_are_looked_at_after_a_process_that_did_not_close_its_index(
     tmp_path: Path, rng: random.Random
 ) -> None:
-    index = home(tmp_path).open()
+    index = location(tmp_path).open()
     index.write(Rows(rng).batch(2_000, 0))
     shutil.copytree(tmp_path / "store.lmdb", tmp_path / "killed" / "store.lmdb")
     index.close()
@@ -146,19 +146,19 @@ def test_all_pages_are_looked_at_after_a_process_that_did_not_close_its_index(
     zero_a_leaf(tmp_path / "killed" / "store.lmdb" / DATA)
 
     with pytest.raises(IndexDamaged, match="page"):
-        home(tmp_path / "killed").open()
+        location(tmp_path / "killed").open()
 
 
 def test_after_an_orderly_end_the_leaves_of_a_large_index_are_not_read(
     tmp_path: Path, rng: random.Random
 ) -> None:
-    index = home(tmp_path).open()
+    index = location(tmp_path).open()
     index.write(Rows(rng).batch(2_000, 0))
     index.close()
 
     zero_a_leaf(tmp_path / "store.lmdb" / DATA)
 
-    home(tmp_path).open().close()
+    location(tmp_path).open().close()
 
     with pytest.raises(IndexDamaged, match="page"):
         LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22).open()

@@ -17,7 +17,7 @@ from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
 from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, files_of, flip, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 from rigs.store.store_folders import worker_environment
@@ -106,8 +106,8 @@ def test_a_missing_segment_costs_its_messages_only(rig: OfflineRig, rng: random.
     with audited(rig.path, quiet) as audit:
         assert not audit.is_sound
         expected = {key for key, msg_no in rig.rows.items() if msg_no in gone}
-        assert {(row[0], row[1]) for row in audit.store.findings.lost} == expected
-        assert all("segment 00000002 is missing" in row[3] for row in audit.store.findings.lost)
+        assert {(row[0], row[1]) for row in audit.store.report.lost} == expected
+        assert all("segment 00000002 is missing" in row[3] for row in audit.store.report.lost)
         assert rows_of(audit).keys() == rig.rows.keys() - expected
 
 
@@ -122,7 +122,7 @@ def test_an_index_that_is_lost_is_made_up_for(
 
     with audited(rig.path, quiet) as audit:
         assert not audit.is_sound
-        assert audit.store.findings.rebuilt
+        assert audit.store.report.rebuilt
         assert audit.is_index_sound
         kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(audit).items()}
         assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
@@ -169,7 +169,7 @@ def test_a_torn_end_of_the_journal_is_no_damage(rig: OfflineRig, rng: random.Ran
 
     with audited(rig.path, quiet) as audit:
         assert audit.is_sound
-        assert len(audit.store.findings.tails) == 1
+        assert len(audit.store.report.tails) == 1
 
 
 def test_a_gap_in_the_journal_is_damage(rig: OfflineRig, rng: random.Random) -> None:
@@ -182,7 +182,7 @@ def test_a_gap_in_the_journal_is_damage(rig: OfflineRig, rng: random.Random) -> 
 
     with audited(rig.path, quiet) as audit:
         assert not audit.is_sound
-        assert audit.store.findings.gaps
+        assert audit.store.report.gaps
 
 
 # What only an audit sees: the index is well-formed, and wrong.
@@ -197,7 +197,7 @@ def test_what_is_wrong_in_a_good_index_is_found(
     change_index(rig, wrong(rig))  # type: ignore[operator]
 
     with audited(rig.path, quiet) as audit:
-        assert not audit.store.findings.is_damage
+        assert not audit.store.report.is_damage
         assert not audit.is_index_sound
         assert audit.lost == [], "every message can be read"
         assert set(rows_of(audit)) == set(rig.rows)
@@ -212,7 +212,7 @@ def test_values_that_cannot_be_are_damage_of_the_index(rig: OfflineRig, rng: ran
             transaction.put((1).to_bytes(8, "big"), b"short", db=table)
 
     with audited(rig.path, quiet) as audit:
-        assert "is damaged" in audit.store.findings.rebuilt
+        assert "is damaged" in audit.store.report.rebuilt
 
 
 def test_segments_with_a_damaged_header_can_be_read_and_are_told(
@@ -238,8 +238,8 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
         kill_worker(path, epoch, rng)
 
         with audited(path, quiet) as audit:
-            assert audit.is_sound, (audit.store.findings, audit)
-            told = (rows_of(audit), dict(audit.store.locations()), audit.store.findings.dropped)
+            assert audit.is_sound, (audit.store.report, audit)
+            told = (rows_of(audit), dict(audit.store.locations()), audit.store.report.dropped)
             terms = {no: each.frozen() for no, each in audit.queues.items()}
             assert audit.store.epoch_seen == epoch
         files = Files()
@@ -248,7 +248,7 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
 
         with audited(path, quiet) as audit:
             assert (rows_of(audit), dict(audit.store.locations())) == told[:2]
-            assert opened.recovered.findings.dropped == told[2]
+            assert opened.recovered.report.dropped == told[2]
             said = {no: opened.core.memtables.terms[no] for no in terms}
             counts = {no: (each.messages, each.size_bytes) for no, each in said.items()}
             assert counts == {no: (each.messages, each.size_bytes) for no, each in terms.items()}

@@ -43,7 +43,7 @@ def repaired(rig: OfflineRig, lost: set[int] = frozenset()) -> None:
         assert bodies_of(audit) == readable
     rig.boot_epoch += 1
     rig.open()  # a broker takes it
-    assert not rig.opened.recovered.findings.is_damage
+    assert not rig.opened.recovered.report.is_damage
     rig.crash()
 
 

@@ -13,7 +13,7 @@ from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.offline.repair import plan_repair
 from leveret.msg_store.offline.salvage import Salvaged, salvage
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from rigs.store.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index
 

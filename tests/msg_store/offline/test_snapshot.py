@@ -18,8 +18,8 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.snapshot import Torn, take
-from leveret.msg_store.recovery.findings import Findings
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
+from leveret.msg_store.recovery.report import RecoveryReport
 from rigs.store.offline_rig import quiet
 from rigs.store.snapshot_load import QUEUES, Rows, rows_of
 from rigs.store.store_damage import used_bytes
@@ -33,7 +33,7 @@ def taken(path: Path, target: Path) -> Torn:
     return torn
 
 
-def recovered(path: Path) -> tuple[Rows, Findings]:
+def recovered(path: Path) -> tuple[Rows, RecoveryReport]:
     """Return what a start finds."""
     where = StoreFiles(Files(), path, Ballast(Files(), path, 0), lambda: 1)
     opened = open_store(where, 1000)
@@ -44,7 +44,7 @@ def recovered(path: Path) -> tuple[Rows, Findings]:
             for no in index.queues()
             for row in index.rows(no, 0, 1 << 64, 1 << 40)
         }
-        return rows, opened.recovered.findings
+        return rows, opened.recovered.report
     finally:
         opened.close()
 
@@ -57,17 +57,17 @@ def contents_of(path: Path) -> dict[str, bytes]:
     }
 
 
-def compare(path: Path, target: Path) -> Findings:
+def compare(path: Path, target: Path) -> RecoveryReport:
     """Hold a snapshot to what a start on the store itself finds."""
     with audited(target, quiet, may_rebuild=False) as audit:
         assert audit.is_index_sound
         in_snapshot = rows_of(audit.store)
         counts = {no: terms.messages for no, terms in audit.store.queues.items()}
-    restored, findings = recovered(target)
+    restored, report = recovered(target)
     found, _ = recovered(path)
     assert in_snapshot == restored == found
     assert sum(counts.values()) == len(found)
-    return findings
+    return report
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def test_of_a_store_that_was_stopped(filled: Filled, tmp_path: Path) -> None:
     assert torn.size_bytes == 0
     with Inspection(tmp_path / "snapshot", may_rebuild=False) as store:
         assert store.recovered.is_clean
-    findings = compare(filled.path, tmp_path / "snapshot")
-    assert not findings.is_damage
-    assert not findings.tails
+    report = compare(filled.path, tmp_path / "snapshot")
+    assert not report.is_damage
+    assert not report.tails
 
 
 def test_of_a_store_that_was_killed(filled: Filled, tmp_path: Path) -> None:
@@ -118,8 +118,8 @@ def test_a_torn_end_is_left_out_and_counted(
 
     copy = tmp_path / "snapshot" / name / last.name
     assert 0 < torn.size_bytes == used_bytes(last) - copy.stat().st_size
-    findings = compare(filled.path, tmp_path / "snapshot")
-    assert not findings.tails
+    report = compare(filled.path, tmp_path / "snapshot")
+    assert not report.tails
 
 
 def test_what_lies_behind_bad_bytes_stays(filled: Filled, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_what_lies_behind_bad_bytes_stays(filled: Filled, tmp_path: Path) -> Non
 
     assert torn.size_bytes == 0
     with Inspection(tmp_path / "snapshot", may_rebuild=False) as store:
-        assert len(store.findings.dropped) + len(store.findings.lost) == 1
+        assert len(store.report.dropped) + len(store.report.lost) == 1
         assert len(rows_of(store)) == len(filled.durable) - 1
     compare(filled.path, tmp_path / "snapshot")
 

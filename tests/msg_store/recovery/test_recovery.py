@@ -14,7 +14,7 @@ from leveret.msg_store.format.errors import StoreLocked
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import HEADER_BYTES as FRAME_HEADER_BYTES
-from leveret.msg_store.recovery.findings import Findings
+from leveret.msg_store.recovery.report import RecoveryReport
 from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
 from rigs.store.store_rig import STORE, StoreRig
 
@@ -155,10 +155,10 @@ def test_un_synced_ends_meet_every_fate_in_both_files(rng: random.Random) -> Non
                     lambda path: rdq if path.suffix == ".rdq" else journal
                 )
             )
-            assert not rig.recovered.findings.is_damage
+            assert not rig.recovered.report.is_damage
             rig.crash(LOST)
-            rig.recovered.findings.removed.clear()
-            assert rig.recovered.findings == Findings(), "judged twice"
+            rig.recovered.report.removed.clear()
+            assert rig.recovered.report == RecoveryReport(), "judged twice"
 
 
 def test_rows_without_bodies_were_not_confirmed_and_are_counted(rig: StoreRig) -> None:
@@ -172,8 +172,8 @@ def test_rows_without_bodies_were_not_confirmed_and_are_counted(rig: StoreRig) -
         lambda disk: disk.power_cut(lambda path: Fate.LOST if path.suffix == ".rdq" else Fate.KEPT)
     )
 
-    assert len(rig.recovered.findings.dropped) == 7
-    assert rig.recovered.findings.lost == []
+    assert len(rig.recovered.report.dropped) == 7
+    assert rig.recovered.report.lost == []
     assert len(reports(rig)[0]["dropped"]) == 7
 
 
@@ -187,7 +187,7 @@ def test_bodies_without_rows_are_garbage_and_their_segment_goes(rig: StoreRig) -
         lambda disk: disk.power_cut(lambda path: Fate.KEPT if path.suffix == ".rdq" else Fate.LOST)
     )
 
-    assert rig.recovered.findings.removed == [1]
+    assert rig.recovered.report.removed == [1]
     assert [path for path in rig.disk.paths() if path.suffix == ".rdq"] == []
 
 
@@ -232,8 +232,8 @@ def test_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_before(
         rig.open()
         assert rig.found() == [held for end, held in states if end <= size][-1]
         is_torn = size not in [end for end, _ in states]
-        assert bool(rig.recovered.findings.tails) == is_torn
-        assert not rig.recovered.findings.gaps
+        assert bool(rig.recovered.report.tails) == is_torn
+        assert not rig.recovered.report.gaps
 
 
 def test_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(seed: int) -> None:
@@ -251,7 +251,7 @@ def test_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(seed: 
         rig.open()
         whole = sum(end <= size for end in ends)
         assert [row[1] & 0xFF for row in rig.rows_of(1)] == list(range(whole))
-        assert len(rig.recovered.findings.dropped) == 5 - whole
+        assert len(rig.recovered.report.dropped) == 5 - whole
 
 
 def flip(bit: int):
@@ -288,7 +288,7 @@ def test_a_flipped_bit_in_a_frame_costs_that_frame_and_is_reported(seed: int, wh
         rig.compare(lost={(1, seq + rig.held[0][1]) for seq in range(6, 9)})
 
         assert len(rig.held) == 9
-        assert len(rig.recovered.findings.gaps) == 1
+        assert len(rig.recovered.report.gaps) == 1
         assert segment in rig.disk.paths()
         assert [path.name for path in rig.disk.paths() if path.suffix == ".bin"]
 
@@ -299,7 +299,7 @@ def test_a_damaged_journal_header_costs_no_frame(rig: StoreRig) -> None:
 
     rig.crash(LOST, is_damaged=True)
 
-    assert rig.recovered.findings.gaps
+    assert rig.recovered.report.gaps
 
 
 def test_a_missing_journal_in_the_middle_is_a_gap_and_nothing_is_removed(
@@ -320,7 +320,7 @@ def test_a_missing_journal_in_the_middle_is_a_gap_and_nothing_is_removed(
     rig.open()
 
     assert rig.found() == {}
-    assert len(rig.recovered.findings.gaps) == 1
+    assert len(rig.recovered.report.gaps) == 1
     assert set(segments) <= set(rig.disk.paths())
 
 
@@ -339,10 +339,10 @@ def test_a_flipped_byte_in_a_record_costs_that_message(rig: StoreRig, part: str)
     rig.open()
     rig.compare(lost)
 
-    assert {(entry[0], entry[1]) for entry in rig.recovered.findings.lost} == lost
+    assert {(entry[0], entry[1]) for entry in rig.recovered.report.lost} == lost
     assert len([path for path in rig.disk.paths() if path.suffix == ".bin"]) == 1
     rig.crash(LOST)
-    assert rig.recovered.findings.lost == [], "reported twice"
+    assert rig.recovered.report.lost == [], "reported twice"
 
 
 def test_a_damaged_segment_header_costs_nothing(rig: StoreRig) -> None:
@@ -367,7 +367,7 @@ def test_a_missing_segment_costs_its_messages_and_names_them(rng: random.Random)
     rig.open()
     rig.compare(lost)
 
-    assert {(entry[0], entry[1]) for entry in rig.recovered.findings.lost} == lost
+    assert {(entry[0], entry[1]) for entry in rig.recovered.report.lost} == lost
     assert len(rig.held) == 13 - len(lost)
 
 
@@ -388,7 +388,7 @@ def test_a_message_that_lies_elsewhere_is_found(rig: StoreRig) -> None:
     rig.disk.damage(path, move)
     rig.crash(LOST, is_damaged=True)
 
-    assert rig.recovered.findings.found == [wanted]
+    assert rig.recovered.report.found == [wanted]
     assert len(rig.held) == 4
 
 
@@ -403,7 +403,7 @@ def test_files_of_another_store_are_set_aside(rig: StoreRig) -> None:
 
     rig.crash(LOST, is_damaged=True)
 
-    assert len(rig.recovered.findings.foreign) == 2
+    assert len(rig.recovered.report.foreign) == 2
     rig.publish((1,), 1)
     rig.run()
     assert last(rig, "rdq").name == "00000100.rdq"

@@ -190,7 +190,7 @@ def test_after_a_failed_sync_a_rebuild_believes_what_was_inline(rig: StoreRig) -
     inline(rig, (1, 2), 3)
     trusted = rig.core.durable
     rig.disk.power_cut(power_cut_fates)
-    rig.home.lose()
+    rig.location.lose()
 
     rig.open(trusted)
 
@@ -223,7 +223,7 @@ def test_a_segment_of_another_store_is_left_alone(rig: StoreRig) -> None:
 
     rig.open()
 
-    assert rig.recovered.findings.foreign == [path.name]
+    assert rig.recovered.report.foreign == [path.name]
     (kept,) = [each for each in rig.disk.paths() if each.name.startswith(path.name)]
     assert kept.parent == STORE / "quarantine"
     assert rig.disk.image(kept) == foreign

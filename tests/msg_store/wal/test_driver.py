@@ -54,7 +54,7 @@ async def test_stopping_flushes_and_what_was_flushed_is_recovered(
 
     again = Running(tmp_path / "store", 2)
     assert [row[0] for row in again.recovered.index.rows(1, 0, 99, 99)] == [1, 2, 3]
-    assert not again.recovered.findings.tails
+    assert not again.recovered.report.tails
     await again.stop()
 
 

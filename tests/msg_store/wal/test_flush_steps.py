@@ -92,7 +92,7 @@ async def test_what_was_written_by_steps_is_recovered(by_step: StepByStep, tmp_p
 
     again = Running(tmp_path / "store", 2)
     assert [row[0] for row in again.recovered.index.rows(1, 0, 999, 999)] == list(range(1, seq))
-    assert not again.recovered.findings.is_damage
+    assert not again.recovered.report.is_damage
     await again.stop()
 
 
@@ -111,7 +111,7 @@ async def test_a_step_that_finds_the_disk_full_is_made_good(
 
     again = Running(tmp_path / "store", 2)
     assert len(again.recovered.index.rows(1, 0, 999, 999)) == count + 2
-    assert not again.recovered.findings.is_damage
+    assert not again.recovered.report.is_damage
     await again.stop()
 
 

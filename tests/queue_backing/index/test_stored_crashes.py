@@ -93,7 +93,7 @@ def test_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Random
             got = fetch_all(queue)
             assert len(got) >= sum(count for _, count in runs)
             assert [body for _, body in got] == bodies([seq for seq, _ in got])
-        places = {msg_no: bench.home.index.by_msg_no[msg_no][4] for msg_no in counts}
+        places = {msg_no: bench.location.index.by_msg_no[msg_no][4] for msg_no in counts}
         assert places == counts
         for queue in queues:
             queue.queue.ack([*queue.queue.rpa, *queue.queue.dpa])

@@ -57,7 +57,7 @@ def test_a_damaged_message_is_passed_over_and_reported(
     bench.idle_disk()
     (_, offset, length, *_) = (
         bench.store.memtables.location(bench.rows(1)[4][1])
-        or (bench.home.index.by_msg_no[bench.rows(1)[4][1]])
+        or (bench.location.index.by_msg_no[bench.rows(1)[4][1]])
     )
     flip(bench, offset + length - 1)
     bench.crash()
@@ -123,7 +123,8 @@ def test_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
     lost = {
         row[0]
         for row in bench.rows(1)
-        if (bench.store.memtables.location(row[1]) or bench.home.index.by_msg_no[row[1]])[0] == gone
+        if (bench.store.memtables.location(row[1]) or bench.location.index.by_msg_no[row[1]])[0]
+        == gone
     }
     assert lost
     bench.files.unlink(bench.opened.folder.rdq_path(gone))
@@ -162,7 +163,7 @@ def test_a_segment_that_is_missing_at_the_start_leaves_counts_that_hold(
         bench.crash(lambda disk: (disk.kill(), bench.files.unlink(gone)))  # type: ignore[arg-type,return-value]
 
     queue.begin()
-    lost = {row[1] for row in bench.opened.recovered.findings.lost}
+    lost = {row[1] for row in bench.opened.recovered.report.lost}
     assert lost
     assert queue.queue.len() == 12 - len(lost)
     got = [seq for seq, _ in fetch_all(queue)]
@@ -195,10 +196,10 @@ def test_without_its_index_a_store_has_all_messages_and_counts_that_hold(
         bench.loop.kill()
         bench.transient_index.close()
         bench.disk.kill()
-    bench.home.lose()
+    bench.location.lose()
     bench.open()
 
-    assert bench.opened.recovered.findings.rebuilt
+    assert bench.opened.recovered.report.rebuilt
     for queue, at_least in zip(queues, (range(12), range(4, 12)), strict=True):
         queue.begin()
         count = queue.queue.len()
@@ -251,7 +252,7 @@ def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBen
     queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
     publish(queue, 9)
     bench.idle_disk()
-    index = bench.home.index
+    index = bench.location.index
 
     def damaged(*_: object) -> list:
         raise IndexDamaged("a page is not what it was")
@@ -260,7 +261,7 @@ def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBen
     queue.queue.fetch(1, UNBOUNDED, ack_required=True)
     bench.run()
     assert len(bench.errors) == 1
-    assert bench.home.is_damaged
+    assert bench.location.is_damaged
     bench.store.kill()
     bench.run()
     bench.open()

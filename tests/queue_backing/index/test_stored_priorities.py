@@ -54,10 +54,10 @@ def test_a_rebuilt_index_has_every_message_under_its_priority(bench: StoreBench)
     levels = levels_on(bench)
     published(bench, levels, [0, 2, None, 1, 7, 0])
 
-    bench.home.condemn()
+    bench.location.condemn()
     bench.crash()
 
-    assert bench.opened.recovered.findings.rebuilt
+    assert bench.opened.recovered.report.rebuilt
     assert [marks(level) for level in levels] == [[0, 2, 5], [3], [1, 4]]
 
 
@@ -68,7 +68,7 @@ def test_what_a_journal_says_was_acked_in_any_priority_stays_away(bench: StoreBe
         level.queue.ack(take(level, 1).seqs)
     bench.idle_disk()
 
-    bench.home.condemn()
+    bench.location.condemn()
     bench.crash()
 
     assert [marks(level) for level in levels] == [[4], [], [3]]
@@ -77,14 +77,14 @@ def test_what_a_journal_says_was_acked_in_any_priority_stays_away(bench: StoreBe
 def test_the_acks_of_priorities_after_a_rebuild_hold_in_the_next(bench: StoreBench) -> None:
     levels = levels_on(bench)
     published(bench, levels, [0, 2, 1, 2, 0])
-    bench.home.condemn()
+    bench.location.condemn()
     bench.crash()
     for level in levels:
         level.begin()
         level.queue.ack(take(level, 1).seqs)
     bench.idle_disk()
 
-    bench.home.condemn()
+    bench.location.condemn()
     bench.crash()
 
     assert [marks(level) for level in levels] == [[4], [], [3]]

@@ -194,7 +194,7 @@ class StoredQueueMachine(VariableQueueMachine):
         self._note_stored()
         used = self.next_seq
         end()
-        assert not self.bench.opened.recovered.findings.is_damage
+        assert not self.bench.opened.recovered.report.is_damage
         found = {row[0] for row in self.bench.rows(QUEUE_NO)}
         assert held - self.owed - self.unsafe <= found, "a confirmed message is lost"
         assert found <= self.stored - self.gone, "an ack was undone"

@@ -11,7 +11,7 @@ from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collector, Neighbours
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.findings import Recovered
+from leveret.msg_store.recovery.report import Recovered
 from rigs.store.collector_steps import CollectorSteps
 from rigs.store.store_rig import Key, StoreRig
 

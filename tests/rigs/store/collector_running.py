@@ -22,7 +22,7 @@ from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.read_thread import ReadThread
 from leveret.msg_store.reading.segments import SegmentReader
-from leveret.msg_store.recovery.opening import StoreFiles
+from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.threads.worker import ThreadWorker
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.live_store import LiveStore

@@ -10,7 +10,7 @@ from leveret.core.files import Files, SystemCalls
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import Report
@@ -49,7 +49,7 @@ class LiveStore:
         self.flushes = FlushDriver(
             self.core, opened.rdq_log, opened.journal_log, loop, deliver, self.syncs
         )
-        self.checkpointer = Checkpointer(self.core, opened.home, checkpoint)
+        self.checkpointer = Checkpointer(self.core, opened.index_location, checkpoint)
         self.checkpoints: CheckpointDriver | None = None
         if checkpoint is not None:
             self.checkpoints = CheckpointDriver(

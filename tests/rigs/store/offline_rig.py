@@ -15,7 +15,7 @@ from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 
 UUID = bytes(range(16))
 MAP_BYTES = 1 << 20  # files of the map's length are read as a whole here
@@ -50,7 +50,7 @@ class OfflineRig:
             Ballast(files, self.path),
             lambda: 7,
             self.rdq_file_bytes,
-            home=LmdbLocation(self.path / "store.lmdb", UUID, MAP_BYTES),
+            index_location=LmdbLocation(self.path / "store.lmdb", UUID, MAP_BYTES),
             new_uuid=lambda: UUID,
         )
         self.opened = open_store(where, self.boot_epoch)

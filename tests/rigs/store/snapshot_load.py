@@ -21,7 +21,7 @@ from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.msg_store.recovery.opening import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.wal.flush import Flush
 from leveret.msg_store.wal.group_commit import GroupCommit, Report

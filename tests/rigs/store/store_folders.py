@@ -14,7 +14,7 @@ from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.opening import Opened, StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 WORKER: Final = Path(__file__).with_name("store_worker.py")
@@ -39,7 +39,7 @@ class Filled:
     is_open: bool = True
 
     def __post_init__(self) -> None:
-        self.checkpointer = Checkpointer(self.opened.core, self.opened.home)
+        self.checkpointer = Checkpointer(self.opened.core, self.opened.index_location)
 
     @property
     def core(self) -> GroupCommit:

@@ -143,7 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 3))
     def no_room_in_the_index(self, times: int) -> None:
-        self.rig.home.index.fail(IndexFull("injected"), times)
+        self.rig.location.index.fail(IndexFull("injected"), times)
 
     @rule()
     def stop(self) -> None:
@@ -187,7 +187,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def recover(self, cut, is_failed: bool = False) -> None:
         durable = self.rig.core.durable if is_failed else None
-        self.rig.home.index.heal()
+        self.rig.location.index.heal()
         self.rig.crash(cut, durable)
         self.late = []
         self.calm()
@@ -198,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.rig.finish_flush()
         self.recover_if_failed()
         self.rig.disk.heal()
-        self.rig.home.index.heal()
+        self.rig.location.index.heal()
         self.rig.run()
         assert self.rig.core.is_idle
         assert self.rig.core.due() is Due.NEVER

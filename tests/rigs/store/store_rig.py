@@ -29,9 +29,9 @@ from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.findings import Recovered
-from leveret.msg_store.recovery.recovery import Recovery
+from leveret.msg_store.recovery.recovery import Recovery, StoreFiles
 from leveret.msg_store.recovery.replay import pages
+from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import Due, GroupCommit, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
@@ -75,7 +75,7 @@ class StoreRig:
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
         self.inline_bytes_max = inline_bytes_max
         self.journal_ahead_bytes = journal_ahead_bytes
-        self.home = MemoryLocation()
+        self.location = MemoryLocation()
         self.limits = limits
         self.boot_epoch = 0
         self.texts = 0
@@ -106,19 +106,19 @@ class StoreRig:
         self.ballast = Ballast(self.files, STORE, self.ballast_bytes)
         if self.ballast_bytes:
             self.ballast.restore()
-        recovery = Recovery(
-            self.folder,
-            self.boot_epoch,
+        where = StoreFiles(
+            self.folder.files,
+            self.folder.path,
             self.ballast,
             lambda: 7,
-            trusted,
             *self.file_bytes,
-            home=self.home,
+            index_location=self.location,
             inline_bytes_max=self.inline_bytes_max,
             journal_ahead_bytes=self.journal_ahead_bytes,
         )
+        recovery = Recovery(self.folder, where, self.boot_epoch, trusted)
         self.recovered, self.core = recovery.run()
-        self.checkpointer = Checkpointer(self.core, self.home, self.limits)
+        self.checkpointer = Checkpointer(self.core, self.location, self.limits)
         self.read: ReadJob | None = None
         self.write_job: WriteJob | None = None
         self.logs = {"rdq": recovery.rdq_log, "journal": recovery.journal_log}
@@ -258,7 +258,7 @@ class StoreRig:
         if self.read is None:
             self.read = self.checkpointer.read_job()
             if self.read is not None:
-                self.read.run(self.home.index)
+                self.read.run(self.location.index)
         else:
             read, self.read = self.read, None
             self.checkpointer.read_done(read)
@@ -269,7 +269,7 @@ class StoreRig:
             if self.write_job is None:
                 return
             job = self.write_job
-            self.jobs_of_index = job.run(self.home.index, self.folder, self.ballast)
+            self.jobs_of_index = job.run(self.location.index, self.folder, self.ballast)
         error: Exception | None = None
         try:
             self.points.append(f"index: {next(self.jobs_of_index)}")
@@ -346,7 +346,7 @@ class StoreRig:
             job.close()
         cut(self.disk)
         recovered = self.open(trusted)
-        assert recovered.findings.is_damage == is_damaged, recovered.findings
+        assert recovered.report.is_damage == is_damaged, recovered.report
         self.compare()
         return recovered
 
@@ -355,7 +355,7 @@ class StoreRig:
         for job in self.jobs.values():
             job.close()
         self.disk.kill()
-        self.home.lose()
+        self.location.lose()
         recovered = self.open()
         found = {(queue_no, msg_no) for (queue_no, _), msg_no in self.found().items()}
         needed = {(key[0], self.rows[key]) for key in self.safe - self.acked}
@@ -421,12 +421,12 @@ class StoreRig:
     def rows_of(self, queue_no: int) -> list[IndexRow]:
         """Read a queue's durable rows, as a reader would."""
         read_view = self.core.memtables.read_view()
-        base = list(pages(self.home.index, queue_no, 0, SEQ_END))
+        base = list(pages(self.location.index, queue_no, 0, SEQ_END))
         return read_view.rows(queue_no, 0, SEQ_END, 1 << 40, base)
 
     def places(self, msg_nos: Iterable[int]) -> dict[int, Location]:
         """Return where messages with durable rows lie."""
-        base = self.home.index.locations(msg_nos)
+        base = self.location.index.locations(msg_nos)
         return self.core.memtables.read_view().locations(msg_nos, base)
 
     @property

@@ -21,7 +21,7 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.recovery.opening import StoreFiles
+from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
 from rigs.store.live_store import LiveStore

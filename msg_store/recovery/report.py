@@ -1,4 +1,4 @@
-"""What recovery hands over, and what it has to tell."""
+"""The result of a recovery: the state to continue from, and the report of what was wrong."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from leveret.msg_store.memtable.memtables import Memtables
 
 
 @dataclass(slots=True)
-class Findings:
-    """What recovery met; written to the quarantine if there is anything but normal to tell.
+class RecoveryReport:
+    """What was wrong; written to the quarantine, with these names, unless only ``removed`` has entries.
 
     Attributes:
-        gaps: damage to the journal that cannot be from a crash.
+        gaps: damage of the journal that cannot be from a crash.
         tails: journal files whose last frame was torn.
         dropped: rows ``(queue_no, seq, msg_no, why)`` that were not known to be durable.
-        lost: rows that were durable and cannot be read any more.
+        lost: rows that were durable and whose messages cannot be read.
         found: messages that lay elsewhere than the journal said.
-        foreign: files of other stores, set aside.
-        removed: segments without any row.
+        foreign: files of other stores.
+        removed: segments without rows.
         set_aside: names in the quarantine.
-        rebuilt: why the index had to be made anew; empty if it was not.
+        rebuilt: why the index was rebuilt; empty if it was not.
     """
 
     gaps: list[str] = field(default_factory=list)
@@ -36,24 +36,24 @@ class Findings:
 
     @property
     def is_damage(self) -> bool:
-        """Something happened that a crash alone does not do."""
+        """At least one finding is not from a crash alone."""
         return bool(self.gaps or self.lost or self.found or self.foreign or self.rebuilt)
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was on disk, and where to go on.
+    """The state of the store, and where it continues.
 
     Attributes:
         index: the state of the log as of a checkpoint.
         point: that checkpoint.
         next_lsn: above all records of the log.
-        tables: what is above it; nothing, unless the disk was full.
-        queues: all queues; ``is_clean`` only if nothing happened after their ``close_queue``, so
-            that they go on as they said. The others go on at ``next_no``.
-        is_clean: the store had been stopped.
+        tables: the changes above it; after step 6 none, unless the disk was full.
+        queues: all queues. Those with ``is_clean`` had no change after their ``close_queue`` and continue
+            as it said; the others continue at ``next_no``.
+        is_clean: the store was stopped in order.
         next_no: above all message numbers and seqs that were ever used, durable or not.
-        findings: what else there is to say.
+        report: what was wrong.
     """
 
     index: Index
@@ -63,4 +63,4 @@ class Recovered:
     queues: dict[int, QueueTerms]
     is_clean: bool
     next_no: int
-    findings: Findings
+    report: RecoveryReport
