@@ -1,7 +1,6 @@
 """OTP supervision: child specs, strategies, intensity, orderly stop.
 
-What a service needs can be imported from here; each name is loaded when it is first asked for, and nothing
-of the broker is.
+The names for services are imported from here; each is loaded when it is first used, without the broker.
 """
 
 from __future__ import annotations

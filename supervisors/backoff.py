@@ -1,4 +1,4 @@
-"""Restarts that wait longer from time to time, for what fails again at once; not in OTP.
+"""Restarts with growing delays, for children that fail again at once; not in OTP.
 
 The first restart waits ``first_s``, each further one ``factor`` times as long, up to ``max_s``; a child that has
 run for ``reset_s`` begins anew. Each counts for the restart intensity when it is decided, so a child that
@@ -27,7 +27,7 @@ class Backoff:
         """Return how long to wait now.
 
         Args:
-            last_delay_s: what the restart before has waited; 0 if there was none.
+            last_delay_s: how long the restart before has waited; 0 if there was none.
             up_s: how long it is since that restart.
         """
         if not last_delay_s or up_s >= self.reset_s:

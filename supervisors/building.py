@@ -14,7 +14,7 @@
     run(shop)
 
 Children start in the order in which they are written down. Everything here makes ``ChildSpec`` and
-``SupervisorSpec``; who has those already needs none of it.
+``SupervisorSpec``; programs with specs of their own need none of it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Options(TypedDict, total=False):
 
 
 class Tree:
-    """A supervisor and what is to run under it.
+    """A supervisor and its children.
 
     Args:
         name: of the supervisor in the printed tree and in the log.
@@ -126,7 +126,7 @@ class Tree:
         to stop it is cancelled.
 
         Args:
-            function: what runs.
+            function: a coroutine function.
             id: its name; that of the function by default.
             args: its arguments.
             waits_for_ready: it is started when it calls ``leveret.supervisors.ready()``; the children after it
@@ -153,7 +153,7 @@ class Tree:
         **options: Unpack[Options],
     ) -> None:
         """Add a program; see ``CommandSpec`` in ``leveret.actors.processes.command``."""
-        from leveret.actors.processes.command import (  # noqa: PLC0415  # only for who has programs
+        from leveret.actors.processes.command import (  # noqa: PLC0415  # only for trees with programs
             Command,
             CommandSpec,
         )
@@ -220,7 +220,7 @@ class Tree:
         spec = SupervisorSpec(**flags, children=(template,))
         self.add(ChildSpec(name, Supervisor, (spec,), type="supervisor"))
 
-    # What comes of it.
+    # The specs.
 
     def spec(self) -> SupervisorSpec:
         """Return the supervisor's spec.

@@ -6,8 +6,8 @@ ended), ``again`` (a restart is tried again), ``stop_all``. An operation is a ge
 effects (``leveret.supervisors.effects``) and is told their outcome; the kernel knows no event
 loop, no actors and no clock, so that one kernel serves every driver and replays recorded traces.
 
-The driver promises to run one operation at a time, to keep what arrives meanwhile in order, and
-to stop asking once an operation has returned a reason to end.
+The driver promises to run one operation at a time, to keep later events in order, and to ask no more
+once an operation has returned a reason to end.
 
 When a child ends, the kernel decides in three steps:
 
@@ -17,15 +17,16 @@ When a child ends, the kernel decides in three steps:
    restart kind, is put off.
 3. Strategy: which siblings stop (newest first) and start again (oldest first).
 
-Beyond OTP, a child with a back-off stays ``restarting`` for a while between 2 and 3; what the strategy would stop
-is stopped before.
+Beyond OTP, a child with a back-off stays ``restarting`` for a while between 2 and 3; siblings that the strategy
+stops are stopped before.
 
 A start that fails within a restart leaves the child ``restarting`` and comes back as ``again``,
 behind the requests that wait: a ``terminate_child`` sent meanwhile wins. Each try counts.
 
-This module has what the strategies share; ``leveret.supervisors.groups`` has those with named
-children and ``leveret.supervisors.dynamic`` has ``simple_one_for_one``. What RabbitMQ's supervisor2 adds (intrinsic and delayed restart kinds) is
-always there; where the two answer differently for the same spec, ``SupervisorSpec.dialect`` says.
+This module is shared by the strategies; ``leveret.supervisors.groups`` has those with named children and
+``leveret.supervisors.dynamic`` has ``simple_one_for_one``. The additions of RabbitMQ's supervisor2 (intrinsic and
+delayed restart kinds) are always there; where the two answer differently for the same spec,
+``SupervisorSpec.dialect`` decides.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def add_restart(times_s: list[float], now_s: float, intensity: int, period_s: fl
 
 
 class Kernel(ABC):
-    """What the strategies have in common: from a child's end to a decision.
+    """The part common to all strategies: from a child's end to a decision.
 
     Subclasses keep the children and say how they are found, forgotten, started again and stopped.
     """
@@ -123,14 +124,14 @@ class Kernel(ABC):
         self._restarts_s: list[float] | None = None
 
     def exited(self, ref: Any, reason: Any, now_s: float) -> Operation:
-        """Handle the end of whoever had the address ``ref``; strangers are ignored."""
+        """Handle the end of the child with the address ``ref``; other actors are ignored."""
         child = self._find(ref)
         if child is None:
             return None
         return (yield from self._ended(child, reason, now_s))
 
     def again(self, again: Again, now_s: float) -> Operation:
-        """Try a restart again, unless somebody settled the child meanwhile."""
+        """Try a restart again, unless a request has started or stopped the child meanwhile."""
         if again.child.ref is not again:
             return None
         if again.is_counted:
@@ -152,7 +153,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def members(self) -> Iterator[Child]:
-        """Iterate over the children, the oldest first, for who prints the tree."""
+        """Iterate over the children, the oldest first, to print the tree."""
 
     @abstractmethod
     def _find(self, ref: Any) -> Child | None:
@@ -168,7 +169,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def _stop_group(self, child: Child) -> Operation:
-        """Stop those who are started again together with ``child``."""
+        """Stop the siblings that are started again together with ``child``."""
 
     @abstractmethod
     def _others_matter(self) -> bool:
@@ -184,11 +185,11 @@ class Kernel(ABC):
         if spec.kind == "permanent" or is_abnormal(reason):
             report = Report(CHILD_TERMINATED, reason, child.ref, spec)
             yield report
-        what = verdict(spec, reason, self.spec.dialect)
-        if what == RESTART:
+        decision = verdict(spec, reason, self.spec.dialect)
+        if decision == RESTART:
             return (yield from self._restart(child, report, now_s))
         self._forget(child)
-        if what == END or self._is_auto_shutdown(spec):
+        if decision == END or self._is_auto_shutdown(spec):
             return (yield from self._end())
         return None
 
@@ -213,7 +214,7 @@ class Kernel(ABC):
         return None
 
     def _back_off(self, child: Child, report: Report | None, now_s: float) -> Operation:
-        """Put a restart off; what would be stopped for it is stopped now."""
+        """Put a restart off; siblings that stop for it are stopped now."""
         backoff = child.spec.backoff
         assert backoff is not None
         delay_s = backoff.next_delay_s(child.waited_s, now_s - child.due_s)

@@ -83,7 +83,7 @@ class DynamicKernel(Kernel):
         return ("ok", answer)
 
     def terminate_child(self, ref: Any, addresses: Addresses) -> Operation:
-        """Stop the child with this address; one that is dead already is fine too."""
+        """Stop the child with this address; a dead one is fine too."""
         if not addresses.is_address(ref):
             return NOT_HERE
         child = self._find(ref) or (self.waiting or {}).get(ref)

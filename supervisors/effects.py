@@ -1,4 +1,4 @@
-"""What the supervisor kernel asks of its driver, and what it knows of a child.
+"""Effects, which the supervisor kernel asks of its driver, and children.
 
 Every operation of the kernel is a generator. It yields one of the effects below; the driver
 carries it out, at once or after a while, and sends the answer back in:
@@ -44,7 +44,7 @@ class Start:
 class Stop:
     """Stop one child as its spec's ``shutdown`` says, linked or not, and answer when it is dead.
 
-    A child that was dead before is answered with what it really ended of.
+    For a child that was dead before the answer is its real exit reason.
     """
 
     __slots__ = ("ref", "spec")
@@ -75,7 +75,7 @@ class Later:
 
 
 class Failed:
-    """A start that failed, and of what."""
+    """A failed start and its reason."""
 
     __slots__ = ("reason",)
 
@@ -88,7 +88,7 @@ class Child:
 
     ``ref`` is the address, ``None`` for a child that does not run, or the ``Again`` of the
     restart that it waits for. ``restarted_s`` is when it was started again last, by the clock of
-    its runtime; ``waited_s`` is what its latest restart has waited (back-off), and ``due_s`` when
+    its runtime; ``waited_s`` is how long its latest restart has waited (back-off), and ``due_s`` when
     it was due.
     """
 
@@ -111,7 +111,7 @@ class Child:
 
     @property
     def last_ref(self) -> Any:
-        """The address, or the last one that a restarting child had."""
+        """The address; of a restarting child the last one."""
         ref = self.ref
         return ref.old_ref if type(ref) is Again else ref
 
@@ -151,7 +151,7 @@ class Again:
 
 
 class Addresses(Protocol):
-    """What the kernel has to know of addresses to answer a request."""
+    """Addresses, as the kernel needs them to answer a request."""
 
     def is_address(self, key: Any) -> bool:
         """Tell an address from an id."""

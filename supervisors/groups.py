@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 
-FEW_CHILDREN: Final = 32  # are looked through; more are found by a dict
+FEW_CHILDREN: Final = 32  # are searched one by one; more by a dict
 
 
 class GroupKernel(Kernel):
@@ -51,7 +51,7 @@ class GroupKernel(Kernel):
         """Stop every child, the newest first, each waited for."""
         yield from self._stop_each(list(self.children.values()))
 
-    # Requests: the answer is what OTP's functions return.
+    # Requests, with the answers of OTP's functions.
 
     def start_child(self, spec: ChildSpec) -> Operation:
         """Start a new child behind all others; its spec is kept if that succeeds."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """Counts what the supervisors that have its methods as hooks tell.
+    """Counts the reports and restarts of the supervisors that have its methods as hooks.
 
     Attributes:
         failures: ends of children that were reported, by path.

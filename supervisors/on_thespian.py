@@ -13,7 +13,7 @@
 Works on ``simpleSystemBase``, ``multiprocTCPBase``, ``multiprocUDPBase`` and ``AsyncioBase``. The
 supervisor is the one of ``leveret.supervisors.supervisor``, in a Thespian actor of its own, as are its
 children; on the process bases each is a process, a spec is pickled on its way, and classes must be
-found by their names. What surrounds the actors is in ``leveret.actors.thespian.port``.
+found by their names. The Thespian actors around them are in ``leveret.actors.thespian.port``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a supervisor tells the log: OTP's supervisor and progress reports as structured records.
+"""Reports: OTP's supervisor and progress reports as structured log records.
 
 Contexts: ``start_error`` (a child did not start), ``child_terminated`` (a child ended),
 ``shutdown_error`` (a child ended of something else than the shutdown it was told), ``shutdown``
@@ -42,9 +42,9 @@ class Report:
     def offender(self) -> dict[str, Any]:
         """Return the child that the report is about, with the spec it was started from."""
         spec = self.spec
-        who = {"pid": self.ref} if self.count is None else {"nb_children": self.count}
+        subject = {"pid": self.ref} if self.count is None else {"nb_children": self.count}
         return {
-            **who,
+            **subject,
             "id": spec.id,
             "start": spec.actor_class,
             "restart": spec.restart,
@@ -70,7 +70,7 @@ class Restarted:
     Attributes:
         spec: the child's.
         ref: its new address.
-        reason: what the one before ended of; None if it is not known, for a start that was tried again.
+        reason: of its predecessor's end; None if not known, for a start that was tried again.
         restarts: how often it has been started again in all.
         supervisor: the supervisor's place in the tree, filled in by the driver.
     """
@@ -83,7 +83,7 @@ class Restarted:
 
 
 def wants_progress() -> bool:
-    """Tell whether anybody reads progress reports, so that nobody makes them in vain."""
+    """Tell whether progress reports are logged; else they need not be made."""
     return log.isEnabledFor(logging.DEBUG)
 
 

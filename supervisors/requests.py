@@ -1,4 +1,4 @@
-"""What a supervisor can be asked, as calls: ``await runtime.call(sup, WhichChildren())``.
+"""Requests to a supervisor, as calls: ``await runtime.call(sup, WhichChildren())``.
 
 The answers are OTP's: ``"ok"``, ``("ok", ref)``, ``("ok", None)`` for a child that ignored its
 start, ``("error", reason)``. Requests that meet an operation under way are answered after it, in

@@ -43,11 +43,11 @@ class TreeFailedError(ActorError):
     """The tree did not start, or gave up.
 
     Attributes:
-        reason: what the start failed with, or what the tree ended of.
+        reason: of the failed start, or of the end of the tree.
     """
 
-    def __init__(self, what: str, reason: object) -> None:
-        super().__init__(f"{what}: {reason!r}")
+    def __init__(self, event: str, reason: object) -> None:
+        super().__init__(f"{event}: {reason!r}")
         self.reason = reason
 
 
@@ -80,7 +80,7 @@ class RunningTree:
         if root.is_alive:
             runtime.watch(root, self._note_end)
 
-    # Whom it holds.
+    # Its actors.
 
     def nodes(self) -> list[Node]:
         """Return all that runs, or should, parents first, in start order."""
@@ -91,22 +91,22 @@ class RunningTree:
         return render(self.nodes())
 
     def find(self, path: str) -> Ref:
-        """Return the address of who runs at a place in the tree now.
+        """Return the address of the actor that runs at a place in the tree now.
 
         Raises:
-            ActorError: there is nobody.
+            ActorError: no actor runs there.
         """
         for node in self.nodes():
             if SEPARATOR.join(node.labels[1:]) == path and node.ref is not None:
                 return node.ref
-        raise ActorError(f"nobody runs at {path!r}")
+        raise ActorError(f"no actor runs at {path!r}")
 
     def send(self, path: str, message: Any) -> None:
-        """Send a mail to who runs there."""
+        """Send a mail to the actor that runs there."""
         self.runtime.send(self.find(path), message)
 
     async def call(self, path: str, request: Any, timeout_s: float | None = 5.0) -> Any:
-        """Ask who runs there; see ``Runtime.call``."""
+        """Ask the actor that runs there; see ``Runtime.call``."""
         return await self.runtime.call(self.find(path), request, timeout_s)
 
     async def start_child(self, path: str, *args: Any, timeout_s: float | None = None) -> Ref:
@@ -135,7 +135,7 @@ class RunningTree:
         return reason
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop in order; whoever has not ended after ``timeout_s`` is killed.
+        """Stop in order; actors that have not ended after ``timeout_s`` are killed.
 
         Coroutines that were killed get as much time again to clean up.
         """
@@ -143,7 +143,7 @@ class RunningTree:
         await self.runtime.shutdown(min(timeout_s, _LEFT_S) if self._is_killed else timeout_s)
 
     def kill(self) -> None:
-        """End everything at once; ``stop`` then waits only for what has died."""
+        """Kill everything at once; ``stop`` then waits only for the ends."""
         self.is_stopping = self._is_killed = True
         for cell in self.runtime.cells():
             self.runtime.exit(cell.ref, KILL)
@@ -198,7 +198,7 @@ async def start(
     The block is entered when all children have started, and the tree is stopped at its end.
 
     Args:
-        tree: what to run.
+        tree: a ``Tree`` or the spec of its root.
         stop_timeout_s: how long its stop may take until the rest is killed.
         clock: for its timers; the loop's own time by default.
 
@@ -223,7 +223,7 @@ def run(
     """Run a tree as a program, from the main thread; return when it has ended.
 
     Args:
-        tree: what to run.
+        tree: a ``Tree`` or the spec of its root.
         stop_timeout_s: how long its stop may take after SIGINT or SIGTERM until the rest is killed.
         on_started: called when all children have started.
         loop_factory: makes the event loop, for instance ``uvloop.new_event_loop``.
@@ -261,7 +261,7 @@ async def _run(
 
     def take(number: signal.Signals) -> None:
         if stops:
-            log.warning("killing what is left signal=%s", number.name)
+            log.warning("second signal, killing all actors signal=%s", number.name)
             running.kill()
             stops[0].cancel()
         else:

@@ -1,4 +1,4 @@
-"""What a supervisor is told: child specs and the supervisor's own flags, in OTP's words.
+"""Specs: children and the supervisor's own flags, in OTP's words.
 
 Specs are immutable and are checked when they are made, so a wrong one fails where it is written
 down and one object can serve fifty thousand supervisors. ``SpecError.reason`` is OTP's reason for
@@ -42,8 +42,8 @@ WORKER_SHUTDOWN_S: Final = 5.0
 class SpecError(LeveretError):
     """A spec that OTP would refuse.
 
-    ``kind`` is what the start fails with: ``start_spec``, ``bad_start_spec`` or
-    ``supervisor_data``; ``reason`` is what is wrong.
+    ``kind`` is the error of the start: ``start_spec``, ``bad_start_spec`` or ``supervisor_data``;
+    ``reason`` is OTP's reason.
     """
 
     def __init__(self, kind: str, reason: Any) -> None:
@@ -58,7 +58,7 @@ class ChildSpec:
 
     Attributes:
         id: Names the child among its siblings.
-        actor_class: What the driver starts; on the actor runtime a subclass of ``OtpActor``.
+        actor_class: The class to start; on the actor runtime a subclass of ``OtpActor``.
         args: Arguments of its ``init``; ``simple_one_for_one`` appends those of the request.
         restart: A restart kind, or ``(kind, delay_s)``; not for temporary children.
         shutdown: Seconds from the exit signal to the kill, ``infinity`` or ``brutal_kill``.
@@ -68,8 +68,8 @@ class ChildSpec:
         label: Name in the printed tree, or a function of the child's arguments; default: the id.
         isolation: ``process`` gives it an OS process of its own (``leveret.actors.processes.host``);
             ``actor_class`` may then be ``"package.module:Class"``.
-        start_timeout_s: Seconds its start may take; one that takes longer is killed and has failed
-            of ``timeout``. Default: as long as it takes.
+        start_timeout_s: Seconds its start may take; then the child is killed and the start has failed
+            of ``timeout``. Default: no limit.
         backoff: How long a restart waits; default: not at all. Not for dynamic children.
     """
 
@@ -129,7 +129,7 @@ class SupervisorSpec:
     """A supervisor's strategy, restart intensity and children.
 
     Attributes:
-        strategy: Who is restarted when a child ends.
+        strategy: Which children are restarted when one ends.
         intensity: Restarts allowed within ``period_s``; one more ends the supervisor.
         period_s: Length of that window.
         children: Specs in start order; exactly one, the template, for ``simple_one_for_one``.

@@ -13,8 +13,8 @@ and for all (checking one costs more than starting the supervisor); every child 
 The rules are in ``leveret.supervisors.core``; here the kernel's operations run on the actor runtime.
 An operation runs to its end within the turn that began it as long as nothing has to be waited for;
 so does a whole ``start_child`` when the child's ``init`` answers at once. A start that answers
-later, and every stop, suspends the operation. What arrives meanwhile waits in order in the backlog,
-apart from what the operation waits for: the end of children it stops, its time-out.
+later, and every stop, suspends the operation. Mail that arrives meanwhile waits in order in the backlog,
+apart from the mail that the operation waits for: the ends of children it stops, its time-out.
 
 Stopping: the child stays linked until it is dead, so that a killed supervisor still takes it along;
 the monitor is for children that unlinked themselves, and silent about the others. A child that was dead
@@ -98,7 +98,7 @@ class StopMonitor(MonitorRef):
 
 
 def _booting(init: Callable[..., Any]) -> Callable[..., Any]:
-    """Let an ``init`` that returns a spec start what the spec says, unless called by another."""
+    """Let ``init`` start the children of the spec it returns, unless another ``init`` has called it."""
 
     @wraps(init)
     def init_and_boot(self: Supervisor, *args: Any) -> Any:
@@ -247,7 +247,7 @@ class Supervisor(OtpActor):
             answer = self._advance(answer, None)
         if answer is not PENDING:
             return answer
-        self._when_done(_nobody if frm is None else partial(self.runtime.reply, frm))
+        self._when_done(_drop_answer if frm is None else partial(self.runtime.reply, frm))
         return NOREPLY
 
     def _settled(self, reason: Any) -> None:
@@ -313,7 +313,7 @@ class Supervisor(OtpActor):
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Handle what arrived while an operation was suspended."""
+        """Handle the mail that arrived while an operation was suspended."""
         backlog, left = self._backlog, BACKLOG_MAILS
         while backlog and self._suspension is None:
             if not left:
@@ -401,7 +401,7 @@ class Supervisor(OtpActor):
             suspension.stop_timer_due_s = due_s
 
     def _time_is_over(self, suspension: Suspension) -> None:
-        """Kill the rest of those that are stopped, if this was their time-out."""
+        """Kill the children that have not stopped, if this was their time-out."""
         suspension.stop_timer = None
         if suspension.due_s is None:
             return
@@ -422,7 +422,7 @@ class Supervisor(OtpActor):
             self.post(self.ref, GO_ON)
 
     def _concerns(self, suspension: Suspension, message: Any) -> bool:
-        """Handle what a suspended operation waits for."""
+        """Handle mail that a suspended operation waits for; return whether it was such mail."""
         if message is GO_ON:
             self._tell_to_stop(suspension)
         elif message is LATE:
@@ -447,7 +447,7 @@ class Supervisor(OtpActor):
         return bool(ref.is_alive)
 
 
-def _nobody(_: Any) -> None:
+def _drop_answer(_: Any) -> None:
     """Take the answer of an inline call that could not wait for it."""
 
 
@@ -479,8 +479,8 @@ def label_of(actor: OtpActor) -> str:
 def _label_to_keep(spec: ChildSpec, args: tuple[Any, ...]) -> str:
     """Return the label that the child has to carry itself.
 
-    One that is made of the arguments can be made again when somebody asks, except for temporary
-    children, whose arguments are not kept.
+    A label made of the arguments can be made again at any time, except for temporary children, whose
+    arguments are not kept.
     """
     if isinstance(spec.label, str):
         return spec.label
@@ -488,7 +488,7 @@ def _label_to_keep(spec: ChildSpec, args: tuple[Any, ...]) -> str:
 
 
 def _in_process(actor_class: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Return what to start here for an actor in a process of its own."""
+    """Return class and arguments of the host of an actor in a process of its own."""
     from leveret.actors.processes.host import ProcessHost  # noqa: PLC0415  # loads msgpack
 
     return ProcessHost, (actor_class, args)

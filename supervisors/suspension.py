@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Suspension:
-    """What a supervisor keeps while an operation is suspended; most never have one.
+    """The state of a suspended operation; most supervisors never have one.
 
     Attributes:
         operation: the kernel's generator.
@@ -30,8 +30,8 @@ class Suspension:
         stopping: children whose end is waited for; None when it waits for no stop.
         untold: those of them that have not got ``signal`` yet.
         is_single: the answer is one reason, not a list.
-        signal: what they are told, ``shutdown`` or ``kill``.
-        reasons: what those ended of that are dead.
+        signal: sent to them, ``shutdown`` or ``kill``.
+        reasons: of the children that have ended.
         due_s: when the rest is killed, on the runtime's clock; None: never.
         stop_timer: until ``due_s``, or until an earlier stop's; one serves many stops in a row, most of
             which are over long before.
@@ -85,7 +85,7 @@ class Suspension:
         return is_late
 
     def wait_for(self, refs: list[Ref], signal: str, is_single: bool) -> None:
-        """Wait for the end of these, who are to get ``signal``."""
+        """Wait for the end of these children; ``signal`` is sent to them."""
         self.stopping = dict.fromkeys(refs)
         self.untold = iter(refs)
         self.signal = signal
@@ -113,7 +113,7 @@ class Suspension:
         backlog.extend(left)
 
     def kill_the_rest(self) -> None:
-        """Let those get a kill that still live."""
+        """Send a kill to the children that still live."""
         self.untold = iter(tuple(self.stopping or ()))
         self.signal = KILL
 
@@ -139,7 +139,7 @@ class Suspension:
         return [ref for ref in islice(self.untold or (), count) if ref in stopping]
 
     def take_answer(self) -> Any:
-        """Return what the stop is answered with, once all are dead."""
+        """Return the answer of the stop, once all are dead."""
         self.due_s = self.stopping = self.untold = None
         reasons, self.reasons = self.reasons, []
         return reasons[0] if self.is_single else reasons

@@ -1,4 +1,4 @@
-"""What the actor runtime costs: hops, bursts, fan-out, starts, calls, bytes per actor.
+"""Costs of the actor runtime: hops, bursts, fan-out, starts, calls, bytes per actor.
 
 Run: ``python benchmarks/micro/actors.py``. Times are CPU microseconds, the best of several rounds.
 """

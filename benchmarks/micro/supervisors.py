@@ -2,8 +2,8 @@
 
     python benchmarks/micro/supervisors.py [CHILDREN]
 
-CPU times are the minimum of the rounds; bytes are what tracemalloc counts, per child above a plain
-actor that nobody supervises. Wanted of 50,000 children under one supervisor: started within a second,
+CPU times are the minimum of the rounds; bytes are those of tracemalloc, per child above a plain
+actor without a supervisor. Wanted of 50,000 children under one supervisor: started within a second,
 stopped within a second, 2 KB each.
 """
 

@@ -1,4 +1,4 @@
-"""What supervision costs on Thespian's bases: start, a crash, a kill -9, stop.
+"""Costs of supervision on Thespian's bases: start, a crash, a kill -9, stop.
 
 Run: ``python benchmarks/micro/thespian_bases.py [ROUNDS]``. Milliseconds of real time: they are of processes.
 A round makes ``b`` of ``a, b, c`` under rest_for_one end; it is over when ``b`` and ``c`` are up again.
@@ -82,9 +82,9 @@ def measure(base: str, rounds: int) -> None:
         system.shutdown()
 
 
-def show(base: str, what: str, times_s: list[float]) -> None:
+def show(base: str, step: str, times_s: list[float]) -> None:
     median_ms, worst_ms = statistics.median(times_s) * 1e3, max(times_s) * 1e3
-    print(f"{base:<18} {what:<15} median {median_ms:8.2f} ms   worst {worst_ms:8.2f} ms")
+    print(f"{base:<18} {step:<15} median {median_ms:8.2f} ms   worst {worst_ms:8.2f} ms")
 
 
 def main() -> None:

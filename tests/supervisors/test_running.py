@@ -192,7 +192,7 @@ async def test_who_is_not_there_is_not_found() -> None:
         assert running.find("a").is_alive
         assert running.find("") is running.root
         for path in ("b", "a > b"):
-            with pytest.raises(ActorError, match="nobody runs at"):
+            with pytest.raises(ActorError, match="no actor runs at"):
                 running.send(path, None)
 
 
@@ -293,7 +293,7 @@ def test_a_second_signal_kills_what_is_left(program: Any) -> None:
     out, errors = process.communicate(timeout=30)
 
     assert out.endswith("end\n")
-    assert "killing what is left signal=SIGTERM" in errors
+    assert "second signal, killing all actors signal=SIGTERM" in errors
     assert process.returncode == 0
 
 
