@@ -14,7 +14,7 @@ from rigs.waiting import wait_until
 
 
 class Log(OtpActor):
-    """Writes down its mail, and does what a callable in the mail says."""
+    """Records its mail, and calls callables in it."""
 
     trap_exits = True
 

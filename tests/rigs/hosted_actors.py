@@ -1,4 +1,4 @@
-"""Actors for processes of their own: imported there by name."""
+"""Actors that tests run in processes of their own, where they are imported by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leveret.actors.processes.sendable import message
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.service import Service, ServiceSpec, plain, ready
 
-log = logging.getLogger("people.hosted")
+log = logging.getLogger("rigs.hosted_actors")
 
 
 @message
@@ -34,12 +34,12 @@ class Unmarked:
 
 
 class Clerk(GenServer):
-    """Does what it is asked."""
+    """Obeys the requests and mails of a test."""
 
-    def init(self, greeting: Any = None, friend: Ref | None = None) -> Any:
-        self.friend = friend
-        if friend is not None:
-            self.post(friend, ("here is", self.ref))
+    def init(self, greeting: Any = None, peer: Ref | None = None) -> Any:
+        self.peer = peer
+        if peer is not None:
+            self.post(peer, ("here is", self.ref))
         return greeting
 
     def handle_call(self, request: Any, frm: Any) -> Any:
@@ -50,8 +50,8 @@ class Clerk(GenServer):
                 return value
             case ("spawn",):
                 return self.runtime.spawn(Clerk)
-            case ("friend alive",):
-                return self.friend is not None and self.friend.is_alive
+            case ("peer alive",):
+                return self.peer is not None and self.peer.is_alive
             case ("later",):
                 return NOREPLY
             case ("remote error",):
@@ -60,19 +60,19 @@ class Clerk(GenServer):
 
     def handle_cast(self, message: Any) -> None:
         match message:
-            case ("watch", Ref() as who, Ref() as told):
+            case ("watch", Ref() as ref, Ref() as told):
                 self.told = told
-                self.monitor(who)
-            case ("link", Ref() as who):
-                self.link(who)
+                self.monitor(ref)
+            case ("link", Ref() as ref):
+                self.link(ref)
             case ("trap", Ref() as told):
                 self.trap_exits, self.told = True, told
             case ("surprise",):
                 self.stop(object())
-            case ("exit", Ref() as who, reason):
-                self.exit(who, reason)
-            case ("tell", Ref() as who, what):
-                self.post(who, what)
+            case ("exit", Ref() as ref, reason):
+                self.exit(ref, reason)
+            case ("tell", Ref() as ref, text):
+                self.post(ref, text)
             case ("log" | "print" as how, text):
                 self.write(how, text)
             case ("stop", reason):
@@ -92,24 +92,24 @@ class Clerk(GenServer):
             sys.stderr.write(text + " as an error\n")
 
     def handle_info(self, message: Any) -> None:
-        what = type(message).__name__.lower()
-        who = message.ref if what == "down" else message.sender
-        self.post(self.told, (what, message.reason, who))
+        kind = type(message).__name__.lower()
+        ref = message.ref if kind == "down" else message.sender
+        self.post(self.told, (kind, message.reason, ref))
 
 
 class Trapper(GenServer):
-    """Takes its time to stop, and says why it did."""
+    """Traps exits and tells the reason of its end."""
 
     trap_exits = True
 
-    def init(self, friend: Ref) -> None:
-        self.friend = friend
+    def init(self, peer: Ref) -> None:
+        self.peer = peer
 
     def handle_call(self, request: Any, frm: Any) -> Any:
         return os.getpid()
 
     def terminate(self, reason: object) -> None:
-        self.post(self.friend, ("stopped", reason))
+        self.post(self.peer, ("stopped", reason))
 
 
 class Fails(OtpActor):
@@ -128,7 +128,7 @@ class Dies(OtpActor):
 
 
 class Slow(Service):
-    """Is ready when it wants to."""
+    """Acknowledges its start after a while."""
 
     def init(self) -> object:  # type: ignore[override]
         return super().init(ServiceSpec(plain, (_slow,), waits_for_ready=True))

@@ -1,4 +1,4 @@
-"""What no trace shows of the rules, on the kernel alone; by their number in ``rules/table.py``."""
+"""Rules that no trace shows, on the kernel alone; by their number in ``rules/table.py``."""
 
 from __future__ import annotations
 
@@ -289,8 +289,8 @@ def test_41_the_clock_that_counts_is_the_one_that_is_passed_in(drive: Any, child
 def test_10_the_end_of_a_stranger_is_ignored(drive: Any, child: Any) -> None:
     for flags in ({}, {"strategy": SIMPLE}):
         driver = drive(child("a", "ign", restart="transient"), **flags)
-        for stranger in (object(), None, [], "a"):
-            assert list(driver.kernel.exited(stranger, "boom", 0.0)) == []
+        for unknown in (object(), None, [], "a"):
+            assert list(driver.kernel.exited(unknown, "boom", 0.0)) == []
 
 
 def test_61_62_and_68_unknown_children_and_full_specs(drive: Any, child: Any) -> None:

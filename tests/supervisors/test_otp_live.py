@@ -27,7 +27,7 @@ def play(scenario: Scenario) -> list[list[str]]:
 
 
 def playable(scenarios: list[Any]) -> list[Any]:
-    """Leave out what needs RabbitMQ's supervisor2 where that is not installed."""
+    """Leave out the scenarios of RabbitMQ's supervisor2 where that is not installed."""
     if oracle.supervisor2_path() is not None:
         return scenarios
     return [scenario for scenario in scenarios if scenario["module"] == "supervisor"]

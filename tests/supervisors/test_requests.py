@@ -142,7 +142,7 @@ def test_start_child_answers_when_the_child_has(
         (GetChildSpec, "not_found"),
     ],
 )
-def test_an_id_that_nobody_can_have_is_not_found(
+def test_an_id_that_no_child_can_have_is_not_found(
     runtime: Runtime, start: Any, strategy: str, request_class: type, reason: str
 ) -> None:
     ref, _ = start(one(ChildSpec("a", Worker), strategy=strategy))
@@ -153,18 +153,20 @@ def test_an_id_that_nobody_can_have_is_not_found(
     assert answer == ("error", SIMPLE if is_refused else reason)
 
 
-@pytest.mark.parametrize("what", [5, None, "abc", ChildSpec("a", Worker)])
-def test_extra_arguments_that_are_none_are_refused(runtime: Runtime, start: Any, what: Any) -> None:
+@pytest.mark.parametrize("extra", [5, None, "abc", ChildSpec("a", Worker)])
+def test_extra_arguments_that_are_no_sequence_are_refused(
+    runtime: Runtime, start: Any, extra: Any
+) -> None:
     ref, _ = start(one(ChildSpec("a", Worker), strategy=SIMPLE))
 
-    answer = runtime.call_inline(ref, StartChild(what))
+    answer = runtime.call_inline(ref, StartChild(extra))
 
-    assert answer == ("error", ("invalid_arguments", what))
+    assert answer == ("error", ("invalid_arguments", extra))
     assert runtime.call_inline(ref, CountChildren())["active"] == 0
 
 
 @pytest.mark.parametrize("restart", ["permanent", "temporary"])
-def test_a_label_that_cannot_be_made_says_why_and_harms_nobody(
+def test_a_label_that_cannot_be_made_says_why_and_does_no_harm(
     runtime: Runtime, start: Any, restart: Any
 ) -> None:
     template = ChildSpec("a", Worker, restart=restart, label=lambda name: f"a:{name}")

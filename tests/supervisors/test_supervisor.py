@@ -1,4 +1,4 @@
-"""How supervisors start, what they say to strangers, and what they report."""
+"""How supervisors start, answer unknown mail, and report."""
 
 from __future__ import annotations
 
@@ -151,10 +151,10 @@ def test_a_child_that_cannot_even_be_made_is_a_start_that_failed(
     assert child_refs(ref) == {}
 
 
-def test_10_the_exit_of_a_stranger_is_ignored(runtime: Runtime, start: Any) -> None:
+def test_10_the_exit_of_a_other_is_ignored(runtime: Runtime, start: Any) -> None:
     ref, _ = start(one(ChildSpec("a", Worker)))
-    stranger = runtime.spawn(Worker)
-    runtime.exit(ref, "shutdown", stranger)
+    other = runtime.spawn(Worker)
+    runtime.exit(ref, "shutdown", other)
     runtime.run_until_idle()
 
     assert ref.is_alive

@@ -45,7 +45,7 @@ class PatientRuntime(Runtime):
 
 
 class Notes(OtpActor):
-    """Writes down what it gets."""
+    """Records its mail."""
 
     trap_exits = True
 
@@ -59,7 +59,7 @@ class Notes(OtpActor):
 
 
 class Frail(OtpActor):
-    """Dies with whom it is linked with."""
+    """Dies with the actor it is linked with."""
 
 
 @pytest.fixture
@@ -402,8 +402,8 @@ async def test_an_actor_there_monitors_one_here(
     runtime.exit(frail, ("gone", 1))
 
     await eventually(lambda: seen(notes))
-    ((what, reason, _),) = seen(notes)
-    assert (what, reason) == ("down", ("gone", 1))
+    ((kind, reason, _),) = seen(notes)
+    assert (kind, reason) == ("down", ("gone", 1))
 
 
 async def test_a_link_made_on_both_sides_is_told_once(
@@ -419,8 +419,8 @@ async def test_a_link_made_on_both_sides_is_told_once(
     await eventually(lambda: seen(notes))
     await runtime.call(clerk, ("pid",))
 
-    ((what, reason, who),) = seen(notes)
-    assert (what, reason, who.is_alive) == ("exit", "tired", False)
+    ((kind, reason, ref),) = seen(notes)
+    assert (kind, reason, ref.is_alive) == ("exit", "tired", False)
 
 
 async def test_a_reason_that_cannot_be_sent_comes_as_text(runtime: Runtime, hosted: Hosted) -> None:
@@ -454,23 +454,23 @@ async def test_a_dead_address_is_dead_there_too(
     runtime.send(clerk, ("watch", frail, notes))
 
     await eventually(lambda: seen(notes))
-    ((what, reason, _),) = seen(notes)
-    assert (what, reason) == ("down", "noproc")
+    ((kind, reason, _),) = seen(notes)
+    assert (kind, reason) == ("down", "noproc")
 
 
-# What it writes.
+# Its log and output.
 
 
 async def test_its_log_records_are_handled_here(
     runtime: Runtime, hosted: Hosted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "people.hosted"):
+    with caplog.at_level(logging.INFO, "rigs.hosted_actors"):
         clerk = await hosted(Clerk)
         runtime.send(clerk, ("log", "100 % done"))
         await eventually(lambda: "from a thread" in caplog.text)
 
     record = next(record for record in caplog.records if record.getMessage() == "100 % done")
-    assert (record.name, record.levelname) == ("people.hosted", "WARNING")
+    assert (record.name, record.levelname) == ("rigs.hosted_actors", "WARNING")
     assert record.process == clerk.cell.actor.os_pid
 
 

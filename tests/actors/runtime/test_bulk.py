@@ -15,7 +15,7 @@ from leveret.testing.virtual_clock import VirtualClock
 
 
 class TickingClock(VirtualClock):
-    """Whoever looks at it makes time go on by so much."""
+    """Time goes on by ``tick_s`` whenever it is read."""
 
     tick_s = 0.0
     ticks = 0
@@ -26,7 +26,7 @@ class TickingClock(VirtualClock):
 
 
 class Notes(OtpActor):
-    """Notes who got what."""
+    """Notes its name with each mail."""
 
     def init(self, notes: list[Any], name: str) -> None:
         self.notes = notes
@@ -205,7 +205,7 @@ def test_one_that_ends_with_more_to_do_leaves_nothing(runtime: Runtime, notes: l
 def test_a_round_is_over_when_all_have_had_a_turn_that_waited(
     runtime: Runtime, clock: TickingClock, notes: list[Any]
 ) -> None:
-    """However many drains that takes, and whoever comes behind them meanwhile."""
+    """However many drains that takes, and whatever is queued behind them meanwhile."""
     clock.tick_s = DRAIN_S  # a drain is a few turns
     refs = [runtime.spawn(Notes, notes, number) for number in range(50)]
     for ref in refs:
@@ -221,7 +221,7 @@ def test_a_round_is_over_when_all_have_had_a_turn_that_waited(
     assert notes[:at].count((1, "first")) == 1
 
 
-def test_where_nobody_waits_a_round_is_over_with_the_drain(
+def test_with_an_empty_run_queue_a_round_is_over_with_the_drain(
     runtime: Runtime, notes: list[Any]
 ) -> None:
     runtime.after_round(lambda: notes.append("round"))

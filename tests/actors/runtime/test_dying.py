@@ -38,7 +38,7 @@ def raiser(error: BaseException) -> Callable[[Any], None]:
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(1), GeneratorExit()])
-def test_an_exception_ends_the_actor_and_nobody_else(
+def test_an_exception_ends_the_actor_and_no_other(
     runtime: Runtime, reason_of: Reasons, error: BaseException
 ) -> None:
     told: list[Any] = []
@@ -116,7 +116,7 @@ def test_stop_ends_the_actor_from_nested_calls(runtime: Runtime, reason_of: Reas
     assert reasons == [("shutdown", "deep")]
 
 
-def test_names_are_free_before_anybody_is_told(runtime: Runtime) -> None:
+def test_names_are_free_before_links_and_monitors_are_told(runtime: Runtime) -> None:
     found: list[Any] = []
     ref = runtime.spawn(Teller, [], name="store")
     runtime.register("alias", ref)
@@ -140,7 +140,7 @@ def test_a_name_belongs_to_one_live_actor(runtime: Runtime) -> None:
     with pytest.raises(ActorError, match="taken"):
         runtime.register("name", two)
     runtime.unregister("name")
-    runtime.unregister("nobody has it")
+    runtime.unregister("an unknown name")
     runtime.register("name", two)
     runtime.exit(one, "kill")
     runtime.run_until_idle()
@@ -246,7 +246,7 @@ def test_a_dead_ref_says_so_and_stays_a_key(runtime: Runtime) -> None:
     runtime.run_until_idle()
 
     assert not ref.is_alive
-    assert ref.cell is DEAD_CELL  # or every ref in somebody's table would keep a cell
+    assert ref.cell is DEAD_CELL  # or every ref in a table would keep a cell
     assert table[ref] == 1
     assert "dead" in repr(ref)
     assert str(ref).startswith("(leveret/")

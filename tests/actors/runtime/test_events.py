@@ -1,4 +1,4 @@
-"""What the loop brings in is handled in the same round: no poll of the selector lies between."""
+"""Mail of the loop's callbacks is handled in the same round: no poll of the selector lies between."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_mail_of_a_threads_call_is_handled_in_the_round_it_came(
 
 
 class Changing(list[Any]):
-    """What is left of a round, as it is while threads add to it: a deque refuses to be iterated."""
+    """The rest of a round while threads add to it: a deque refuses to be iterated."""
 
     def __iter__(self) -> Any:
         raise RuntimeError("deque mutated during iteration")

@@ -34,7 +34,7 @@ class Backing(GenServer):
 
 
 class Front(GenServer):
-    """Asks its backing whatever it is sent, and tries to survive."""
+    """Passes its mail to its backing as requests, and tries to survive."""
 
     def init(self, backing: Ref, answers: list[Any]) -> None:
         self.backing = backing

@@ -37,7 +37,7 @@ class Knot(GenServer):
         self.closure = lambda: self.message
 
     def tie(self, other: Ref) -> None:
-        self.friend = other.cell.actor
+        self.peer = other.cell.actor
         self.link(other)
         self.watch = self.monitor(other)
         self.timer = self.start_timer(1e6, Message(self))

@@ -1,4 +1,4 @@
-"""AsyncioBase: what Thespian's own suite does not ask."""
+"""AsyncioBase, beyond Thespian's own suite."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_threads_have_ways_in_of_their_own(system: ActorSystem) -> None:
     assert sorted(answers) == [(number, ("echo", number)) for number in range(5)]
 
 
-def test_after_the_shutdown_nobody_is_there_and_nothing_raises(system: ActorSystem) -> None:
+def test_after_the_shutdown_no_actor_is_left_and_nothing_raises(system: ActorSystem) -> None:
     echo = system.createActor(Echo)
     base = system._systemBase
     base.shutdown()

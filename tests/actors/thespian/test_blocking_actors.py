@@ -26,7 +26,7 @@ from rigs.waiting import SOON_S, eventually, wait_until
 
 
 class Gate:
-    """What a handler blocks at."""
+    """A gate at which a handler blocks."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -132,7 +132,9 @@ def answers(system: ActorSystem, count: int) -> list[Any]:
     return [system.listen(SOON_S) for _ in range(count)]
 
 
-def test_a_handler_that_blocks_keeps_nobody_else_waiting(system: ActorSystem, gate: Gate) -> None:
+def test_a_handler_that_blocks_keeps_no_other_actor_waiting(
+    system: ActorSystem, gate: Gate
+) -> None:
     blocked, other = system.createActor(Waiter), system.createActor(Waiter)
 
     assert system.ask(blocked, gate, SOON_S) == "at the gate"

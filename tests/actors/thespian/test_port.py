@@ -1,4 +1,4 @@
-"""SupervisedActor, alone on Thespian's simplest base: what its supervisor relies on."""
+"""SupervisedActor, alone on Thespian's simplest base."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class Echo(Actor):
 
 
 class Reaches(GenServer):
-    """Tries what does not reach out of its runtime."""
+    """Tries links, monitors, exits and calls, which do not reach out of its runtime."""
 
     def init(self) -> None:
-        self.stranger: Any = None
+        self.foreign: Any = None
 
     def handle_mail(self, message: Any, sender: Any) -> Any:
         if message == "here I am":
-            self.stranger = sender
+            self.foreign = sender
             return None
         return super().handle_mail(message, sender)
 
     def handle_call(self, request: Any, frm: Any) -> Any:
         try:
             if request == "call":
-                self.call(self.stranger, 1, print)
+                self.call(self.foreign, 1, print)
             else:
-                getattr(self, request)(self.stranger, *(("kill",) if request == "exit" else ()))
+                getattr(self, request)(self.foreign, *(("kill",) if request == "exit" else ()))
         except ActorError as error:
             return str(error)
         return "it reached"
@@ -76,7 +76,7 @@ def test_the_last_words_come_before_the_exit_which_waits_for_the_supervisor(
     assert address.actorAddressString in registry(system)
 
 
-def test_one_that_nobody_lets_go_goes_by_itself(
+def test_a_dead_actor_without_an_exit_request_exits_by_itself(
     system: ActorSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thespian_port, "UNHEARD_S", 0.0)
@@ -89,7 +89,7 @@ def test_one_that_nobody_lets_go_goes_by_itself(
 
 
 def registry(system: ActorSystem) -> dict[str, Any]:
-    """Return who lives on the base, by address; None or no instance: who lived."""
+    """Return the actors of the base by address; a dead one is None or has no instance."""
     found = system._systemBase.actorRegistry
     return {name: ref and ref.instance for name, ref in found.items()}
 
@@ -116,14 +116,14 @@ def test_what_is_ours_and_comes_back_as_poison_is_dropped(system: ActorSystem) -
     assert system.ask(address, Call("plain")) == ("echo", "plain")
 
 
-@pytest.mark.parametrize("what", ["link", "monitor", "exit", "call"])
+@pytest.mark.parametrize("request_name", ["link", "monitor", "exit", "call"])
 def test_links_monitors_signals_and_calls_do_not_reach_strangers(
-    system: ActorSystem, what: str
+    system: ActorSystem, request_name: str
 ) -> None:
     address = start(system, Reaches)
     system.tell(address, "here I am")
 
-    assert system.ask(address, Call(what)) != "it reached"
+    assert system.ask(address, Call(request_name)) != "it reached"
 
 
 def test_a_start_that_fails_says_why(system: ActorSystem) -> None:

@@ -1,4 +1,4 @@
-"""What actors ask of AsyncioBase counts in the order their messages were given out, not their threads'.
+"""Requests of actors to AsyncioBase count in the order their messages were given out, not their threads'.
 
 Each test holds a handler in its thread just before it asks, and lets a later one ask first.
 """
@@ -35,7 +35,7 @@ CAPABILITY = "Colour"
 
 
 class Wish:
-    """What a handler is to ask of the system, and a gate at which it waits before."""
+    """A request to the system that a handler is to make, and a gate at which it waits before."""
 
     def __init__(self, what: str, *args: Any) -> None:
         self.what = what
@@ -51,7 +51,7 @@ class Wish:
 
 
 class Asker(Actor):
-    """Asks the system for what it is told; keeps the dead letters and sources that it gets."""
+    """Makes requests to the system; keeps the dead letters and sources that it gets."""
 
     def __init__(self) -> None:
         self.got: list[Any] = []
@@ -93,7 +93,7 @@ def dead(system: ActorSystem) -> ActorAddress:
 
 
 def got(system: ActorSystem, actor: ActorAddress) -> list[Any]:
-    """Return what an actor has got when it is done with all before."""
+    """Return the messages that an actor has got when it has handled all of them."""
     answer: list[Any] = system.ask(actor, "got", SOON_S)
     return answer
 
@@ -344,7 +344,7 @@ def test_a_turn_begins_when_the_one_before_has_ended(loop: asyncio.AbstractEvent
     assert line.next_begun() == "first"
     line.add("second", Second)
     line.add("third", Second)
-    assert line.began.empty()  # the loop does not run, hence nobody loses patience
+    assert line.began.empty()  # the loop does not run, hence patience does not run out
     gate.set()
 
     assert [line.next_begun(), line.next_begun()] == ["second", "third"]
@@ -361,7 +361,7 @@ async def test_a_turn_that_does_not_end_is_left_behind() -> None:
     assert [line.next_begun(), line.next_begun()] == ["first", "second"]
 
 
-async def test_nobody_waits_for_a_class_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turns_of_a_slow_class_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_order, "PATIENCE", 1)
     line, gate = Line(asyncio.get_running_loop()), threading.Event()
     for _ in range(SLOW_TURNS):
@@ -369,7 +369,7 @@ async def test_nobody_waits_for_a_class_that_is_slow(monkeypatch: pytest.MonkeyP
     line.add("other", Second)
     await eventually(lambda: line.began.qsize() == SLOW_TURNS + 1)
 
-    # From here on the loop does not run: whoever waits, waits for ever.
+    # From here on the loop does not run: a wait would last for ever.
     line.add("slow again", First, lambda: gate.wait(SOON_S))
     line.add("at once", Second)
 
@@ -402,7 +402,7 @@ async def test_a_class_that_is_quick_again_is_waited_for_again(
 
 @pytest.fixture
 def threads_are_late(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], None]]]:
-    """Messages go to threads only when the test says so: the list has what gives them."""
+    """Messages go to threads only when the test says so: the list has the functions that give them."""
     late: list[Callable[[], None]] = []
     do = ActorThread.do
     monkeypatch.setattr(ActorThread, "do", lambda self, job: late.append(partial(do, self, job)))
@@ -436,7 +436,7 @@ async def test_a_late_thread_keeps_the_next_actor_from_being_early(
     await eventually(are_gone)
 
 
-async def test_a_killed_actor_in_the_line_holds_up_nobody_at_the_end_of_the_system() -> None:
+async def test_a_killed_actor_in_the_line_does_not_hold_up_the_end_of_the_system() -> None:
     runtime = Runtime()
     system = ActorSystem(AsyncioBase(runtime=runtime), transientUnique=True)
     blocked, killed, other = (system.createActor(Asker) for _ in range(3))

@@ -12,7 +12,7 @@ SIMPLE = "simple_one_for_one"
 
 
 class Worker(OtpActor):
-    """Does what the mail says; notes its end."""
+    """Obeys its mail; notes its end."""
 
     def init(self, ends: list[Any] | None = None, name: str = "") -> None:
         self.ends, self.name = ends, name
@@ -75,7 +75,7 @@ class Above(OtpActor):
 
 
 class Notes(OtpActor):
-    """Keeps what it gets."""
+    """Keeps its mail."""
 
     def init(self) -> None:
         self.seen: list[Any] = []
@@ -85,7 +85,7 @@ class Notes(OtpActor):
 
 
 class Told(OtpActor):
-    """Tells somebody how it lives, from whatever process; crashes when it gets mail."""
+    """Reports its state to an actor, from any process; crashes when it gets mail."""
 
     def init(self, notes: Any) -> None:
         self.notes = notes

@@ -1,6 +1,6 @@
 """Random supervisor scenarios, the same ones for the same seed.
 
-They have all that the format of ``data/README.md`` can say, apart from what the real supervisors answer
+They use all of the format of ``data/README.md``, apart from requests that the real supervisors answer
 by the phase of a clock, and apart from where Leveret differs on purpose (``docs/supervision.md``):
 
 * dynamic children that ignore a restart, or whose delayed restart fails;
@@ -179,7 +179,7 @@ class _Generator:
         return [] if rng.random() < 0.02 else self.child(rng.choice(IDS))
 
     def delayed_actions(self) -> list[Any]:
-        """Crashes, with enough time now and then for what was put off."""
+        """Crashes, with enough time now and then for delayed restarts."""
         rng = self.rng
         actions: list[Any] = []
         for _ in range(rng.randint(1, 3)):

@@ -33,10 +33,10 @@ def supervisor2_path() -> str | None:
 
 
 def traces(scenarios: list[Scenario], folder: Path) -> list[list[str]]:
-    """Return what the real supervisors do in each scenario.
+    """Return the traces of the real supervisors, one for each scenario.
 
     Args:
-        scenarios: what to play; those of supervisor2 need RabbitMQ.
+        scenarios: those of supervisor2 need RabbitMQ.
         folder: for the compiled oracle and its input.
 
     Raises:
@@ -116,7 +116,7 @@ def _term(value: Any) -> str:
 def differences(
     scenarios: list[Scenario], play: Callable[[Scenario], list[list[str]]], folder: Path
 ) -> list[str]:
-    """Compare the traces that ``play`` gives with what the real supervisors do; say what differs.
+    """Compare the traces of ``play`` with those of the real supervisors; return the differences.
 
     The real ones run in real time, and on a busy machine something may not have settled when the oracle
     looks: it looks again at what differs.

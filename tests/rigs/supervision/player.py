@@ -27,7 +27,7 @@ CALL_FAILED = "callfail"  # the answer of a request whose supervisor ended inste
 
 @dataclass
 class Plan:
-    """How a scripted child behaves: outcome of its n-th start, and what it does when told to stop.
+    """How a scripted child behaves: outcome of its n-th start, and its answer to a stop.
 
     ``on_shutdown``: ``no`` obeys, ``stub`` takes nothing but a kill, any other: ends of that.
     """
@@ -40,7 +40,7 @@ class Plan:
 
 
 class Base(Protocol):
-    """What the player needs of whatever runs a supervisor with scripted children.
+    """A runner of a supervisor with scripted children, as the player needs it.
 
     A child follows the ``Plan`` that the scenario's ``start_of`` gave it. Each method returns when
     everything has settled.
@@ -111,7 +111,7 @@ class FakeDriver:
         self._later: list[tuple[float, Again]] = []
         self._exits: dict[Pid, Any] = {}  # ends in the mailbox
 
-    # What tests call.
+    # Called by tests.
 
     def boot(self) -> Any:
         self.ended = self._run(self.kernel.boot())
@@ -165,7 +165,7 @@ class FakeDriver:
             self._finish(self.kernel.exited(pid, self._exits.pop(pid), self.now_s))
 
     def settle(self) -> None:
-        """Run what is due."""
+        """Run due actions."""
         while self.ended is None:
             due = [entry for entry in self._later if entry[0] <= self.now_s]
             if not due:
@@ -254,7 +254,7 @@ class FakeDriver:
         return pid
 
     def _stop(self, pid: Pid, spec: ChildSpec) -> Any:
-        if pid in self._exits:  # it was dead before; this is what it really ended of
+        if pid in self._exits:  # it was dead before; this is its real reason
             return self._exits.pop(pid)
         assert pid.is_alive
         pid.is_alive = False

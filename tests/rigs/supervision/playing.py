@@ -33,7 +33,7 @@ def play_on_actors(scenario: Scenario, starts_later: bool = False) -> list[str]:
     """Play with actors; nothing of them is left afterwards.
 
     Args:
-        scenario: what to play.
+        scenario: to play.
         starts_later: whether children acknowledge their start after ``init``.
     """
     stage = Stage(starts_later)

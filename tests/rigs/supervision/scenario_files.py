@@ -1,6 +1,6 @@
-"""Supervisor scenarios as data: where they are, what they may say, what specs they stand for.
+"""Supervisor scenarios as data: their files, their format, and their specs.
 
-``data/README.md`` describes the format. What this module does not know it refuses by name: a scenario
+``data/README.md`` describes the format. This module refuses unknown parts of it by name: a scenario
 that is played only in part proves nothing.
 """
 
@@ -72,7 +72,7 @@ def scenarios(lacks: Set[str] = frozenset()) -> Iterator[Any]:
     """Yield the recorded scenarios as pytest parameters: those chosen, and what was recorded since.
 
     Args:
-        lacks: what the base that they are for cannot do.
+        lacks: abilities that the base they are for does not have.
     """
     for number, scenario in enumerate([*read(TRACES), *read(GENERATED)]):
         if needs_of(scenario) & lacks:
@@ -128,9 +128,9 @@ def _checked_action(action: Any) -> list[Any]:
     raise UnknownScenarioError(f"unknown action: {action!r}")
 
 
-def _know(what: str, unknown: set[Any]) -> None:
+def _know(part: str, unknown: set[Any]) -> None:
     if unknown:
-        raise UnknownScenarioError(f"unknown {what}: {', '.join(sorted(map(repr, unknown)))}")
+        raise UnknownScenarioError(f"unknown {part}: {', '.join(sorted(map(repr, unknown)))}")
 
 
 def has_trees(scenario: Scenario) -> bool:
@@ -140,7 +140,7 @@ def has_trees(scenario: Scenario) -> bool:
 
 
 def needs_of(scenario: Scenario) -> set[str]:
-    """Return what a base must be able to do, beyond starting, asking, killing and ending of a reason."""
+    """Return the abilities that a base needs, beyond starting, asking, killing and ending of a reason."""
     actions = scenario.get("actions", ())
     names = {action[0] for action in actions}
     started = [action[1] for action in actions if action[0] == "start_child"]
@@ -197,7 +197,7 @@ def to_child(scenario: Scenario, row: dict[str, Any], start_of: StartOf) -> Chil
 
 
 def to_reason(value: Any) -> Any:
-    """Make a reason of what JSON has: lists stand for Erlang's tuples."""
+    """Make a reason of a JSON value: lists stand for Erlang's tuples."""
     return tuple(map(to_reason, value)) if isinstance(value, list | tuple) else value
 
 

@@ -95,7 +95,7 @@ class Stage:
         self.supervisor: Any = None
         self._spec = SupervisorSpec()
 
-    # What the player calls.
+    # Called by the player.
 
     def boot_with(self, spec: SupervisorSpec) -> Stage:
         self._spec = self.watched(spec)
@@ -187,7 +187,7 @@ class Stage:
             self.settle()
 
     def close(self) -> None:
-        """End what is left."""
+        """End the actors that are left."""
         for ref in (self.supervisor, self.parent):
             if ref is not None:
                 self.runtime.exit(ref, "kill")

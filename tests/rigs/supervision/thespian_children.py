@@ -43,7 +43,7 @@ def actor_system(base: str) -> Iterator[ActorSystem]:
 
 
 def _start(base: str) -> ActorSystem:
-    """Start a system; on another port if somebody was quicker."""
+    """Start a system; on another port if the first is taken."""
     if base == ASYNCIO:
         return ActorSystem(AsyncioBase(), transientUnique=True)
     quiet = {"version": 1} if base in (TCP, UDP) else False

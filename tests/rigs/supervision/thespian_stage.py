@@ -28,13 +28,13 @@ from rigs.supervision.stage import REQUESTS
 
 TOKEN = 1
 ANSWER_S = 20.0  # of real time; simpleSystemBase returns as soon as nothing is left to do
-LOOK_S = 0.5  # who is asked may have gone
+LOOK_S = 0.5  # the actor that is asked may be gone
 TURN_S = 0.02
-LATE_S = 0.3  # what is due at the end of a pause may take that long
+LATE_S = 0.3  # how late events due at the end of a pause may be
 
 
 class Scripted(OtpActor):
-    """A child that follows its Plan; what it writes goes into a file, wherever it runs."""
+    """A child that follows its Plan; it writes into a file, wherever it runs."""
 
     trap_exits = True
 
@@ -99,7 +99,7 @@ class Seen:
         number: that of the question.
         is_idle: whether it waits for nothing but mail.
         ends: how many of its children have ended so far.
-        children: those that run.
+        children: the running ones.
     """
 
     number: int
@@ -174,7 +174,7 @@ class FileTrace:
 
 
 class ThespianStage:
-    """What the player calls (``player.Base``), on a system of Thespian."""
+    """A ``player.Base`` on a system of Thespian."""
 
     def __init__(self, folder: Path, system: ActorSystem) -> None:
         self.folder = folder
@@ -281,7 +281,7 @@ class ThespianStage:
     # Looks.
 
     def _look_at_all(self) -> list[Seen]:
-        """Look at the supervisor and those below it; one that is gone is not idle."""
+        """Look at the supervisor and the actors below it; a missing one is not idle."""
         looks = [self._look(self.address)]
         for look in looks:
             looks += [self._look(child.address) for child in look.children if child.is_supervisor]

@@ -14,7 +14,7 @@ class Case:
 
     Attributes:
         rules: their numbers.
-        name: what it shows.
+        name: of the case, a sentence.
         scenario: with the trace that is expected.
         is_otps: whether the real supervisor gives the same trace; where it does not, its rule says so.
     """
@@ -86,9 +86,12 @@ def do(child_id: Any, reason: Any = "boom") -> list[Any]:
     return ["do", child_id, reason]
 
 
-def start(what: Any) -> list[Any]:
+def start(child_or_spec: Any) -> list[Any]:
     """Ask for a new child: of a spec, or with extra arguments."""
-    return ["start_child", child(what) if isinstance(what, str) else what]
+    return [
+        "start_child",
+        child(child_or_spec) if isinstance(child_or_spec, str) else child_or_spec,
+    ]
 
 
 def terminate(child_id: Any) -> list[Any]:

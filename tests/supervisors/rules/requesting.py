@@ -1,4 +1,4 @@
-"""Cases: what a supervisor is asked."""
+"""Cases: requests to a supervisor."""
 
 from __future__ import annotations
 

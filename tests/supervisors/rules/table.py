@@ -1,7 +1,7 @@
 """The rules of OTP supervision that Leveret keeps, by number.
 
-``S2`` marks what only RabbitMQ's supervisor2 has, ``PROCESS`` what only children with a process of their
-own can show, ``OURS`` what only actors of our runtime can. Everything else holds on every base. Cases
+``S2`` marks rules of RabbitMQ's supervisor2 alone, ``PROCESS`` rules that only children with a process of
+their own can show, ``OURS`` rules that only actors of our runtime can. Everything else holds on every base. Cases
 for the rules that a scenario can show are in the modules beside this one.
 """
 
@@ -20,7 +20,7 @@ RULES: Final[dict[int, str]] = {
     7: "a temporary child that ignores its start leaves the list",
     8: "a child that fails at boot is reported, the earlier ones stop newest first, nothing is retried",
     9: "a supervisor whose init ignores is not there",
-    10: "a supervisor traps exits and ignores those of strangers",
+    10: "a supervisor traps exits and ignores those of actors other than its parent and children",
     11: "a supervisor logs messages that it does not know and lives on",
     # Restart kinds.
     12: "a permanent child is restarted whatever it ended of",
