@@ -1,8 +1,8 @@
-"""A queue's part in a store: what it may ask, how much it has, who hears of it.
+"""A queue's client of the store: its requests, its counts, its callbacks.
 
-One for each queue, for as long as the store is open; a queue may end and begin again behind it. The
-counts are exact in every turn, of what was *issued* and not of what is durable, so that a queue that
-begins again finds what the one before has left, pending or not.
+There is one for each queue, as long as the store is open; the queue's process may end and begin again meanwhile.
+The counts are exact in every turn. They count *issued* publishes and acks, durable or not, so that a queue that
+begins again finds the messages of the one before, pending or not.
 
 Ranges that were acked are *dying* until the store has found their rows and acked them one by one
 (``GroupCommit.ack_range``); meanwhile no read shows them.
@@ -25,12 +25,12 @@ from leveret.msg_store.transient.store import TransientStore
 from leveret.msg_store.wal.group_commit import GroupCommit
 
 # A queue that begins again in the same store goes on so much higher: above the seqs of messages of
-# which the store never heard, transients and those that were on their way.
+# that the store never got: transients, and messages that were in the mailbox.
 RESTART_GAP: Final = 1 << 32
 
 
 class QueueOwner(Protocol):
-    """Who uses the client. Called on the loop, never within a call to the client."""
+    """The queue behind a client. Called on the loop, never within a call to the client."""
 
     def safe(self, runs: list[tuple[int, int]]) -> None:
         """These ``(first_seq, count)`` are on disk, or were acked before they got there."""
@@ -42,7 +42,7 @@ class QueueOwner(Protocol):
         """The store has failed, or something without which this queue cannot go on."""
 
     def resume(self) -> None:
-        """What was asked for has been read, or more can be taken."""
+        """Requested contents have been read, or more transients can be paged out."""
 
     def transients_lost(self, seqs: list[int]) -> None:
         """Contents that were paged out cannot be read any more."""
@@ -62,7 +62,7 @@ class ClientsStore(Protocol):
         """Where paged-out transients go."""
 
     def queue_down(self, queue_no: int) -> None:
-        """Give up what was written for a queue that will not accept it any more."""
+        """Release the messages that a queue was promised and will not accept any more."""
 
     def delete_queue(self, queue_no: int) -> None:
         """Remove all rows of a queue, in slices, and forget it."""
@@ -71,14 +71,14 @@ class ClientsStore(Protocol):
         """Give up references that a queue was promised and does not want."""
 
     def drop_transients(self, queue_no: int) -> None:
-        """Forget what a queue has paged out."""
+        """Forget the transients that a queue has paged out."""
 
     def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
         """Write down which messages ``(seq, msg_no)`` a queue goes on without."""
 
 
 class CleanTerms(NamedTuple):
-    """What a queue left when it ended in order."""
+    """The seqs with which a queue goes on after a clean end."""
 
     next_seq: int
     next_deliver: int
@@ -88,16 +88,16 @@ class QueueClient:
     """The part of one queue.
 
     Args:
-        store: whose client it is.
+        store: the store.
         queue_no: the queue.
         next_seq: above all seqs that were ever given out.
         messages: rows it has, all of persistent messages.
         size_bytes: their bodies.
-        terms: what it left, if it ended in order.
+        terms: where it goes on, if it ended cleanly.
 
     Attributes:
         low: at or below the lowest seq it has.
-        terms: what its last owner left, as long as nobody has taken it.
+        terms: where its next owner goes on, until an owner has taken it.
         routed_as: what its messages are written for, the queue's route number.
     """
 
@@ -231,14 +231,14 @@ class QueueClient:
             self._reported.update(seq for seq, _ in news)
             self._store.report_lost(self.queue_no, news)
 
-    # What the store calls.
+    # For the store.
 
     def _resume(self) -> None:
         if self._owner is not None:
             self._owner.resume()
 
     def on_safe(self, runs: list[tuple[int, int]]) -> None:
-        """Pass on what the owner has issued; not what one before has."""
+        """Report seqs of this owner; not those of one before."""
         runs = self._own(runs)
         if runs and self._owner is not None:
             self._owner.safe(runs)
@@ -251,23 +251,23 @@ class QueueClient:
         return [(seq, end - seq) for seq, end in ends if seq < end]
 
     def on_nacked(self, runs: list[tuple[int, int]]) -> None:
-        """Pass on, as ``on_safe``."""
+        """Report refused seqs, as ``on_safe``."""
         runs = self._own(runs)
         if runs and self._owner is not None:
             self._owner.nacked(runs)
 
     def on_failed(self, error: Exception) -> None:
-        """Pass on, for good."""
+        """Report a failure, once."""
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.failed(error)
 
     def on_credit(self) -> None:
-        """Pass on that transients can be paged out again."""
+        """Report that transients can be paged out again."""
         self._resume()
 
     def on_transients_lost(self, seqs: list[int] | None) -> None:
-        """Pass on; without their rows the queue does not know any more what it has."""
+        """Tell the owner; without rows (``seqs`` is None) its counts are wrong, and it fails."""
         if self._owner is None:
             return
         if seqs is None:
@@ -279,7 +279,7 @@ class QueueClient:
 def _without(rows: list[IndexRow], ranges: list[tuple[int, int]]) -> list[IndexRow]:
     """Return the rows outside of half-open ranges, which may overlap; both ascending."""
     left: list[IndexRow] = []
-    reach, at = 0, 0  # what is below ``reach`` lies in one of the ranges before ``at``
+    reach, at = 0, 0  # seqs below ``reach`` lie in one of the ranges before ``at``
     for row in rows:
         seq = row[0]
         while at < len(ranges) and ranges[at][0] <= seq:

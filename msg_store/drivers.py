@@ -1,4 +1,4 @@
-"""What a store is driven by, and its constants: threads in a broker, steps in tests."""
+"""The threads of a store, or steps in tests, and its constants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from leveret.msg_store.wal.driver import MakeWriters
 
 @dataclass(frozen=True, slots=True)
 class Drivers:
-    """Who does what blocks.
+    """Makers of the parts that block.
 
     Attributes:
         make_writers: of the segments' and of the journal's jobs.

@@ -1,7 +1,7 @@
-"""The parts of a store put together: who is made of what, and in which order they end.
+"""The parts of a running store: how they are put together, and in which order they end.
 
-What is read must be closed before what it reads: readers and the collector, then the threads of the
-index, which close it, then the folder with its lock. Who opens the store again must wait for that.
+Readers and the collector are closed first, then the threads of the index, which close it, then the folder
+with its lock. The store can be opened again only after that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
 from leveret.msg_store.drivers import Drivers, StoreLimits
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexRow
-from leveret.msg_store.gc.collector import Collector, Neighbours
+from leveret.msg_store.gc.collector import Callbacks, Collector
 from leveret.msg_store.gc.driver import CollectorDriver
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
@@ -34,14 +34,14 @@ from leveret.msg_store.wal.driver import Deliver, FlushDriver
 
 
 class Listeners(NamedTuple):
-    """Who hears of what.
+    """Callbacks of the parts.
 
     Attributes:
         deliver: reports of group commit.
         failed: an error after which the store cannot go on.
         on_credit: of the transient store.
         on_lost: of the transient store.
-        progressed: something that waited for the disk may be done, or the disk may be full.
+        progressed: a flush or a checkpoint has ended, or met a full disk.
     """
 
     deliver: Deliver
@@ -55,11 +55,11 @@ class StoreParts:
     """All parts, made and running. Ended with ``flush`` and ``write_index``, or with ``kill``.
 
     Args:
-        opened: what they work on; taken over.
+        opened: the recovered store; taken over.
         loop: where everything is called.
         monotonic_s: for figures.
-        listeners: who hears.
-        drivers: who does what blocks.
+        listeners: the store's callbacks.
+        drivers: the threads.
         limits: the constants.
     """
 
@@ -135,7 +135,7 @@ class StoreParts:
             self.pins,
             opened.now_ms,
             limits.choice,
-            Neighbours(self._segments_removed, self._checkpointer.request),
+            Callbacks(self._segments_removed, self._checkpointer.request),
         )
         self._collecting = CollectorDriver(
             self._collector,
@@ -152,7 +152,7 @@ class StoreParts:
             self.contents.segment_removed(file_no)
 
     def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
-        """Return what is on its way to the disk; for ``RowReader``."""
+        """Return rows and acks of a queue that are not durable yet; for ``RowReader``."""
         return self.core.unwritten_rows(queue_no), self.core.acked_meanwhile(queue_no, low)
 
     @property
@@ -198,9 +198,9 @@ class StoreParts:
         self._index_threads.stop(written)
 
     def kill(self, then: Callable[[], None]) -> None:
-        """End now, and call ``then`` when what was begun with the disk is completed.
+        """End now, and call ``then`` when all system calls under way have returned.
 
-        A disk that hangs keeps that for as long as it likes, and nothing else.
+        A disk that hangs delays ``then``, and nothing else.
         """
         for part in (self._flusher, self._collecting, self.reader, self.transients):
             part.end()

@@ -1,4 +1,4 @@
-"""What the status of a node shows of a store."""
+"""The figures of a store, for the status of a node."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class StoreStatus:
         messages: rows of all queues that are durable.
         segments: how many files of messages there are.
         segment_bytes: their length.
-        live_bytes: what of it is needed.
-        garbage_bytes: what is not.
+        live_bytes: those of live messages.
+        garbage_bytes: the rest.
         journal_bytes: the journal since the last rotation.
         unindexed_rows: changes that are not in the index yet.
-        waiting_generations: frozen ones among them.
+        waiting_generations: frozen memtables.
         checkpoint_age_s: since when; None if there was none in this start.
         ranges_leaving: purges and deleted queues whose rows are being removed.
         syncs: of segments and journal.
-        sync_mean_s, sync_longest_s: what they took.
+        sync_mean_s, sync_longest_s: their duration.
         contents_read: messages read back.
         contents_read_bytes: their bodies.
         contents_lost: messages that could not be read, and were missed by a queue.
-        arrived_bytes: RAM of contents that were read and not taken.
-        transients: what is paged out.
+        arrived_bytes: the size of the read cache.
+        transients: figures of paged-out messages.
         merges: of segments, since the start, as all that follow.
-        merged_bytes: what they wrote.
+        merged_bytes: bytes written by them.
         removed: segments unlinked.
-        removed_bytes: what that gave back.
+        removed_bytes: the disk space of these.
     """
 
     messages: int

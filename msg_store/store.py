@@ -1,18 +1,18 @@
-"""MsgStore: the message store of one vhost, all parts of it, behind one door.
+"""MsgStore: the message store of one vhost, with one interface for all its parts.
 
 ::
 
     channels --write--> MsgStore <--clients-- queues (queue_backing.StoredIndex)
                            |
-       GroupCommit + FlushDriver        what is written: segments, journal, confirms
-       Memtables + Checkpointer             what was written: rows and places, RAM above the index
+       GroupCommit + FlushDriver        writing: segments, journal, confirms
+       Memtables + Checkpointer         durable rows and places: RAM above the index
        RowReader, ContentReader          reading back
        Collector, TransientStore         room on the disk; paged-out transients
 
-``open_store`` (``opening``) does what blocks, in whatever thread: lock, recovery. ``MsgStore`` takes
-over on the loop that all else happens on. Reports of group commit are dealt out to the queues' clients.
+``open_store`` (``recovery.opening``) locks and recovers the store; it blocks, in any thread. ``MsgStore`` takes
+over on the loop. Reports of group commit are distributed to the queues' clients.
 
-A store that has **failed** says so once and takes nothing any more: its owner ends it (``kill``) and
+A store that has **failed** reports it once and takes no work any more: its owner ends it (``kill``) and
 opens it again. An index that is found damaged is a failure as well; the next start rebuilds it.
 """
 
@@ -49,11 +49,11 @@ class MsgStore:
     """One vhost's store. All methods are for the loop.
 
     Args:
-        opened: what ``open_store`` made; taken over.
+        opened: the recovered store; taken over.
         loop: where everything is called.
         monotonic_s: for figures.
         failed: gets the error after which the store is of no use, once.
-        drivers: who does what blocks.
+        drivers: the threads.
         limits: the constants.
         full_changed: called when ``is_full`` has become another.
 
@@ -63,10 +63,10 @@ class MsgStore:
         contents: reads contents.
         rows: reads rows.
         transients: where transients are paged out to.
-        read_cache: what has been read and not taken.
+        read_cache: contents that have been read and not taken.
         pins: segments that must stay, for snapshots.
         backpressure: whether publishers should wait.
-        is_full: the disk has no room; what was published waits, refused, until it has.
+        is_full: the disk has no room; publishes are nacked and stay pending until it has.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class MsgStore:
         self._failed = failed
         self.awaited_below = 0
         self._clients: dict[int, QueueClient] = {}
-        self._unopened = {  # clean, and nobody has asked for them in this start
+        self._unopened = {  # ended cleanly, and not opened in this start
             no: CleanTerms(terms.next_seq, terms.next_deliver)
             for no, terms in opened.recovered.queues.items()
             if terms.is_clean
@@ -124,7 +124,7 @@ class MsgStore:
         Args:
             messages: of one run.
             queue_nos: route numbers of all persistent queues of the route.
-            is_awaited: somebody waits for confirms; without it the flush may be put off.
+            is_awaited: a publisher waits for confirms; otherwise the flush may be put off.
             size_bytes: of their bodies together, if the caller knows.
 
         Returns:
@@ -141,7 +141,7 @@ class MsgStore:
         return first
 
     def queue_down(self, queue_no: int) -> None:
-        """Give up what was written for a queue that will not accept it any more."""
+        """Release the messages that a queue was promised and will not accept any more."""
         if self.core.error is None:
             self.core.queue_down(queue_no)
 
@@ -176,7 +176,7 @@ class MsgStore:
         return QueueClient(self, queue_no, next_seq, messages, size_bytes)
 
     def message_counts(self) -> dict[int, int]:
-        """Return how many messages each queue has that the store knows, known to anybody or not."""
+        """Return how many messages each queue has in the store, defined or not."""
         return {no: terms.messages for no, terms in self.memtables.terms.items()}
 
     def leaving(self) -> set[int]:
@@ -184,7 +184,7 @@ class MsgStore:
         return set(self.memtables.leaving)
 
     def queue_nos(self) -> set[int]:
-        """Return all queues that have anything in the store, known to anybody or not."""
+        """Return all queues that have messages in the store, defined or not."""
         return {no for no, terms in self.memtables.terms.items() if terms.messages}
 
     def delete_queue(self, queue_no: int) -> None:
@@ -195,7 +195,7 @@ class MsgStore:
         if self.core.error is None:
             self.core.delete_queue(queue_no)
 
-    # What clients call.
+    # For clients.
 
     def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
         """Give up references that a queue was promised and does not want."""
@@ -204,7 +204,7 @@ class MsgStore:
         self.core.references.release(msg_nos)
 
     def drop_transients(self, queue_no: int) -> None:
-        """Forget what a queue has paged out."""
+        """Forget the transients that a queue has paged out."""
         if self.transients.holds(queue_no):
             self.transients.drop_queue(queue_no)
 
@@ -289,7 +289,7 @@ class MsgStore:
 
         Args:
             target: made; on the store's file system.
-            done: gets None when it is there, or what was wrong; then a part may be there.
+            done: gets None when it is complete, or the error; then a part may be there.
 
         Raises:
             StoreError: another snapshot is being made, or the store is about to end.
@@ -327,10 +327,10 @@ class MsgStore:
         then()
 
     def kill(self, then: Callable[[], None] | None = None) -> None:
-        """End now, as after a crash: what is pending is lost, a flush on its way is completed.
+        """End now, as after a crash: pending work is lost, a flush in flight is completed.
 
         Args:
-            then: called when nothing is under way any more and the files are closed.
+            then: called when no system call is under way any more and the files are closed.
         """
         if self._is_closed:
             self._has_ended(then)
@@ -357,7 +357,7 @@ class MsgStore:
         self.backpressure.release()
         self._clients.clear()
         if self.core.error is None:
-            self.core.fail(StoreError("it was closed"))  # and lets go of what is pending
+            self.core.fail(StoreError("it was closed"))  # drops pending work
 
 
 def _by_queue(runs: Iterable[SeqRun]) -> Iterable[tuple[int, list[tuple[int, int]]]]:

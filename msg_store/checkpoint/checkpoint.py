@@ -1,16 +1,16 @@
-"""Checkpoints: when the memtables go into the index, and what must be read from it. Without I/O.
+"""Checkpoints: when a memtable goes into the index, and what is read from the index. Without I/O.
 
-Two kinds of jobs come out, for two threads (``checkpoint.driver``) or for a test that goes step by step:
+There are two kinds of jobs, for two threads (``checkpoint.driver``) or for a test that goes step by step:
 
-* a **read** finds what the memtables are owed (counts that only the index has) and the next slice of a
-  range that is to be acked;
+* a **read** finds reference counts that only the index has and that acks are owed, and the next slice of a
+  range that is acked;
 * a **write** puts the oldest frozen memtable into the index, then unlinks journal files.
 
-Between two writes there may be a **snapshot** (``snapshot_job``): a memtable is ended for it, and when
-that one is in the index, and nothing above it, the index is copied.
+Between two writes there may be a **snapshot** (``snapshot``): a memtable is frozen for it, and when
+that memtable is in the index, and no later one, the index is copied.
 
-A memtable ends when it has many rows, or its journal is long (what a start has to read), or when
-nothing happens for a while. Flushes wait for the rotation, which waits for what is owed: one short
+A memtable is frozen when it has many rows, or its journal is long (a start has to replay it), or when
+nothing happens for a while. Flushes wait for this rotation, which waits for counts that are owed: one short
 read. A memtable is one transaction with its own checkpoint, so the index is always the log up to some
 LSN. Its journal files stay until the *next* memtable is in the index: should the newest transaction
 turn out to be lost, the one before and the journals make up for it.
@@ -62,7 +62,7 @@ class CheckpointLimits:
 
 @dataclass(slots=True)
 class ReadJob:
-    """What is to be read from the index, and what was found."""
+    """A read of the index: counts of messages, rows of a range, and what was found."""
 
     msg_nos: list[int]
     range_ack: RangeAck | None
@@ -88,7 +88,7 @@ class WriteJob:
     memtable: Memtable
 
     def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Steps[None]:
-        """Write it, then unlink the journals nobody needs; yields the points that are reached.
+        """Write it, then unlink journals that no start needs; yields the points that are reached.
 
         Raises:
             IndexFull: nothing was written.
@@ -117,13 +117,13 @@ class Checkpointer:
     """Decides about memtables and jobs. For the loop's thread.
 
     Args:
-        core: whose tables these are.
+        core: the group commit whose memtables are written.
         location: to condemn the index if it is damaged.
         limits: when a memtable ends.
 
     Attributes:
         is_full: the disk is, and a memtable waits for ``resume``.
-        snapshot: the one that is being made.
+        snapshot: the snapshot that is being made.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Checkpointer:
             self.end_snapshot(error)
 
     def stop(self) -> None:
-        """Put what is durable into the index, as a clean end if nothing else is left to do.
+        """Put all durable changes into the index, as a clean end if no work is left.
 
         To be called when no flush will be started any more.
         """
@@ -275,7 +275,7 @@ class Checkpointer:
         return self._read
 
     def read_done(self, job: ReadJob, error: Exception | None = None) -> Report | None:
-        """Take what was read; returns a report if the store has failed."""
+        """Apply a read; returns a report if the store has failed."""
         self._read = None
         if self._core.error is not None:
             return None

@@ -1,4 +1,4 @@
-"""The thin driver of checkpoints: a thread that reads the index and one that writes it.
+"""The driver of checkpoints: a thread that reads the index and a thread that writes it.
 
 Reads are short and flushes may wait for one, so they do not stand in line behind a write, which may
 take a second. Both call back to the loop once per job.
@@ -31,9 +31,9 @@ class CheckpointDriver:
         reserve: to be given up when the disk is full.
         loop: where all methods are called.
         deliver: gets the report of a store that has failed.
-        reached: called on the writing thread for each point; for tests that kill there.
+        reached: called on the writing thread for each point of a job.
         make_worker: makes the threads.
-        progressed: called when memtables have begun or ended, perhaps.
+        progressed: called when memtables may have been frozen or dropped.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class CheckpointDriver:
         self._wake()
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Write what is durable to the index, note a clean end, close it, call ``then``.
+        """Write all durable changes to the index, note a clean end, close the index, call ``then``.
 
         To be called when the flush threads have stopped. If the disk is full, or the store has
-        failed, what is in the journals stays there for the next start.
+        failed, the journals stay for the next start to replay.
         """
         self._on_stopped = then
         self._checkpointer.stop()
 
     def end(self) -> None:
-        """Begin nothing any more; what is being written is written."""
+        """Begin no job any more; a transaction that was begun is completed."""
         self._is_closed, self._on_stopped = True, None
         self._core.index_listeners.clear()
         for timer in (self._quiet, self._retry):
@@ -85,14 +85,14 @@ class CheckpointDriver:
                 timer.cancel()
 
     def close(self) -> None:
-        """End, the threads as well, and close the index. Blocks for what is being written."""
+        """End, the threads as well, and close the index. Blocks until the write under way has ended."""
         self.end()
         self._reader.close()
         self._writer.close()
         self._index.close()
 
     def closed(self) -> None:
-        """After ``close``, on the loop: tell who still waits."""
+        """After ``close``, on the loop: fail a snapshot that waits."""
         self._checkpointer.end_snapshot(StoreError("the store was closed"))
 
     def _wake(self) -> None:

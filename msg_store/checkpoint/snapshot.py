@@ -7,15 +7,15 @@ So a snapshot needs no journal, and its index alone says what it holds.
 
 ::
 
-    loop                    what was issued before is flushed; the segment in use is left, so that
-                            nobody writes any linked file; a memtable ends: the cut; pins
+    loop                    work issued before is flushed; the segment in use is left, so that
+                            no linked file is written; the memtable is frozen: the cut; pins
     the checkpoint's thread that memtable, then links and the copy; later memtables wait
     loop                    pins are taken back
 
 Only segments with messages that the cut needs are linked. They are there until the pins are gone: the
 collector may have moved messages since, and then unlinks nothing that is pinned.
 
-What is made is a draft: nothing is synced, and who asked for it says when it counts
+A snapshot is made as a draft: nothing is synced, and its caller decides when it counts
 (``server/snapshots``).
 """
 
@@ -60,7 +60,7 @@ def check_room(files: Files, folder: Path, index: Index) -> None:
 
 @dataclass(slots=True)
 class SnapshotJob:
-    """What the checkpoint's thread does.
+    """The job of the checkpoint's thread.
 
     Attributes:
         target: the store's folder in the draft; must not be there.
@@ -101,7 +101,7 @@ class Snapshot:
         pins: of the store.
         done: gets None, or why there is none.
         wants_cut: the next memtable that ends is to end for it.
-        memtable: the one that ends at the cut; 0 before.
+        memtable_no: the memtable that is frozen at the cut; 0 before.
     """
 
     job: SnapshotJob
@@ -114,9 +114,9 @@ class Snapshot:
     _flushes_left: int = 0
 
     def is_ready(self, core: GroupCommit) -> bool:
-        """Want the cut when what was issued before is durable or on its way; tell whether it does.
+        """Want the cut when all work issued before is durable or in flight; return whether it is wanted.
 
-        Where work never ends so many flushes must do. What anybody was told to be durable is in the
+        Under load that never ends a number of flushes must do. All confirmed messages are in the
         snapshot in any case.
         """
         if self._lsn < 0:

@@ -15,16 +15,16 @@ Most jobs need nothing but writing and syncing of the file in use. Those can be 
 thread that does them without the interpreter's lock (``kernel``); ``run`` makes the same calls one by one,
 and the exceptions to all of it.
 
-A log may take room *ahead*: the file in use is longer than what is in it, the rest is zeros, and a
+A log may take room *ahead*: the file in use is longer than its contents, the rest is zeros, and a
 sync has no new length and no new blocks to bring to the disk, which is half of its time. The zeros are
 written: the first write to a block that was only allocated is one more change of the file system's. The file
 is cut to its contents when it is left; a crash leaves the zeros, and readers pass over them.
 
 A disk that is full is the one error that is not final: the log goes back to ``start``, opens the
 file anew, gives the ballast up and does the job a second time. Going back comes before any other
-sync of that descriptor, for after a failed sync the kernel may call lost pages clean; what is written
-again is dirty again. That does not help with bytes of earlier jobs, so as long as a sync is owed a
-sync that fails is final. Every other ``OSError`` goes to the caller, who must not come back.
+sync of that descriptor, for after a failed sync the kernel may call lost pages clean; pages that are written
+again are dirty again. That does not help with bytes of earlier jobs, so as long as a sync is owed a
+sync that fails is final. Every other ``OSError`` goes to the caller, which must not use the log any more.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """What goes into one file, at its end; with a ``header`` the file is made first."""
+    """Bytes for the end of one file; with a ``header`` the file is made first."""
 
     file_no: int
     header: bytes | None
@@ -68,7 +68,7 @@ class Job:
 
     Attributes:
         start, end: where the log was durable, and where it will be.
-        parts: what is written, file after file.
+        parts: the bytes to write, file after file.
         is_inline: written and not synced, since the journal has the same bytes.
     """
 
@@ -125,7 +125,7 @@ class AppendLog:
         self._reserve = reserve
         self._ahead_bytes_max = ahead_bytes_max
         self._file: File | None = None
-        self._end = 0  # of what was written to it
+        self._end = 0  # of its contents
         self._room_to = 0  # how long it is
         self._place = Place(NO_FILE, 0)
         self._made: list[int] = []  # files made by a job that may have to be undone
@@ -176,8 +176,8 @@ class AppendLog:
 
         Args:
             job: what to do.
-            failed: what one of its ``steps`` has met; they were the first attempt.
-            is_of_sync: that one was the sync.
+            failed: the error of one of its ``steps``, which were the first attempt.
+            is_of_sync: the failed step was the sync.
 
         Raises:
             OSError: with an errno in ``DISK_FULL`` the job may be given again later; with any
@@ -196,7 +196,7 @@ class AppendLog:
                 yield from self._attempt(job)
             except OSError as again:
                 if again.errno in DISK_FULL:
-                    self._go_to(job.start)  # what was written of it needs room, too
+                    self._go_to(job.start)  # its bytes take room, too
                 raise
 
     def _attempt(self, job: Job) -> Iterator[str]:
@@ -215,7 +215,7 @@ class AppendLog:
             yield "synced"
 
     def _attempted(self, failed: OSError, is_of_sync: bool) -> Iterator[str]:
-        """Be where a first attempt by steps has ended."""
+        """Continue behind a first attempt by steps that failed."""
         self._is_tainted = True
         yield "failed"
         if is_of_sync:
@@ -292,12 +292,12 @@ class AppendLog:
         return files.create_copy(path) if self._ahead_bytes_max else files.create(path)
 
     def _cut(self) -> None:
-        """Give up the room behind what was written."""
+        """Give up the room behind the contents."""
         if self._file is not None and self._room_to > self._end:
             self._file.truncate(self._end)
 
     def _go_to(self, start: Place) -> None:
-        """Be where the job begins, whatever an earlier one has left that failed, here or beside."""
+        """Go back to where the job begins, whatever a failed job has left in this file or in new ones."""
         if not self._is_tainted and start == self._place:
             self._made.clear()  # the last job stands
             return
@@ -316,7 +316,7 @@ class AppendLog:
         self._place, self._is_tainted = start, False
 
     def close(self) -> None:
-        """Close the file in use; what was not synced is left to recovery."""
+        """Close the file in use; un-synced bytes are left to recovery."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,7 +1,7 @@
 """Ballast: a file of no use but its size, removed when the disk is full.
 
 A broker that can write nothing cannot even note that messages are gone, and stays full. One ballast
-lies in a data directory, however many stores are in it; whoever meets a full disk first gives it up.
+lies in a data directory, however many stores are in it; the first write that meets a full disk releases it.
 ``restore`` brings it back when there is room again.
 """
 
@@ -29,7 +29,7 @@ class Ballast:
         self._lock = threading.Lock()
 
     def restore(self) -> bool:
-        """Have it, if there is room. The room is taken, not written, where the system can do that.
+        """Make the file, if there is room. The room is allocated, not written, where the system can do that.
 
         Returns:
             Whether it is there.
@@ -67,7 +67,7 @@ class Ballast:
         self._files.fsync_dir(self._folder)
 
     def release(self) -> bool:
-        """Give it up.
+        """Remove the file.
 
         Returns:
             False when it was gone already.

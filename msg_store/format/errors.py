@@ -1,4 +1,4 @@
-"""What can be wrong with a message store."""
+"""Errors of a message store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leveret.core.errors import StoreError
 
 
 class Corrupt(StoreError):
-    """Bytes that are not what was written: a torn write, a flipped bit, a foreign file."""
+    """Bytes differ from those that were written: a torn write, a flipped bit, a foreign file."""
 
 
 class StoreFailed(StoreError):
@@ -18,7 +18,7 @@ class StoreLocked(StoreError):
 
 
 class FormatLost(StoreError):
-    """Nothing in a store's folder says whose it is, or nothing that can be read."""
+    """FORMAT is missing or unreadable, so the store's uuid is unknown."""
 
 
 class FormatTooNew(StoreError):
@@ -26,7 +26,7 @@ class FormatTooNew(StoreError):
 
 
 class RowsLost(StoreError):
-    """Rows of a queue are gone that it counts on: it must begin again with what is left."""
+    """Rows of a queue are gone, so its counts are wrong: it must begin again with the rows that are left."""
 
     def __init__(self, queue_no: int) -> None:
         super().__init__(f"paged-out rows of queue {queue_no} are lost")

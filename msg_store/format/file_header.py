@@ -10,12 +10,12 @@
 ``boot_epoch << 40 | counter``. ``first_lsn`` is 0 in a segment. Flag 1: written by the collector.
 
 **Checksums.** The header names the kind (``docs/decisions/0008-crc32c.md``), so that a file is read with
-what it was written with, wherever that was. CRC-32C is preferred, computed by the processor through
+the checksum it was written with, on any machine. CRC-32C is preferred, computed by the processor through
 google-crc32c's C extension; where that is missing, zlib's CRC-32 is the fastest there is.
 
-Every checksum starts from a **seed** made of the store's uuid. A body is whatever a client sent, so
-it may hold the bytes of a perfect record; without the uuid it cannot hold its checksum, and neither
-a search through a damaged file nor a file of another store passes for what it is not.
+Every checksum starts from a **seed** made of the store's uuid. A client chooses the bytes of a
+body and may send a perfect record; without the uuid it cannot send its checksum. So neither a body found by a
+search through a damaged file nor a record of another store is taken for a record of this one.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def seed_of(uuid: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """Whose file it is, which one, and how to check what is in it."""
+    """The header's fields: store, number of the file, and how to check its records."""
 
     magic: bytes
     number: int

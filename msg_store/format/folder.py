@@ -1,4 +1,4 @@
-"""The folder of a store: what lies where, whose it is, and that only one process uses it.
+"""The folder of a store: its files, its uuid, and the lock that lets one process use it.
 
 ::
 
@@ -114,7 +114,7 @@ class StoreFolder(StorePaths):
         return uuid
 
     def _drop_drafts(self) -> None:
-        """Remove what the collector or a report had not finished."""
+        """Remove drafts that the collector or a report had not finished."""
         for folder, ending in ((self.rdq, ".rdt"), (self.quarantine, ".tmp"), (self.path, ".tmp")):
             for name in self.files.names(folder):
                 if name.endswith(ending):
@@ -148,7 +148,7 @@ class StoreFolder(StorePaths):
         return name
 
     def report(self, name: str, contents: dict[str, Any]) -> None:
-        """Write a report beside what was set aside."""
+        """Write a report beside the bytes that were set aside."""
         text = json.dumps(contents, indent=1)
         self.files.write_new(self.quarantine / f"{name}.json", text.encode())
 
@@ -176,7 +176,7 @@ def read_format(files: Files, path: Path) -> bytes:
 
 
 def write_format(files: Files, path: Path, uuid: bytes, now_ms: int) -> None:
-    """Say whose a folder is."""
+    """Write FORMAT: version, uuid, time."""
     values = (VERSION, uuid.hex(), now_ms)
     text = "".join(f"{key} {value}\n" for key, value in zip(_KEYS, values, strict=True))
     files.write_new(path / FORMAT, text.encode("ascii"))

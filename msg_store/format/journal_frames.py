@@ -10,9 +10,9 @@
   another by accident (a region reused, writes out of order) does not chain and is not taken for
   the next one.
 * ``first_lsn`` is the number of its first record; the next frame goes on at first_lsn + n_records.
-* ``durable_*`` is the **durable position** when the frame was made: all records below that LSN, and all of the segments below that place,
-  had been synced when the frame was made; of the segments there or in frames that carry it. What lies below a mark must be there; only what lies
-  above the last one may be missing after a crash, and was not confirmed.
+* ``durable_*`` is the **durable position** when the frame was made: all records below that LSN, and all bytes of
+  segments below that place, had been synced (inline bytes in their frames). Records below a durable position must
+  be there; only those above the last one may be missing after a crash, and they were not confirmed.
 
 ``n_records`` may be 0: such a frame only moves the durable position.
 """
@@ -83,7 +83,7 @@ def decode_frame(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Fra
     """Read the frame at ``offset``; whether it chains is the caller's to check.
 
     Raises:
-        Corrupt: it is not whole or not what was written.
+        Corrupt: it is torn, or its checksum is wrong.
     """
     if offset < 0 or len(data) - offset < HEADER_BYTES:
         raise Corrupt("the journal ends inside a frame header")

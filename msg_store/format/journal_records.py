@@ -8,7 +8,7 @@ type   name    layout
 =====  ======  ===================================================================================
 1      PUB     ``type flags:u8 queue_no:u32 seq:u64 msg_no:u64 file:u32 offset:u32 total_len:u32
                body_size:u32 expiry_ms:u64``
-2      CARRY   ``type file:u32 offset:u32 count:u32``, then ``count`` bytes: what a segment has
+2      CARRY   ``type file:u32 offset:u32 count:u32``, then ``count`` bytes: those that a segment has
                there, whole records, because it was not synced with this frame
 3      ACK     ``type queue_no:u32 seq:u64``
 4      ACKR    ``type queue_no:u32 first:u64 last:u64``; the seqs between that exist
@@ -110,7 +110,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class RedoRecord:
-    """What a segment has from ``offset`` on."""
+    """The bytes of a segment from ``offset`` on."""
 
     file_no: int
     offset: int

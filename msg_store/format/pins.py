@@ -1,8 +1,8 @@
 """Pins: segments that must stay although no message in them is needed, because a snapshot reads them.
 
 A pin keeps a file from being unlinked and from being chosen by the collector; it keeps no message
-alive. A file may be pinned several times. For the loop only; forgotten when the process ends, since
-nobody who reads through a pin outlives it.
+alive. A file may be pinned several times. For the loop only; forgotten when the process ends, and every
+reader that relies on a pin ends with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Pins:
         freed: called when a file has lost its last pin; the collector may have waited for it.
     """
 
-    def __init__(self, freed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, freed: Callable[[], None] | None = None) -> None:
         self.freed = freed
         self._counts: Counter[int] = Counter()
 
@@ -37,7 +37,7 @@ class Pins:
         if wrong:
             raise ValueError(f"segment {wrong[0]:08x} is not pinned so often")
         self._counts -= less  # drops those at zero
-        if any(file_no not in self._counts for file_no in less):
+        if self.freed is not None and any(file_no not in self._counts for file_no in less):
             self.freed()
 
     def __contains__(self, file_no: object) -> bool:

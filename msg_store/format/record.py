@@ -1,4 +1,4 @@
-"""A message in a segment: a header of 36 bytes, what is known about it, its body as it came.
+"""A message in a segment: a header of 36 bytes, its meta, its body as it came.
 
 ::
 
@@ -43,7 +43,7 @@ GUID: Final = 4
 
 QueueNos: TypeAlias = tuple[int, ...]
 Unwritten: TypeAlias = tuple[int, tuple[Message, QueueNos]]
-Place: TypeAlias = Sequence[int]  # file_no, offset, total_len, and whatever a Location says more
+Place: TypeAlias = Sequence[int]  # file_no, offset, total_len; a Location has more
 Want: TypeAlias = tuple[int, Place]  # msg_no, where
 
 HEADER: Final = struct.Struct("<IIQQIIHH")
@@ -70,7 +70,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What a record says about its message."""
+    """The meta of a record, unpacked."""
 
     exchange: bytes
     routing_keys: tuple[bytes, ...]
@@ -178,7 +178,7 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     """Read the record at ``offset``.
 
     Raises:
-        Corrupt: it is not whole or not what was written.
+        Corrupt: it is torn, or its checksum is wrong.
     """
     crc, total_len, msg_no, ts_ms, meta_len, _, flags, _ = _header(data, offset)
     end = offset + total_len

@@ -1,4 +1,4 @@
-"""What the index holds, and what is asked of it: LMDB, or memory in tests.
+"""Rows and places as the index has them, and the index's interface: LMDB, or memory in tests.
 
 The index is the state of the log as of a checkpoint. It is written by one thread, in transactions that
 are synced when ``write`` returns and are there as a whole or not at all, and read by any.
@@ -37,7 +37,7 @@ class QueueTerms(NamedTuple):
     """A queue as of the checkpoint.
 
     Attributes:
-        next_seq: above all seqs whose rows were durable; as ``terminate`` said if ``is_clean``.
+        next_seq: above all seqs whose rows were durable; as ``terminate`` was told if ``is_clean``.
         next_deliver: every message below it had been handed out; only if ``is_clean``.
         messages: how many rows it has.
         size_bytes: the bodies of those rows.
@@ -94,7 +94,7 @@ class Batch:
 class Index(Protocol):
     """Rows of queues, places of messages. Every method but ``write`` and ``close`` from any thread.
 
-    Reading raises ``IndexDamaged`` if what is found cannot be.
+    Reading raises ``IndexDamaged`` where a page or a value cannot have been written by the store.
     """
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
@@ -123,7 +123,7 @@ class Index(Protocol):
 
         Raises:
             IndexFull: the disk is full; nothing was written, later it may do.
-            IndexDamaged: the index is not what it was.
+            IndexDamaged: the index has been changed by something else.
             OSError: the disk fails.
         """
 
@@ -136,7 +136,7 @@ class Index(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What a copy takes, at most."""
+        """The size of a copy, at most."""
 
     def close(self) -> None:
         """End; no read may be under way."""
@@ -153,7 +153,7 @@ class IndexLocation(Protocol):
         """
 
     def set_aside(self, quarantine: Any, name: str) -> None:
-        """Move what is there to a folder, under a name."""
+        """Move the index to a folder, under a name."""
 
     def condemn(self) -> None:
         """Have the next ``open`` say that it is damaged."""

@@ -1,9 +1,8 @@
 """Which segments the collector copies together: a pure function of their sizes.
 
-A segment's **payload** is what lies behind its header, **valid** the bytes of messages that somebody
-still needs, **garbage** the rest. Considered are only segments that are sealed, hold something valid
-(the others are unlinked as they are) and are not taken: by a snapshot, or by a merge on its way, whose
-garbage is as good as gone.
+A segment's **payload** is all bytes behind its header, **valid** the bytes of live messages,
+**garbage** the rest. Only sealed segments with valid bytes are considered (empty ones are unlinked), and
+none that a snapshot pins or that a merge under way reads, whose garbage is as good as gone.
 
 Two reasons to merge:
 
@@ -13,9 +12,9 @@ Two reasons to merge:
   of its kind as long as all that is valid fits into one file: neighbours hold messages of the same
   time, which are read and die together.
 * **Many small files**: each start of the broker begins a new segment, so a hundred crashes leave a
-  hundred of them. Once there are ``small_files_max``, the eldest are merged whatever is in them.
+  hundred of them. Once there are ``small_files_max``, the eldest are merged, however little garbage they have.
 
-Why it ends: what comes out has no garbage, so the first kind makes the garbage less and the second the
+Why it ends: a merged segment has no garbage, so the first kind makes the garbage less and the second the
 files fewer, while the rest grows by nothing.
 
 Turned down: always the eldest pair (RabbitMQ), which copies much to free little; merging in place, for
@@ -35,11 +34,11 @@ _SMALL_SHARE: Final = 8  # a file is small below this part of the limit
 
 
 class FileState(Protocol):
-    """What is known of a segment."""
+    """The sizes of a segment."""
 
     @property
     def valid_bytes(self) -> int:
-        """The bytes of its messages that somebody needs."""
+        """The bytes of its live messages."""
 
     @property
     def size_bytes(self) -> int:

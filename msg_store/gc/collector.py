@@ -1,13 +1,13 @@
-"""The collector: gives the disk back what nobody needs any more.
+"""The collector: garbage collection and compaction of segments.
 
-A segment is written once and holds messages of many queues, so it is rarely free of them all at once.
-Two things are done, both beside the readers and without keeping anybody out:
+A segment is written once and holds messages of many queues, so they rarely all die at once.
+The collector does two things, and readers and writers go on meanwhile:
 
-* A segment in which **nothing** is needed is unlinked. Where messages are consumed about as fast as
-  they come this is all there ever is to do, and costs nothing.
-* Segments with **much garbage**, and those that are **small and many**, are *merged*
-  (``collector_choice``): what is needed of them is copied into a new segment with a higher number,
-  the index is told, and the old ones have nothing left that is needed.
+* A segment without live messages is unlinked. Where messages are consumed about as fast as they come
+  the collector does nothing else, and this costs nothing.
+* Segments with **much garbage**, and **many small** segments, are *merged* (``choose``): their live
+  messages are copied into a new segment with a higher number, the index gets the new places, and the
+  old segments have no live messages left.
 
 ::
 
@@ -15,15 +15,15 @@ Two things are done, both beside the readers and without keeping anybody out:
            --MOVE records, in slices, through group commit--> durable --grace--> unlinked
 
 Nothing is changed in place, so at every step each message lies complete in the place that the durable
-log names. What a crash leaves, by step:
+log names. The state after a crash, by step:
 
 =============================  ==========================================  =========================
 crash                          on disk                                     at the next start
 =============================  ==========================================  =========================
 while copying                  a draft (.rdt)                              removed
-after the rename, no MOVE      a segment that nobody refers to             removed
-some MOVE records durable      copy and sources both hold needed ones      collected some other time
-all durable, not yet unlinked  sources that nobody refers to               removed
+after the rename, no MOVE      a segment that no row refers to             removed
+some MOVE records durable      copy and sources both hold live messages    collected some other time
+all durable, not yet unlinked  sources that no row refers to               removed
 =============================  ==========================================  =========================
 
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
@@ -38,7 +38,7 @@ when that has come, or throws into it what went wrong. Jobs run on the collector
 
 A merge that fails is given up, and its copy removed. With a full disk the next one waits
 (``Wait.RETRY``). A source that made a merge fail, or did not come out of it empty (a message that a queue
-has been promised is not moved; one whose header is damaged is not found), is left alone for a while,
+has been promised is not moved; a message whose header is damaged is not found), is left alone for a while,
 longer each time, measured in memtables of the log.
 """
 
@@ -74,7 +74,7 @@ MOVED_PER_FLUSH: Final = 2_000
 
 
 class Wait(enum.Enum):
-    """What a task may wait for on the loop."""
+    """A wait of a task on the loop."""
 
     TURN = "the next turn of the loop"
     GRACE = "readers that have looked up a place have read there"
@@ -83,7 +83,7 @@ class Wait(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What must have been done on the thread before the task goes on."""
+    """A job that must have ended on the thread before the task goes on."""
 
     steps: Steps[None]
 
@@ -97,7 +97,7 @@ class Moving:
         self._then: Callable[[], object] | None = None
 
     def decided(self, is_used: bool) -> None:
-        """Note that one copy is used, or is not."""
+        """Count a copy, with whether it is used."""
         self.used += is_used
         self._left -= 1
         if not self._left and self._then is not None:
@@ -115,12 +115,12 @@ Task: TypeAlias = Generator[Job | Moving | Wait, None, None]
 
 @dataclass(slots=True)
 class Collected:
-    """What has been done since the start.
+    """Figures since the start.
 
     Attributes:
         merges: merges that were completed.
         given_up: merges that were not.
-        copied_bytes: what they wrote.
+        copied_bytes: bytes written by them.
         moved: messages that lie elsewhere now.
         removed: segments unlinked.
         removed_bytes: what that gave back.
@@ -137,30 +137,30 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
-    """Whom the collector tells what it did, and asks for what it needs.
+class Callbacks:
+    """Callbacks of the collector.
 
     Attributes:
-        removed: gets the numbers of segments that were unlinked, so that nobody keeps them open.
+        removed: gets the numbers of unlinked segments, so that readers close them.
         checkpoint: asks for one although it is not time yet, for segments wait for it.
     """
 
-    removed: Callable[[list[int]], None] = lambda _: None
-    checkpoint: Callable[[], None] = lambda: None
+    removed: Callable[[list[int]], None] | None = None
+    checkpoint: Callable[[], None] | None = None
 
 
 class Collector:
-    """Decides what is collected, and does it. For the loop; what blocks is left to jobs.
+    """Chooses segments and collects them. For the loop; its jobs block on the thread.
 
     Args:
         folder: the store's.
         core: takes the moves, and gives the copies their numbers.
-        memtables: what is known of messages and segments.
+        memtables: places of messages, states of segments.
         index: the index on disk, for the thread.
         pins: segments that must stay.
         now_ms: wall time.
         limits: when to merge.
-        neighbours: whom to tell.
+        callbacks: the store's parts that the collector calls.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Collector:
         pins: Pins,
         now_ms: Callable[[], int],
         limits: ChoiceLimits | None = None,
-        neighbours: Neighbours | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.collected = Collected()
         self._folder = folder
@@ -182,8 +182,8 @@ class Collector:
         self._pins = pins
         self._now_ms = now_ms
         self._limits = limits or ChoiceLimits()
-        self._neighbours = neighbours or Neighbours()
-        self._busy: set[int] = set()  # sources, copies, and what is being unlinked
+        self._callbacks = callbacks or Callbacks()
+        self._busy: set[int] = set()  # sources, copies, and segments that are being unlinked
         self._failures: Counter[int] = Counter()
         self._left_alone: dict[int, int] = {}  # until which memtable
         self._merges = 0
@@ -199,8 +199,9 @@ class Collector:
                 ready.append(file_no)
             else:
                 waiting_bytes += files[file_no].size_bytes
-        if waiting_bytes >= self._limits.file_bytes:
-            self._neighbours.checkpoint()
+        request = self._callbacks.checkpoint
+        if waiting_bytes >= self._limits.file_bytes and request is not None:
+            request()
         if not ready:
             return None
         self._busy.update(ready)
@@ -239,8 +240,8 @@ class Collector:
             self._memtables.removed(file_no)
             del self._failures[file_no]
             self._left_alone.pop(file_no, None)
-        if gone:
-            self._neighbours.removed(gone)
+        if gone and self._callbacks.removed is not None:
+            self._callbacks.removed(gone)
 
     # Merging.
 
@@ -269,10 +270,10 @@ class Collector:
             self._busy.discard(made.file_no)
 
     def _judged(self, file_nos: list[int]) -> Generator[Job | Wait, None, list[Source]]:
-        """Find out what is needed of the sources.
+        """Find the live messages of the sources.
 
-        RAM is asked before the index on disk: what a checkpoint takes from one to the other
-        between the two questions is then seen twice and not never.
+        The memtables are asked before the index: a change that a checkpoint writes between the two
+        questions is then seen twice, and never missed.
         """
         sources: list[Source] = []
         for file_no in file_nos:

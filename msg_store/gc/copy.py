@@ -1,4 +1,4 @@
-"""Copying what is needed of some segments into a new one: the collector's second step.
+"""Copying the live messages of some segments into a new one: the collector's second step.
 
 ::
 
@@ -14,12 +14,12 @@ owner, which the next start removes: as a draft by its name, as a segment becaus
 needed.
 
 Every record is checked **in the copy**, for then the checksum vouches for the bytes that readers will
-be sent to. One that is wrong is compared with its source:
+get. A record that is wrong is compared with its source:
 
-* The source is good: the copy went wrong, and is given up.
+* The source is good: the copy is wrong, and is given up.
 * The source is as bad: the bytes are set aside in the quarantine, and copied as they are, for the
-  queue must still find out that this message cannot be read. It is not for the collector to settle
-  rows, and a segment that had to stay for one bad record would stay for ever.
+  queue must still find out that this message cannot be read. The collector removes no rows, and a
+  segment that had to stay for one bad record would stay for ever.
 
 All records of a file share the kind of checksum that its header names, so sources of another kind are
 left out.
@@ -57,8 +57,8 @@ from leveret.msg_store.threads.worker import Steps
 log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 1024 * 1024
-SYNC_BYTES: Final = 4 * 1024 * 1024  # and then it is somebody else's turn
-ROOM_BYTES: Final = 16 * 1024 * 1024  # left free on the disk, for those who cannot wait
+SYNC_BYTES: Final = 4 * 1024 * 1024  # then other jobs of the disk have a turn
+ROOM_BYTES: Final = 16 * 1024 * 1024  # left free on the disk, for flushes
 KERNEL_RUNS_MAX: Final = 16  # more of them are read and written at once
 CRC_BYTES: Final = 4
 _DRAFT: Final = ".rdt"
@@ -70,7 +70,7 @@ class Piece:
 
     Attributes:
         records: which ones, as indices into the source's columns; at least one.
-        runs: ``(offset, length)`` of those that touch each other, ascending.
+        runs: ``(offset, length)`` of records that touch each other, ascending.
     """
 
     source: Source
@@ -99,7 +99,7 @@ class Copy:
 
     Attributes:
         file_no: its number, above all others.
-        sources: of whom it is made; in the order of their messages once ``copy`` has run.
+        sources: the segments it is made of; in the order of their messages once ``copy`` has run.
         boot_epoch: for its header.
         created_ms: likewise.
         size_bytes: its length when it is done; 0 when nothing was left to copy.
@@ -154,7 +154,7 @@ def copy(folder: StoreFolder, wanted: Copy) -> Steps[None]:
 def discard(folder: StoreFolder, file_no: int) -> Steps[None]:
     """Remove what there is of a copy that nothing refers to, finished or not.
 
-    What the disk does not let go of is left to the next start.
+    Files that cannot be removed are left to the next start.
     """
     try:
         names = folder.files.names(folder.rdq)
@@ -169,7 +169,7 @@ def discard(folder: StoreFolder, file_no: int) -> Steps[None]:
 def unlink(folder: StoreFolder, file_nos: Sequence[int], gone: list[int]) -> Steps[None]:
     """Remove segments; ``gone`` gets the number of each that is.
 
-    The names need not be synced: one that comes back after a power cut belongs to nobody, and the
+    The names need not be synced: no row refers to a file that comes back after a power cut, and the
     next start removes it.
 
     Raises:
@@ -224,7 +224,7 @@ def _copy_piece(file: File, piece: Piece, target: File) -> Iterator[int]:
 
 
 def pieces(source: Source) -> Iterator[Piece]:
-    """Yield what is needed of a source in the order of the file."""
+    """Yield the needed records of a source in the order of the file."""
     piece = Piece(source)
     end = -1
     for at, is_needed in enumerate(source.needed):

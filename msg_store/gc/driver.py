@@ -1,4 +1,4 @@
-"""The thin driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
+"""The driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
 
 ``wake`` says that the collector may have something to do; it looks a little later, so that a
 thousand flushes cost one look. A store where nothing dies has no timer running.
@@ -54,9 +54,9 @@ class CollectorDriver:
         core: decides what to do.
         commit: whose ``index_listeners`` hear of each flush and each checkpoint.
         loop: where all methods are called.
-        failed: called when the collector cannot go on, with what the store must be restarted for:
-            a damaged index, or a mistake. It has ended then.
-        reached: called on the thread for each point of a job; for tests that kill there.
+        failed: called when the collector cannot go on, with the reason to restart the store:
+            a damaged index, or a bug. It has ended then.
+        reached: called on the thread for each point of a job.
         make_worker: makes the thread.
         pace: how long it waits.
     """
@@ -107,7 +107,7 @@ class CollectorDriver:
     def close(self) -> None:
         """End, the thread as well. Blocks for the turn of a job that is running.
 
-        What was not finished is left as a crash would leave it, and the next start removes it.
+        Unfinished copies stay as a crash would leave them, and the next start removes them.
         """
         self.end()
         if self._worker is not None:

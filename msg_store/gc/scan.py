@@ -1,11 +1,11 @@
-"""Reading a segment's headers, to know what lies in it: the collector's first step.
+"""Reading a segment's headers, to list its messages: the collector's first step.
 
-Segments have no table of contents, and the index is by message, so the file itself is asked. Only
-headers are read where bodies are large. Nothing is believed: a header that is damaged, or lies, names
-a message that the index knows at another place, and is passed over.
+Segments have no table of contents, and the index is by message, so the file itself is read. Only
+headers are read where bodies are large. A header that is damaged, or wrong, names a message that the
+index has at another place, and is passed over.
 
 Which messages are needed is decided by the index. An answer may be old by the time it is used, which
-does no harm: a message copied although it is not needed any more is garbage in the copy, and one that
+does no harm: a message that was copied and has died since is garbage in the copy, and a message that
 was left behind keeps its old segment from being removed.
 """
 
@@ -69,7 +69,7 @@ def scan(folder: StoreFolder, source: Source) -> Steps[None]:
     """Fill a source's columns from its file.
 
     Raises:
-        Corrupt: its header is damaged, so that nobody knows which checksums it has.
+        Corrupt: its header is damaged, so the kind of its checksums is unknown.
         OSError: it cannot be read.
     """
     with folder.files.open_read(folder.rdq_path(source.file_no)) as file:
@@ -90,7 +90,7 @@ def _scan_block(file: File, start: int, end: int, source: Source) -> int:
     """Note the records whose headers lie in one block; return where the next block begins."""
     data = file.pread(_BLOCK_BYTES, start)
     if not data:
-        return end  # shorter than it was: what is needed of it is not found
+        return end  # shorter than it was: its last records are not found
     at, last = 0, len(data) - record.HEADER_BYTES
     add_no, add_offset, add_length = (
         source.msg_nos.append,

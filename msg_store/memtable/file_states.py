@@ -63,7 +63,7 @@ class FileStates(dict[int, FileState]):
         self[file_no] = FileState(0, size_bytes, True)
 
     def measured(self, file_no: int, size_bytes: int) -> None:
-        """Note what a start found on the disk; what nobody refers to has been empty for ever."""
+        """Note a segment that a start found on disk; one without references counts as empty for ever."""
         state = self._state(file_no)
         state.size_bytes, state.is_sealed = size_bytes, True
         if not state.valid_bytes:

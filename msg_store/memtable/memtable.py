@@ -29,7 +29,7 @@ class Terms:
     is_clean: bool = False
 
     def frozen(self) -> QueueTerms:
-        """Return what they are now."""
+        """Return them as of now."""
         return QueueTerms(
             self.next_seq, self.next_deliver, self.messages, self.size_bytes, self.is_clean
         )

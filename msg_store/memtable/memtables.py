@@ -1,24 +1,24 @@
-"""Memtables: what the log has made durable and no checkpoint has written yet.
+"""Memtables: changes that the journal has made durable and no checkpoint has written yet.
 
-Between the journal, written at once and never searched, and the index (LMDB), searched and written
-seldom, stands this: rows of queues and places of messages in dicts, in *memtables*. The **active** one
-takes what each flush has made durable. A **rotation** freezes it, at a point between two flushes, so a
-memtable is exactly the log between two LSNs; the checkpoint writes it into the index as one
-transaction, and it is dropped. More than one is frozen when the disk is slow (``is_behind``).
+The journal is written at once and never searched; the index (LMDB) is searched, and written seldom. Between
+them stand the memtables: rows of queues and places of messages in dicts. The **active** memtable takes the
+changes of each flush. A **rotation** freezes it, at a point between two flushes, so a memtable is exactly the
+log between two LSNs; the checkpoint writes it into the index as one transaction, and it is dropped. More than
+one is frozen when the disk is slow (``is_behind``).
 
 ::
 
     flush durable --> active --rotate()--> frozen, frozen --one transaction each--> index
-                      newest <------------- what is looked up, in this order ------------
+                      newest <------------- lookups go in this order ------------------
 
-What a memtable holds:
+A memtable holds:
 
 * ``rows`` and ``inserted``: rows published and messages placed in it, nowhere below. Their acks make them
   vanish, so messages that live shortly never reach the index.
 * ``acked`` and ``changed``: rows and messages from below that are gone, or have another count or place.
 
 **Reference counts.** The count of a message is the number of its rows in the durable log. The index has
-counts and places exactly as of its checkpoint, and the memtables above it what has changed since. A count
+counts and places exactly as of its checkpoint, and the memtables above it the changes since. A count
 that was too low would lose a message, so it must be known before it changes. If a change (an ack, a late
 row, a move) becomes durable and the count is only in the index, the change is *owed*, unless it was read a
 short while ago (``ReadLocations``): ``unresolved`` names the message, a thread reads its count, and
@@ -30,7 +30,7 @@ keeps its bytes valid though its count may be 0; then it is an **orphan**, unkno
 A consumer that drains a queue acks messages of which only the index knew and whose places have just been
 read; they are taken off together (``_subtract_read``). All others go one by one, as a ``Change``.
 
-All for one thread, the loop's. Frozen memtables do not change, and the checkpoint's thread reads them.
+For one thread, the loop's. Frozen memtables do not change, and the checkpoint's thread reads them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ReadLocations(dict[int, Location]):
     def learn(
         self, read_view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]
     ) -> None:
-        """Take what was read from the index.
+        """Add places that were read from the index.
 
         Args:
             read_view: made before it was read; what its memtables speak of is not taken, since the index
@@ -237,7 +237,7 @@ class Memtables:
             self._change(move.msg_no, self._mover(move, then))
 
     def unheld(self, msg_no: int, location: Location) -> None:
-        """Note that nobody is promised a message any more."""
+        """Note that no queue holds a message any more."""
         if msg_no in self._orphans:
             self._orphans.discard(msg_no)
             self._free(location[0], location[2])
@@ -262,7 +262,7 @@ class Memtables:
     # Reading.
 
     def read_view(self) -> ReadView:
-        """Return what a read of the index that begins now must be overlaid with."""
+        """Return the memtables whose changes go over a read of the index that begins now."""
         read_view = ReadView([*self.frozen, self.active])
         self._read_views.add(read_view)
         return read_view
@@ -284,7 +284,7 @@ class Memtables:
         return [self.location(msg_no) for msg_no in msg_nos]
 
     def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
-        """Take what was read from the index; ``read_view`` was made before."""
+        """Keep places that were read from the index; ``read_view`` was made before."""
         self._read.learn(read_view, found, self._owed.keys())
 
     def knows(self, msg_no: int) -> bool:
@@ -350,7 +350,7 @@ class Memtables:
     # Queues.
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
-        """Note with what a queue wants to go on, whatever is still on its way of it."""
+        """Note the seqs with which a queue goes on after a clean stop; its work may still be pending."""
         terms = self._touched(queue_no)
         terms.next_seq, terms.next_deliver, terms.is_clean = next_seq, next_deliver, True
 
@@ -375,7 +375,7 @@ class Memtables:
         return list(self._owed)
 
     def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
-        """Pay what is owed to messages, with what the index has of them."""
+        """Apply the changes that are owed to messages, given their places and counts in the index."""
         acked: list[tuple[int, Location, Terms]] = []
         for msg_no in msg_nos:
             location = known = found.get(msg_no)

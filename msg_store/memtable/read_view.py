@@ -1,9 +1,8 @@
-"""A read view: what a reader of the index must add to what it finds there.
+"""A read view: the memtables whose changes a reader of the index must apply to its rows.
 
 The index is read in a thread, and meanwhile memtables are committed to it and dropped. A read view keeps
-all of them from when the question was asked until it is answered. So whatever the index had when it
-was read, each change since is in one of them, and applying one that the index had already changes
-nothing.
+all memtables from the start of the read until its end. So every change since the index's checkpoint is in
+one of them, and applying a change that the index had already changes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class ReadView:
             base: what the index's ``rows`` returned for the same, not changed.
 
         Returns:
-            Rows, ascending. If ``base`` has ``limit`` rows, what is behind its last seq is not known,
+            Rows, ascending. If ``base`` has ``limit`` rows, rows behind its last seq are not known,
             and only rows up to there are returned, none perhaps; ``next_low`` tells where to go on.
         """
         touched = [each for each in self.memtables if _touches(each, queue_no)]
@@ -70,7 +69,7 @@ class ReadView:
     ) -> dict[int, Location]:
         """Return where messages lie as of now; ``base`` is what the index returned for them.
 
-        The reference counts are not to be relied on; who is not there is gone.
+        The reference counts may be old; a message that is missing in the result is gone.
         """
         found: dict[int, Location] = {}
         memtables = self.memtables[::-1]

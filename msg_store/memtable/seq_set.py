@@ -1,6 +1,6 @@
-"""Acked seqs of one queue: long runs cost no more than short ones, and what is scattered is a set.
+"""Acked seqs of one queue: runs, and a set of scattered seqs. A long run costs no more than a short one.
 
-Who drains a queue acks seqs in a row, and each flush has the next of them.
+A consumer that drains a queue acks seqs in a row, and each flush has the next of them.
 
 Long lists are sorted and built a slice at a time: a thread gives the interpreter up between two steps of
 Python, not within ``sorted`` or a garbage collection that many new objects have brought about. Broken
@@ -84,7 +84,7 @@ class SeqSet(Collection[int]):
 
 
 def runs_of(seqs: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and last of the runs of seqs, whatever they are in."""
+    """Yield the first and last of the runs of seqs, in a set or any other collection."""
     return seqs.runs() if isinstance(seqs, SeqSet) else runs(seqs)
 
 
@@ -109,7 +109,7 @@ def ascending(numbers: Collection[int]) -> Iterator[list[int]]:
 
 
 def _is_ascending(some: list[list[int]]) -> bool:
-    """Tell it of the whole; what is acked in order comes in order."""
+    """Return whether all numbers ascend, as those of a queue that is acked in order do."""
     return all(part == sorted(part) for part in some) and all(
         one[-1] < other[0] for one, other in pairwise(some)
     )

@@ -16,7 +16,7 @@ from leveret.msg_store.format.append_log import AppendLog, Job
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Collected, Collector, Moving, Neighbours, Task, Wait
+from leveret.msg_store.gc.collector import Callbacks, Collected, Collector, Moving, Task, Wait
 from leveret.msg_store.gc.collector import Job as CollectorJob
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.wal.group_commit import Due
@@ -51,7 +51,7 @@ class OfflineStore:
             Pins(),
             opened.now_ms,
             choice,
-            Neighbours(checkpoint=self._checkpointer.request),
+            Callbacks(checkpoint=self._checkpointer.request),
         )
 
     def flush(self) -> None:

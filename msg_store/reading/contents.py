@@ -1,7 +1,7 @@
-"""Contents on their way back from the disk: who asked, what is being read, and where it waits.
+"""Reading contents back from the disk: requests of queues, batches for the thread, lost messages.
 
-The loop's half of reading; ``segment_reader`` is the half that blocks. A queue asks for contents ahead
-of their use (``prefetch``), looks what is there (``look``) and is told when more is.
+The loop's half of reading; ``segments`` is the half that blocks. A queue requests contents ahead of their
+use (``prefetch``), takes those that are in RAM (``look``) and is called back when more are.
 
 ::
 
@@ -9,12 +9,12 @@ of their use (``prefetch``), looks what is there (``look``) and is told when mor
                    ^                                 |
                    '---- looked up anew, <= 3 times -+--> lost
 
-* What is still in RAM for the disk's sake, pending or in the flush, is never read: ``resident``.
-* A place is looked up when its batch leaves. One that is only in the index on disk (``places`` says
-  None) is looked up by the thread, first thing, and kept for who acks the message (``learn``).
+* A message that is still pending or in flight is in RAM and never read: ``resident``.
+* A place is looked up when its batch leaves. A place that only the index has (``places`` says None) is
+  looked up by the thread, and kept for the ack of the message (``learn``).
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
   tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
-  whoever holds a row of it removes the row instead of asking for ever.
+  every queue with a row of it removes the row and does not ask for ever.
 * Contents that were read wait in ``ReadCache``, which is bounded. What was evicted is read again.
 """
 
@@ -50,7 +50,7 @@ Waiter: TypeAlias = Callable[[], None]
 
 
 class Places(Protocol):
-    """What the loop knows about where messages are."""
+    """Messages and places that the loop has in RAM."""
 
     @property
     def has_residents(self) -> bool:
@@ -73,11 +73,11 @@ class Locations(Protocol):
     """The index on disk, asked by the thread."""
 
     def locations(self, msg_nos: Sequence[int]) -> Mapping[int, Location]:
-        """Return the places of those that it knows."""
+        """Return the places of the messages that it has."""
 
 
 class _Batch:
-    """What is with the thread.
+    """A batch that the thread reads.
 
     Attributes:
         found: the places that the index had.
@@ -159,7 +159,7 @@ class ContentReader:
         self._background = background
         self._loop = loop
         self._cache = read_cache
-        self._waiting: dict[int, Waiter | list[Waiter]] = {}  # for what is on its way
+        self._waiting: dict[int, Waiter | list[Waiter]] = {}  # for messages that are being read
         self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
         self._tries: dict[int, int] = {}
         self._lost: dict[int, str] = {}
@@ -168,12 +168,12 @@ class ContentReader:
         self._is_scheduled = False
         self.reads = self.read_bytes = self.losses = 0
 
-    # What queues call.
+    # For queues.
 
     def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
         """Return contents, None where they must be read and ``LOST`` where they cannot be.
 
-        Nothing is taken away; who will not ask again drops it from ``ReadCache``.
+        They stay in ``ReadCache``; the caller drops those that it will not need again.
         """
         found: list[Message | None] = list(map(self._cache.contents.get, msg_nos))
         if None in found:
@@ -230,7 +230,7 @@ class ContentReader:
     def count_lost(self, msg_no: int) -> str:
         """Count a message that a queue goes on without, once; say why it is lost.
 
-        Only that makes it a loss: one whose rows were all acked while it was read cannot be read
+        Only that makes it a loss: a message whose rows were all acked while it was read cannot be read
         either when its segment has gone.
         """
         if msg_no in self._lost and msg_no not in self._counted:
@@ -266,7 +266,9 @@ class ContentReader:
         some = [take() for _ in range(min(BATCH_COUNT, len(asked)))]
         if sum(map(_size_of, some)) > BATCH_BYTES:
             reached = list(accumulate(map(_size_of, some)))
-            count = bisect_left(reached, BATCH_BYTES) + 1  # the one that is too much goes with them
+            count = (
+                bisect_left(reached, BATCH_BYTES) + 1
+            )  # the batch ends with the message that reaches the limit
             asked.extendleft(reversed(some[count:]))
             del some[count:]
         msg_nos = list(map(_msg_no_of, some))

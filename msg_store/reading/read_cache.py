@@ -1,6 +1,7 @@
-"""Contents that have been read and wait to be taken: a bounded cache, the oldest goes first.
+"""The read cache: contents that have been read and not been taken; bounded, the oldest is evicted first.
 
-Whoever asked last will come soonest; who asked long ago has stopped consuming, and asks again if not.
+The queue that asked last will take its messages soonest; a queue that asked long ago has stopped consuming,
+or asks again.
 Keys are numbers: a ``msg_no``, or for a transient, which has none, ``transient_key``.
 """
 
@@ -27,11 +28,11 @@ class ReadCache:
     """The cache of a store. On the loop.
 
     Args:
-        room_bytes: what it may hold; what came last may be more.
+        room_bytes: its size limit; a single batch may be larger.
 
     Attributes:
         contents: by key, oldest first; only to be looked at.
-        size_bytes: what they take at most, for those of one publisher share their heads.
+        size_bytes: their size at most; messages of one publisher share their heads.
     """
 
     __slots__ = ("contents", "room_bytes", "size_bytes")
@@ -43,11 +44,11 @@ class ReadCache:
 
     @property
     def is_crowded(self) -> bool:
-        """Much is waiting, and what is read too early may be gone when it is wanted."""
+        """It is half full: messages that are read too early may be evicted before they are wanted."""
         return self.size_bytes > self.room_bytes // 2
 
     def put(self, contents: dict[int, Message]) -> None:
-        """Take what was read; what came before it makes room."""
+        """Add contents; the oldest are evicted to make room."""
         own = self.contents
         if not own.keys().isdisjoint(contents.keys()):
             contents = {key: each for key, each in contents.items() if key not in own}
@@ -55,7 +56,7 @@ class ReadCache:
         self.size_bytes += size_of(contents.values()) + len(contents) * _OVERHEAD_BYTES
         left = len(own) - len(contents)
         while self.size_bytes > self.room_bytes and left > 0:
-            # Several, for what has left the front of a dict is stepped over each time.
+            # Several at once: a dict steps over the deleted entries at its front each time.
             for key in list(islice(own, min(left, _AT_ONCE))):
                 if self.size_bytes > self.room_bytes:
                     self.drop((key,))

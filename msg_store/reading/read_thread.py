@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class Background(Protocol):
-    """A thread that reads, one thing after the other."""
+    """A thread that does one read after the other."""
 
     def submit(
         self, work: Callable[[], Result], then: Callable[[Result], None] | None = None

@@ -1,8 +1,8 @@
-"""Reading a queue's rows: what the index on disk has, and all that has happened since.
+"""Reading a queue's rows: those of the index, with all later changes.
 
-Four layers, oldest first: the index, the memtables above it (``read_view``), the flush that is on its way, and
-what is pending. The index is read by a thread, the others are added when its answer comes, so an answer
-is true of the turn in which it is given.
+Four layers, oldest first: the index, the memtables above it (``read_view``), the flush in flight, and
+pending work. A thread reads the index; the others are added when its answer comes, so the result is that of
+the turn in which it is given.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class IndexRows(Protocol):
 
 
 class Above(Protocol):
-    """What the loop knows above the index."""
+    """Changes above the index, on the loop."""
 
     def read_view(self) -> ReadView:
-        """Return what a read of the index that begins now must be overlaid with."""
+        """Return the memtables whose changes go over a read of the index that begins now."""
 
     def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
-        """Return rows that are not durable yet, ascending, and seqs from ``low`` whose ack is not."""
+        """Return rows that are not durable yet, ascending, and seqs from ``low`` whose acks are not."""
 
 
 class RowReader:
@@ -74,7 +74,7 @@ class RowReader:
         if len(rows) >= limit:
             upto = rows[-1][0] + 1
         elif len(base) >= limit:
-            upto = base[-1][0] + 1  # what is behind it in the index was not asked
+            upto = base[-1][0] + 1  # rows behind it in the index were not read
         new, acked = self._above.unwritten(queue_no, low)
         if upto == SEQ_END and new:
             rows = rows + [row for row in new if row[0] >= low]

@@ -1,8 +1,8 @@
 """Reading messages out of segments: what blocks, for one thread.
 
 A batch is read in the order of places, so that neighbours are read with one system call, and everything
-is checked: the record's checksum, and that it is the message that was asked for. What cannot be read is
-not an error of the batch but a *failure* of that message, with the reason in words; whoever asked
+is checked: the record's checksum, and that it is the requested message. A message that cannot be
+read is not an error of the batch but a *failure* of that message, with the reason in words; the caller
 looks up its place again, for the collector may have moved it and removed the segment.
 
 Descriptors are kept, the least recently used one is closed when there are too many. A segment that
@@ -41,7 +41,7 @@ PASSING: Final = frozenset(
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a batch; every message asked for is in one of the three.
+    """The outcome of a batch; every requested message is in one of the three.
 
     Attributes:
         messages: by number.
@@ -74,7 +74,7 @@ class SegmentReader:
     def read(
         self, msg_nos: list[int], places: list[Place], parts_of: PartsOf | None = None
     ) -> Outcome:
-        """Read messages, in whatever order is best.
+        """Read messages, in the order of their places.
 
         Args:
             msg_nos: the numbers that their records should have.
@@ -128,7 +128,7 @@ class SegmentReader:
     def _read_bad(
         self, segment: Segment, msg_no: int, place: Place, parts_of: PartsOf, outcome: Outcome
     ) -> None:
-        """Say what is wrong, or find that nothing is; with bytes of its own, for a file may grow."""
+        """Read one message again, with bytes of its own, since the file may have grown; or note its failure."""
         file_no, offset, length = place[:3]
         try:
             record = segment.read(offset, length)

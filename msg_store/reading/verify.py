@@ -1,4 +1,4 @@
-"""Checking messages against the segments, and looking for those that are not where they should be."""
+"""Checking messages against the segments, and searching for messages that are not at their place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KINDS: Final = (CRC32C, CRC32)
 
 
 class Segment:
-    """A segment opened for checking; one whose header is damaged is read with either checksum."""
+    """A segment opened for checking; if its header is damaged, either kind of checksum will do."""
 
     def __init__(self, folder: StorePaths, file_no: int) -> None:
         self._file: File = folder.files.open_read(folder.rdq_path(file_no))
@@ -157,7 +157,7 @@ def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:
     """Read every message where it should be.
 
     Returns:
-        What is wrong, by message number; nothing for the good ones.
+        The faults, by message number; good messages are left out.
     """
     wrong: dict[int, str] = {}
     by_file: dict[int, list[int]] = {}

@@ -1,16 +1,17 @@
-"""The two writer threads of a store: what they are given, and how the loop hears that it is done.
+"""The two writer threads of a store, and how they tell the loop that a flush is written.
 
 Each writes and syncs one of the two logs, with the interpreter's lock released. Where only the journal is
 to be synced, its thread does the work of both: waking another costs more.
 
-What needs nothing but writes and syncs is given to a thread as ``AppendLog.steps``. The kernel's ``Caller``
-makes them without a line of Python, so it begins while the loop still ends its turn; then its ``Notifier`` wakes
-the loop by a descriptor that this polls, once for both. So a flush costs the interpreter's lock nothing
-between the turn that has made it and the one that ends it. All else, and what such a step fails with, is for
-``AppendLog.run``, on the same thread.
+Jobs of nothing but writes and syncs are submitted as ``AppendLog.steps``. The kernel's ``Caller`` makes these
+system calls without a line of Python, so it begins while the loop still ends its turn; then its ``Notifier`` wakes
+the loop by a descriptor that the loop polls, once for both threads. So a flush needs the interpreter's lock at no
+time between the turn that made it and the turn that ends it. Other jobs, and steps that failed, are run by
+``AppendLog.run`` on the same thread.
 
-Turned down: having the thread call the loop, which waits for the lock first and then costs both a call
-object, a socket and an exception (``call_soon_threadsafe``).
+Turned down: a ``Worker`` (``worker``) for each log. Its thread waits for the lock before it can begin and before it
+can hand back, and ``call_soon_threadsafe`` costs a call object, a socket and an exception: every confirm would wait
+for that.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Then: TypeAlias = Callable[[Sequence[Exception]], None]
 
 _BEFORE_SYNC: Final = "written"  # points of a job
 _AFTER_SYNC: Final = "synced"
-_COUNT_BYTES: Final = 8  # of what a notifier writes
+_COUNT_BYTES: Final = 8  # written by a notifier
 
 
 class SyncTimes:
@@ -42,8 +43,8 @@ class SyncTimes:
 
     Attributes:
         count: syncs since the start.
-        total_s: what they took together.
-        longest_s: what the longest took.
+        total_s: their time together.
+        longest_s: the time of the longest.
     """
 
     __slots__ = ("_began_s", "_lock", "_monotonic_s", "count", "longest_s", "total_s")
@@ -76,10 +77,10 @@ class Writers(Protocol):
     """Carries out the jobs of flushes."""
 
     def submit(self, rdq: Work, journal: Work, then: Then) -> None:
-        """Carry out what each is given up to its first error; both at the same time.
+        """Carry out each writer's jobs up to its first error; both writers at the same time.
 
         Args:
-            rdq: for the segments' writer; nothing where the journal's does all.
+            rdq: for the segments' writer; empty where the journal's writer does both.
             journal: for the journal's writer.
             then: called on the loop when all has ended, with the errors.
         """
@@ -88,11 +89,11 @@ class Writers(Protocol):
         """Let no ``then`` be called any more. On the loop."""
 
     def close(self) -> None:
-        """After ``end``: finish what was given. On any thread."""
+        """After ``end``: finish the flush in flight. On any thread."""
 
 
 class WriterThreads:
-    """Writers that are threads; they are given work when they have done what they were given before.
+    """Writers that are threads; one flush at a time.
 
     Args:
         loop: where all methods but ``close`` are called.
@@ -144,7 +145,7 @@ class WriterThreads:
             self._loop.remove_reader(self._read_end)
 
     def close(self) -> None:
-        """Finish what was given and end the threads; a second time does nothing."""
+        """Finish the flush in flight and end the threads; a second time does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -155,7 +156,7 @@ class WriterThreads:
 
 
 class _WriterThread:
-    """One of them."""
+    """One writer: a ``Caller`` on its thread, and the jobs that it has."""
 
     def __init__(
         self, name: str, notifier: Notifier, syncs: SyncTimes, gil_yielding: GilYielding
@@ -195,7 +196,7 @@ class _WriterThread:
         self._caller.submit_call(partial(self._outcome, points))
 
     def is_done(self, errors: list[Exception]) -> bool:
-        """Take what came of it, errors included; tell whether nothing must be done again."""
+        """Take the outcome, errors included; return False if a job must be run again."""
         if self._pending is not None:
             self._pending.done()
             self._pending = None
@@ -236,7 +237,7 @@ def _run(work: Work) -> Iterator[str]:
 
 
 def _go_on(work: Work, sizes: Sequence[int], count: int, failed: OSError) -> Iterator[str]:
-    """Do what is left when a step has failed after ``count`` others, its job once more perhaps."""
+    """Go on behind a step that failed after ``count`` others; its job may be run once more."""
     error: OSError | None = failed
     for (log, job), size in zip(work, sizes, strict=True):
         if error is not None and count >= size:

@@ -1,8 +1,8 @@
-"""Backpressure: whether the disk does not follow, so that publishers should wait.
+"""Backpressure: publishers wait when the disk does not keep up.
 
-It is on when so much waits for a flush, or so many memtables for the index, that more would only fill the
-RAM; off when half of that is gone. Who publishes and finds it on stops reading from its client and is called
-back. Acks never wait: they make room.
+It goes on when so much waits for a flush, or so many memtables for the index, that more would only fill the
+RAM, and off when half of that is written. A connection that publishes while it is on stops reading from its client
+and is called back. Acks never wait: they make room.
 
 Like RabbitMQ's credit from the store back to the connections, but counted for all publishers together.
 """
@@ -20,7 +20,7 @@ GoOn: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class BackpressureLimits:
-    """What may wait for a flush.
+    """How much may wait for a flush.
 
     Attributes:
         ops: publishes and acks.
@@ -39,7 +39,7 @@ class Backpressure:
         limits: when it is on.
 
     Attributes:
-        is_on: publishers should wait.
+        is_on: publishers wait.
     """
 
     def __init__(self, core: GroupCommit, limits: BackpressureLimits) -> None:
@@ -49,7 +49,7 @@ class Backpressure:
         self._waiting: dict[GoOn, None] = {}
 
     def look(self) -> None:
-        """Find out whether it is on; when it goes off, let those go on who wait."""
+        """Update ``is_on``; when it goes off, call the waiting publishers back."""
         self.is_on = self._is_behind(2 if self.is_on else 1)
         if not self.is_on:
             self.release()
@@ -73,7 +73,7 @@ class Backpressure:
         self._waiting.pop(go_on, None)
 
     def release(self) -> None:
-        """Let everybody go on who waits."""
+        """Call all waiting publishers back."""
         waiting, self._waiting = self._waiting, {}
         for go_on in waiting:
             go_on()

@@ -1,10 +1,10 @@
-"""The thin driver of group commit: calls on the loop that owns the work, and writers beside it.
+"""The driver of group commit: its calls on the loop, and the writer threads.
 
-All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (``threads.writers``), which say
-when both have ended.
+All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (``threads.writers``), and the loop
+is told when both have ended.
 
-``turn`` is put on the loop when work arrives, not run at once: what else happens in that turn goes
-into the same flush, and an ack may still save its message from the disk.
+``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
+into the same flush, and an ack may still cancel the write of its message.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class FlushDriver:
     def stop(self, then: Callable[[], None]) -> None:
         """Flush all that is pending, note in the journal that it is durable, end, call ``then``.
 
-        With a full disk what is pending is given up after one more try; a store that has failed
+        With a full disk pending work is given up after one more try; a store that has failed
         has nothing to flush.
         """
         self._on_stopped = then
@@ -70,7 +70,7 @@ class FlushDriver:
         self._wake()
 
     def end(self) -> None:
-        """Begin nothing any more. A flush on its way is completed, what is pending is not."""
+        """Begin no flush any more. The flush in flight is completed, pending work is not written."""
         self._is_closed, self._on_stopped = True, None
         self._core.wake = None
         self._cancel_timer()

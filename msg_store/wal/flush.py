@@ -34,7 +34,7 @@ SLICE_BYTES: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class Relocations:
-    """Copies of the collector, and whom to tell of each whether it is used."""
+    """Copies of the collector; ``then`` is called for each with whether it is used."""
 
     copies: list[Relocation]
     then: Callable[[bool], None]
@@ -53,8 +53,8 @@ class FlushBatch:
         """Take as much pending work as is good for one flush; return how many operations that is.
 
         A queue of which something is left goes behind the others. Its acks do not wait with it: they are
-        little work, and however much is published to other queues, what was acked is written with the
-        flush after the one that is under way.
+        little work, and however much is published to other queues, an ack is written with the
+        flush after the one in flight at the latest.
         """
         ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
         acked = 0
@@ -95,14 +95,14 @@ class FlushBatch:
         return count
 
     def runs(self) -> list[SeqRun]:
-        """Name the rows, for whoever waits for them."""
+        """Return the rows as runs, for the report."""
         runs: list[SeqRun] = []
         for queue_no, rows in self.rows:
             runs += seq_runs(queue_no, [row[0] for row in rows])
         return runs
 
     def acked(self, queue_no: int, low: int) -> set[int]:
-        """Return the seqs of a queue's acks from ``low`` on; of who drains it, there is none."""
+        """Return the seqs of a queue's acks from ``low`` on; none while a consumer drains the queue."""
         some = [acks for no, acks in self.acks if no == queue_no and acks[-1][0] >= low]
         return {seq for acks in some for seq, _ in acks if seq >= low}
 
@@ -115,15 +115,15 @@ class FlushBatch:
 class Flush:
     """A flush on its way: two jobs, and what to undo if they fail.
 
-    They may be done in any order and at the same time, unless the segments' is inline: that one is
+    They may be done in any order and at the same time, unless the segments' job is inline: then it is
     done first.
 
     Attributes:
-        taken: what is in it.
+        batch: the pending work that it took.
         rows: by queue, as the index has them.
         new: places of its messages.
         late: places of messages that were written before.
-        rdq, journal: what is to be done.
+        rdq, journal: the jobs.
         rdq_before, journal_before: where that begins.
     """
 
@@ -137,7 +137,7 @@ class Flush:
     journal_before: JournalEnd
 
     def add_to(self, memtables: Memtables) -> Mapping[int, int] | None:
-        """Let the memtables know what it published: it is durable.
+        """Add its rows and messages to the memtables: they are durable.
 
         Returns:
             How many rows each message has in it; None if each has one and is new.
@@ -172,7 +172,7 @@ def index_rows(rows: list[SeqRow], places: dict[int, Location]) -> list[IndexRow
 def journal_records(
     rows: list[tuple[int, list[IndexRow]]], batch: FlushBatch, places: dict[int, Location], rdq: Job
 ) -> list[bytes]:
-    """Return the records of all that is in a flush whose messages go to the segments by ``rdq``."""
+    """Return the journal records of a flush; ``rdq`` writes its messages."""
     made = []
     if rdq.is_inline:
         data = b"".join(rdq.parts[0].buffers)

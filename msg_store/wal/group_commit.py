@@ -1,7 +1,7 @@
 """Group commit: many queues' publishes and acks become durable together, or never exist.
 
 The heart of the store, without I/O, threads or clocks. Calls of queues and channels pile up as
-*pending* work. When the disk is free, a *flush* takes what is pending: it gives each new message its
+*pending* work. When no flush is in flight, the next one takes the pending work: it gives each new message its
 place in a segment, makes one journal frame of all rows and acks, and leaves as two jobs. They are
 written and synced at the same time (order between the two files does not matter: recovery checks every
 row against its record), or with one sync if the few messages there are go *inline* into the frame. When both are
@@ -11,21 +11,21 @@ disk, the more goes into one sync.
 ::
 
     write, publish, ack --> pending --start()--> Flush(rdq job, journal job) --finish()--> Report
-                               |                     one at a time                 '--> tables
+                               |                     one at a time                 '--> memtables
                                '-- an ack meets its own row: both vanish, the row counts as safe
 
 Invariants:
 
 * A seq is reported safe only if its row and its message are synced, or if it was acked already.
 * The position that a frame calls durable was reported durable by both files before the frame was made.
-* A message that anybody may still ask for is in ``bodies``, in the flush, or at its location.
+* A message that a queue may still read is in ``bodies``, in the flush, or at its location.
 * ``memtables`` has what is durable and nothing else; between two flushes that is the log up to ``durable``.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
 Errors: if the disk is full although the reserve was given up, the flush's rows are reported *nacked*,
 and everything goes back to pending, places and numbers too; ``resume`` tries again, and a row that was
-nacked may be reported safe after all. After any other error the store has **failed**: what was written
-since the last durable position is unknown, nothing is taken any more, and only recovery helps.
+nacked may be reported safe after all. After any other error the store has **failed**: it is unknown which bytes behind
+the last durable position are on the disk, no work is taken any more, and the store must be recovered.
 
 Turned down: a record per message (2 us each instead of 0.3), a sync per queue, journal behind
 segment (two waits instead of one), confirming after the write without the sync.
@@ -68,7 +68,7 @@ from leveret.msg_store.wal.pending import (
 )
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
-LINGER_S: Final = 0.2  # for work that nobody waits for
+LINGER_S: Final = 0.2  # for work that no confirm depends on
 FULL_RETRY_S: Final = 1.0
 SLICE_ROWS: Final = 2_000  # of a range of seqs that is acked
 
@@ -84,7 +84,7 @@ class Due(enum.Enum):
 
 @dataclass(slots=True)
 class Report:
-    """What has become certain, as runs ``(queue_no, first_seq, count)``.
+    """News for the queues, as runs ``(queue_no, first_seq, count)``.
 
     Attributes:
         safe: on disk, or acked before they got there.
@@ -100,7 +100,7 @@ class Report:
 
 @dataclass(slots=True, eq=False)
 class RangeAck:
-    """What is left of a range of seqs that is acked, ``low <= seq < high``: its rows are read first.
+    """The rest of a range of seqs that is acked, ``low <= seq < high``: its rows are read first.
 
     Attributes:
         then: called when the acks of all of it have been issued.
@@ -115,7 +115,7 @@ class RangeAck:
 
     def rows(self, base: list[IndexRow]) -> list[IndexRow]:
         """Return the rows of the slice that was read, and go on to the next."""
-        assert self.read_view is not None, "nobody was asked to read"
+        assert self.read_view is not None, "no read was started"
         rows = self.read_view.rows(self.queue_no, self.low, self.high, SLICE_ROWS, base)
         self.read_view = None
         self.low = next_low(rows, base, SLICE_ROWS, self.high)
@@ -128,13 +128,13 @@ class RangeAck:
 
 
 class GroupCommit:
-    """Collects work, makes flushes of it, and says what is safe. For one thread.
+    """Collects work, makes flushes of it, and reports which seqs are safe. For one thread.
 
     Args:
         rdq: gives places in segments.
         journal: makes frames.
         references: messages that are held; new with this.
-        memtables: what is durable, over the same ``references``.
+        memtables: the durable state, over the same ``references``.
         durable: how far everything is durable now.
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps that nothing depends on.
@@ -177,9 +177,11 @@ class GroupCommit:
         self._is_urgent = False
         self._is_full = False
         self._flush: Flush | None = None
-        self._in_flight: dict[int, tuple[Message, QueueNos]] | None = None  # if anybody has asked
+        self._in_flight: dict[int, tuple[Message, QueueNos]] | None = (
+            None  # made for the first reader
+        )
 
-    # What queues and channels call.
+    # For queues and channels.
 
     def write(
         self, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int | None = None
@@ -189,7 +191,7 @@ class GroupCommit:
         Nothing is written before one of the queues has published them.
 
         Args:
-            messages: of one run; those that share origin and head as objects share their meta.
+            messages: of one run; messages that share origin and head as objects share their meta.
             queue_nos: all persistent queues of the route, at least one, each once.
             size_bytes: of their bodies together, if the caller knows.
 
@@ -218,10 +220,10 @@ class GroupCommit:
         """Put messages at seqs in a row of a queue.
 
         Args:
-            queue_no: whose rows they are.
+            queue_no: the queue of the rows.
             first_seq: the seq of the first; new to the queue and above all before.
             entries: ``(msg_no, expiry_ms)`` of each.
-            is_awaited: somebody waits for a confirm; without it the flush may be put off.
+            is_awaited: a publisher waits for a confirm; otherwise the flush may be put off.
             routed_as: the queue that they were written for, when it keeps its rows under several
                 numbers (one for each priority).
 
@@ -259,10 +261,10 @@ class GroupCommit:
     def ack_range(
         self, queue_no: int, low: int, high: int, then: Callable[[], None] | None = None
     ) -> None:
-        """Take out of a queue whatever is in it with ``low <= seq < high``.
+        """Remove all rows of a queue with ``low <= seq < high``.
 
-        What is in RAM of it, and some more, goes with the next flush: what is published later is not
-        confirmed before. Rows of the index are looked up first, and taken out a slice at a time.
+        Rows that are in RAM, and some more, go with the next flush: nothing that is published later is
+        confirmed before that. Rows of the index are looked up first, and taken out a slice at a time.
 
         Args:
             queue_no: the queue.
@@ -286,7 +288,7 @@ class GroupCommit:
         self.wake_index()
 
     def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:
-        """Return the seqs of a queue, from ``low`` on, whose acks are on their way to the disk."""
+        """Return the seqs of a queue, from ``low`` on, whose acks are pending or in flight."""
         pending = self._pending.get(queue_no)
         seqs = {seq for seq, _ in pending.acks if seq >= low} if pending else set()
         if self._flush is not None:
@@ -294,7 +296,7 @@ class GroupCommit:
         return seqs
 
     def queue_down(self, queue_no: int) -> None:
-        """Give up what was written for a queue that will not accept it any more."""
+        """Release the messages that a queue was promised and will not accept any more."""
         self._check()
         self.references.queue_down(queue_no)
 
@@ -332,7 +334,7 @@ class GroupCommit:
         return len(message[BODY]) if message else self.references.locations[msg_no][3]
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
-        """Keep with what a queue wants to go on at a start after a clean stop.
+        """Note the seqs with which a queue goes on at the start after a clean stop.
 
         Args:
             queue_no: the queue; if it publishes or acks once more, this is void.
@@ -379,7 +381,7 @@ class GroupCommit:
         if self.wake is not None:
             self.wake()
 
-    # What the driver calls.
+    # For the driver.
 
     def due(self) -> Due:
         """Tell when ``start`` should be called."""
@@ -455,7 +457,7 @@ class GroupCommit:
         return self._flush is None and self.error is None and not self.memtables.has_unresolved
 
     def roll_segment(self) -> None:
-        """Have nobody write the segment in use any more."""
+        """Begin a new segment with the next message."""
         self._rdq.roll()
 
     def rotate(self, is_clean: bool = False) -> Memtable:

@@ -1,6 +1,6 @@
-"""What waits for the next flush: per queue its new rows and its acks, and the bodies of new messages.
+"""Pending work, which the next flush takes: per queue its new rows and acks, and the bodies of new messages.
 
-A **row** says that a message stands at a seq of a queue. Rows and acks meet here: an ack whose row
+A **row** is a message at a seq of a queue. Rows and acks meet here: an ack whose row
 has not been taken by a flush removes the row, and neither is ever written.
 
 A message is **held** for every queue that routing chose, in advance: an early ack in one queue must
@@ -41,7 +41,7 @@ class References:
         counts: holds of messages routed to several queues, until the last one ends. A message routed
             to one queue is held as long as its row is on the way, which needs no count.
         locations: of messages in ``counts`` that are on disk.
-        bodies: what is in RAM, by message.
+        bodies: the messages in RAM, by number.
         body_bytes: the size of those bodies.
         unheld: told of a message on disk when its last hold has ended.
     """
@@ -75,7 +75,7 @@ class References:
         """Note that a queue has got messages.
 
         Raises:
-            StoreError: it got one that was not written for it, or got it twice.
+            StoreError: a message was not written for this queue, or the queue has accepted it before.
         """
         awaited = self._awaited.get(queue_no)
         if awaited is None or not awaited.issuperset(msg_nos):
@@ -158,7 +158,7 @@ class PendingQueue:
         return len(self.rows) + len(self.acks)
 
     def ack(self, acked: Sequence[Ack]) -> list[Ack]:
-        """Add acks; return those that met their row, which is gone with them."""
+        """Add acks; return the acks whose row was pending: both are removed."""
         if not self.rows:
             self.acks += acked
             return []
@@ -209,10 +209,10 @@ class PendingQueue:
         return taken, size_bytes
 
     def put_back(self, rows: list[SeqRow], acks: list[Ack]) -> list[Ack]:
-        """Take again what a flush could not write, in front of what came since.
+        """Take back rows and acks of a failed flush, in front of later ones.
 
         Returns:
-            The acks that came meanwhile, whose rows need not be written any more.
+            Acks that came meanwhile for rows of the flush: both are removed.
         """
         kept = {seq: (msg_no, expiry) for seq, msg_no, expiry in rows}
         gone = [ack for ack in self.acks if kept.pop(ack[0], None) is not None]
@@ -256,7 +256,7 @@ class CancelledWrites:
             self._seqs.setdefault(queue_no, []).extend([seq for seq, _ in acked])
 
     def take(self, dirty: Mapping[int, PendingQueue]) -> list[SeqRun]:
-        """Return, once, what has nothing older of its queue among the rows that wait."""
+        """Return, once, the rows that are older than all pending rows of their queue."""
         seqs_by_queue, self._seqs = self._seqs, {}
         runs: list[SeqRun] = []
         for queue_no, seqs in seqs_by_queue.items():
@@ -271,5 +271,5 @@ class CancelledWrites:
         return runs
 
     def clear(self) -> None:
-        """Forget all: nobody is told any more."""
+        """Forget all."""
         self._seqs.clear()

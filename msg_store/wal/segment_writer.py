@@ -7,8 +7,8 @@ has reached the limit, so it may be longer by one record, or before a snapshot (
 A failed flush gives its places back (``rewind``): the next one writes over them.
 
 A few small records go *inline*: the journal's frame has their bytes as well, and the segment is
-written without a sync. One sync is waited for instead of two, which is what a publisher feels who
-waits for each confirm. The file owes the sync until a job syncs it, or the checkpoint does
+written without a sync. A confirm waits for one sync instead of two, which a publisher that
+waits for each confirm notices. The file owes the sync until a job syncs it, or the checkpoint does
 (``take_owed``) before the index says that they lie there.
 """
 
@@ -79,7 +79,7 @@ class SegmentWriter:
         return file_no
 
     def rewind(self, place: Place) -> None:
-        """Give back what was given since ``place``; numbers of files are not used again."""
+        """Take back the places that were given since ``place``; numbers of files are not used again."""
         self._is_rolling |= place == self._rolled_at
         self._place = place
 
@@ -90,14 +90,14 @@ class SegmentWriter:
         return owed
 
     def roll(self) -> None:
-        """Begin a new file with the next message: nobody writes the one in use any more."""
+        """Begin a new file with the next message; the file in use is not written any more."""
         self._is_rolling = self._place.file_no != NO_FILE
 
     def job(self, items: Sequence[Unwritten], now_ms: int) -> tuple[Job, dict[int, Location]]:
         """Place messages one behind the other.
 
         Returns:
-            What a writer has to do, and each message's place by its number, with one row.
+            The writer's job, and each message's place by its number, with one row.
         """
         start = self._place
         if not items:
@@ -114,7 +114,7 @@ class SegmentWriter:
     def _place_one(
         self, items: Sequence[Unwritten], lengths: list[int], buffers: list[bytes], now_ms: int
     ) -> tuple[list[Part], dict[int, Location]]:
-        """Do as ``_place_all``, for a publisher who waits for each of its messages."""
+        """Place one message, as ``_place_all``: for a publisher that waits for each confirm."""
         header = self._header_if_full(now_ms)
         file_no, offset = self._place
         self._place = Place(file_no, offset + lengths[0])

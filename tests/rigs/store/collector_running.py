@@ -15,7 +15,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Collector, Neighbours
+from leveret.msg_store.gc.collector import Callbacks, Collector
 from leveret.msg_store.gc.driver import CollectorDriver, Pace
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.contents import ContentReader
@@ -68,10 +68,10 @@ class Running:
         )
         self.pins = Pins()
         self.removed: list[int] = []
-        neighbours = Neighbours(self._removed, self.checkpointer.request)
+        callbacks = Callbacks(self._removed, self.checkpointer.request)
         limits = ChoiceLimits(file_bytes=file_bytes)
         self.collector = Collector(
-            folder, self.core, self.memtables, index, self.pins, lambda: 7, limits, neighbours
+            folder, self.core, self.memtables, index, self.pins, lambda: 7, limits, callbacks
         )
         self.collecting = CollectorDriver(
             self.collector, self.core, self.loop, self._failed, reached, pace=pace
