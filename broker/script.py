@@ -8,7 +8,7 @@ each wait; ``Script`` runs it on continuations, one answer at a time:
   ``CallFailed`` is the value (not raised: the script knows what it means).
 * ``Until(register)`` calls ``register(resume)`` and goes on with what ``resume`` is called with.
 
-An exception inside the generator goes to ``failed``, which each owner gives. The message path never
+An exception inside the generator goes to ``failed``. The message path never
 uses scripts.
 """
 
@@ -44,6 +44,10 @@ class Until:
 Steps: TypeAlias = Generator[Ask | Until, Any, Any]
 
 
+def _raise(problem: Exception) -> None:
+    raise problem
+
+
 class Script:
     """One running generator of an actor.
 
@@ -51,7 +55,7 @@ class Script:
         owner: the GenServer whose turns the steps run in.
         steps: the generator.
         done: called with the generator's return value.
-        failed: called with the exception that ended it.
+        failed: called with the exception that ended it; by default the owner fails with it.
     """
 
     __slots__ = ("_done", "_failed", "_owner", "_stepping", "_steps", "_waiting")
@@ -61,7 +65,7 @@ class Script:
         owner: GenServer,
         steps: Steps,
         done: Callable[[Any], None],
-        failed: Callable[[Exception], None],
+        failed: Callable[[Exception], None] = _raise,
     ) -> None:
         self._owner = owner
         self._steps = steps

@@ -407,7 +407,7 @@ class Reader(GenServer):
         method = error.method or 0
         log.warning("connection error name=%s text=%s method=%s", self.name, error, method)
         self._enter(Event.END_BEGINS)
-        Script(self, self._end_steps(), lambda _: self._say_close(error, method), _raise).resume()
+        Script(self, self._end_steps(), lambda _: self._say_close(error, method)).resume()
 
     def _client_closes(self) -> None:
         self._enter(Event.END_BEGINS)
@@ -417,7 +417,7 @@ class Reader(GenServer):
             self.connections.closed(self.ref)
             self._wait_for_end()
 
-        Script(self, self._end_steps(), ended, _raise).resume()
+        Script(self, self._end_steps(), ended).resume()
 
     def _end_steps(self) -> Steps:
         """End the channels (their messages go back) and delete the connection's exclusive queues."""
@@ -519,7 +519,3 @@ class Reader(GenServer):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def _raise(problem: Exception) -> None:
-    raise problem

@@ -158,7 +158,7 @@ class VhostStarter(GenServer):
 
     def handle_cast(self, message: object) -> None:
         """Start one vhost after the other."""
-        Script(self, self._steps(), self._done, _raise).resume()
+        Script(self, self._steps(), self._done).resume()
 
     def _steps(self) -> Steps:
         for vhost in list(self._node.vhosts.values()):
@@ -169,10 +169,6 @@ class VhostStarter(GenServer):
     def _done(self, _: object) -> None:
         self.started()
         self.stop()
-
-
-def _raise(problem: Exception) -> None:
-    raise problem
 
 
 async def start_vhost(node: Node, name: str) -> None:

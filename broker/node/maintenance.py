@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
-from leveret.broker.node import orphans
+from leveret.broker.node import background, orphans
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.factory import queue_nos_of
 
@@ -125,31 +125,30 @@ class Maintenance(GenServer):
 
     def _do(self, work: Callable[[], Callable[[], None]]) -> None:
         """Work in a thread, then call the result on the loop."""
-        pending = self._node.gil_yielding.submitted()
+        self._thread = background.start(
+            self._node.gil_yielding,
+            self._loop,
+            "leveret-maintenance",
+            work,
+            self._done,
+            daemon=True,
+        )
 
-        def run() -> None:
-            try:
-                then = work()
-            except OSError as error:  # the next look may be luckier
-                log.warning(
-                    "maintenance failed, it is tried again in %d s folder=%s error=%s",
-                    int(PERIOD_S),
-                    self._vhosts,
-                    error,
-                )
-                then = _nothing
-            finally:
-                pending.done()
-            with suppress(RuntimeError):  # the loop is closed: the broker has ended
-                self._loop.call_soon_threadsafe(self._done, then)
-
-        self._thread = threading.Thread(target=run, name="leveret-maintenance", daemon=True)
-        self._thread.start()
-
-    def _done(self, then: Callable[[], None]) -> None:
+    def _done(self, then: Callable[[], None] | Exception) -> None:
         self._thread = None
         if self.ref.is_alive:
-            self.runtime.run_as(self.ref, then)
+            self.runtime.run_as(self.ref, self._go_on, then)
+
+    def _go_on(self, then: Callable[[], None] | Exception) -> None:
+        if isinstance(then, OSError):
+            log.warning(
+                "maintenance failed, it is tried again in %d s folder=%s error=%s",
+                int(PERIOD_S), self._vhosts, then,
+            )  # fmt: skip
+        elif isinstance(then, Exception):
+            raise then
+        else:
+            then()
 
     def terminate(self, reason: object) -> None:
         """Leave no thread behind."""

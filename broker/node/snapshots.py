@@ -8,11 +8,11 @@ deleted meanwhile is not, nor are its messages.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.node import background
 from leveret.broker.node.store_server import store_folder
 from leveret.core.errors import StoreError
 
@@ -59,27 +59,4 @@ async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
 
 async def in_thread(node: Node, work: Callable[[], object]) -> None:
     """Run blocking work in a thread of its own; a caller that is cancelled ends when it is done."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Exception | None] = loop.create_future()
-    pending = node.gil_yielding.submitted()
-
-    def run() -> None:
-        error: Exception | None = None
-        try:
-            work()
-        except Exception as caught:  # noqa: BLE001  the top of a thread; the caller raises it
-            error = caught
-        loop.call_soon_threadsafe(done.set_result, error)
-        pending.done()
-
-    threading.Thread(target=run, name="leveret-snapshot").start()
-    cancelled: asyncio.CancelledError | None = None
-    while not done.done():
-        try:
-            await asyncio.shield(done)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    if (failure := done.result()) is not None:
-        raise failure
+    await background.finish(node.gil_yielding, "leveret-snapshot", work)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import Exit
-from leveret.broker.node import orphans
+from leveret.broker.node import background, orphans
 from leveret.msg_store.format.errors import StoreLocked
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
-    from leveret.core.gil_yielding import PendingWork
-    from leveret.msg_store.format.journal_frames import DurablePosition
     from leveret.msg_store.recovery.recovery import Opened
 
 log = logging.getLogger(__name__)
@@ -101,23 +98,16 @@ class StoreServer(GenServer):
         return int(self.runtime.clock.wall_s() * 1000)
 
     def _open(self) -> None:
-        epoch, trusted = self._node.epochs.of_store(self._vhost.name), self._vhost.trusted_mark
-        arguments = epoch, trusted, self._node.gil_yielding.submitted()
-        threading.Thread(target=self._opened_by, args=arguments, name="leveret-open").start()
-
-    def _opened_by(self, epoch: int, trusted: DurablePosition | None, pending: PendingWork) -> None:
-        """Open the store; in a thread."""
-        from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
-
-        opened: Opened | Exception
         node = self._node
-        try:
+        epoch, trusted = node.epochs.of_store(self._vhost.name), self._vhost.trusted_mark
+
+        def work() -> Opened:
+            from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
+
             where = StoreFiles(node.files, self._folder, node.ballast, self._now_ms)
-            opened = open_store(where, epoch, trusted)
-        except Exception as error:  # noqa: BLE001  the top of a thread; the actor deals with it
-            opened = error
-        self._loop.call_soon_threadsafe(self._came, opened)
-        pending.done()
+            return open_store(where, epoch, trusted)
+
+        background.start(node.gil_yielding, self._loop, "leveret-open", work, self._came)
 
     def _came(self, opened: Opened | Exception) -> None:
         """Hand the store over, unless nobody waits for it any more."""
@@ -199,20 +189,17 @@ async def remove_store(node: Node, vhost_name: str) -> None:
     if node.data_dir is None:
         return
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
+    done: asyncio.Future[object] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
-    pending = node.gil_yielding.submitted()
 
     def remove() -> None:
         try:
             orphans.remove(orphans.set_aside(node.files, folder, now_ms))
         except OSError as error:
             log.error("messages not removed folder=%s error=%s", folder, error)
-        loop.call_soon_threadsafe(done.set_result, None)
-        pending.done()
 
-    threading.Thread(target=remove, name="leveret-remove").start()
+    background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
     await asyncio.shield(done)
 
 

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import VHost
 
 CHANNEL_SHUTDOWN_S: Final = 70.0
-QUEUE_SHUTDOWN_S: Final = 600.0
 
 _MEASURES_ANEW: Final = ("transient", 1.0)
 

@@ -24,7 +24,7 @@ class Recovery(GenServer):
     def init(self, vhost: VHost) -> object:
         """Begin; the start is acknowledged by the last step."""
         self.vhost = vhost
-        Script(self, self._steps(), self._recovered, _raise).resume()
+        Script(self, self._steps(), self._recovered).resume()
         return LATER
 
     def _steps(self) -> Steps:
@@ -36,7 +36,3 @@ class Recovery(GenServer):
 
     def _recovered(self, _: Any) -> None:
         self.started()
-
-
-def _raise(problem: Exception) -> None:
-    raise problem
