@@ -70,7 +70,7 @@ class Deleted(NamedTuple):
 
     Attributes:
         places: of the contents that were deleted.
-        left: the ranges that are still to be deleted, the first of them perhaps in part.
+        left: the ranges of which keys are left.
     """
 
     places: list[Place]
@@ -159,8 +159,8 @@ class TransientIndex:
             with transaction.cursor() as cursor:
                 while left and budget > 0:
                     before = len(places)
-                    rest = _delete_range(cursor, left[0], budget, places)
-                    left[:1] = [] if rest is None else [rest]
+                    if _delete_range(cursor, left[0], budget, places):
+                        del left[0]
                     budget -= len(places) - before + 1
             return Deleted(places, left)
 
@@ -252,17 +252,17 @@ def _place(value: bytes) -> Place:
     return file_no, offset, length
 
 
-def _delete_range(cursor: Any, keys: KeyRange, budget: int, places: list[Place]) -> KeyRange | None:
-    """Delete at most ``budget`` keys of a range; return the part of it that is left."""
+def _delete_range(cursor: Any, keys: KeyRange, budget: int, places: list[Place]) -> bool:
+    """Delete at most ``budget`` keys of a range; return whether none is left."""
     end = len(places) + budget
     found = cursor.set_range(_KEY.pack(keys.incarnation, keys.low))
     while found:
         incarnation, seq = _KEY.unpack(cursor.key())
         if incarnation != keys.incarnation or seq >= keys.high:
-            return None
+            break
         if len(places) == end:
-            return keys._replace(low=seq)
+            return False
         places.append(_place(cursor.value()))
         cursor.delete()  # and the cursor stands at the next
         found = bool(cursor.key())
-    return None
+    return True

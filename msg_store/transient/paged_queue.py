@@ -173,13 +173,6 @@ class PagedQueue:
         self.deleting.append(keys)
         return keys, size_bytes
 
-    def range_deleted(self, keys: KeyRange) -> None:
-        """Note that a range, of which this may be the end, has been deleted."""
-        for index, (_, low, high) in enumerate(self.deleting):
-            if low <= keys.low and high == keys.high:
-                del self.deleting[index]
-                return
-
     # What jobs take, and how they end.
 
     def take_contents(self, count_max: int, bytes_max: int) -> list[Entry]:

@@ -299,7 +299,7 @@ class PagingCore:
         for keys in job.ranges[:done]:
             queue = self._living.get(keys.incarnation)
             if queue is not None:
-                queue.range_deleted(keys)
+                queue.deleting.remove(keys)
         self._ranges.extendleft(reversed(job.left))
 
     def _failed(self, job: Job) -> None:

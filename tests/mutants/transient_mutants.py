@@ -77,8 +77,11 @@ MUTANTS = {
     "copied records are not looked for there": Mutant(
         "transient/writer.py", "self.index.move(zip(", "list(zip("
     ),
-    "a range begins anew with each slice": Mutant(
-        "transient/index.py", "return keys._replace(low=seq)", "return keys"
+    "a range is deleted at one go": Mutant(
+        "transient/index.py", "if len(places) == end:", "if False:"
+    ),
+    "a range is given up after a slice": Mutant(
+        "transient/index.py", "            return False", "            return True"
     ),
     "a range goes on in the next incarnation": Mutant(
         "transient/index.py", "if incarnation != keys.incarnation or seq", "if seq"

@@ -241,6 +241,18 @@ def test_a_segment_that_is_gone_is_lost(rig: TransientRig) -> None:
     rig.files.create(FOLDER / "00000001.rdq").close()  # for the usage
 
 
+def test_a_record_of_another_queue_is_not_taken_for_the_own(rig: TransientRig) -> None:
+    rig.page(1, 5)
+    rig.page(2, 5)
+    rig.settle()
+    first, second = (1, 5), (2, 5)  # incarnation and seq
+    places = rig.index.places([first, second])
+    rig.index.move([(first, places[1]), (second, places[0])])
+
+    assert rig.read(1, 5) == {}
+    assert rig.lost == [(1, [5])]
+
+
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
 def test_having_no_descriptor_loses_nothing(rig: TransientRig, number: int) -> None:
     rig.page(1, 1)

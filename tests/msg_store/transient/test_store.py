@@ -56,8 +56,12 @@ def test_a_content_can_be_read_at_each_point_of_its_way(rig: TransientRig) -> No
     rig.run()
     rig.page(1, 5)
     while True:
-        assert rig.read(1, 5) == {5: message("m5")}
-        assert rig.rows(1) == [row(entry(5))]
+        contents, rows = rig.ask(1, 5), rig.ask_rows(1)
+        for _ in range(6):
+            rig.turn()
+            rig.step(READER)
+        assert contents == [{5: message("m5")}]
+        assert rows == [[row(entry(5))]]
         if rig.store.contents(1, [5]) == [None]:
             break
         rig.turn()
@@ -169,8 +173,13 @@ def test_rows_that_are_acked_but_still_there_do_not_count_for_the_limit(rig: Tra
     entries = rig.page(1, *range(20))
     rig.settle()
     rig.store.ack(1, [*entries[:7], *entries[8:12]])
+    rig.page(1, 20, 21, 22)
+    answers = rig.ask_rows(1, limit=3)
+    for _ in range(20):
+        rig.turn()
+        rig.step(READER)
 
-    assert [each[0] for each in rig.rows(1, limit=3)] == [7, 12, 13]
+    assert [[each[0] for each in answer] for answer in answers] == [[7, 12, 13]]
 
 
 def test_a_queue_that_begins_anew_never_meets_what_it_had(
