@@ -28,7 +28,7 @@ class Entry:
     backing: Ref | None = None
 
 
-def test_two_that_free_many_messages_do_it_in_turns() -> None:
+def test_queues_that_free_many_messages_take_turns() -> None:
     freed: list[VariableQueue] = []
 
     class Noting(VariableQueue):
@@ -86,7 +86,7 @@ class Owner:
 MESSAGES = [(b"", b"", b"x")] * 10_000
 
 
-def test_a_queue_reports_when_it_is_used_until_its_rates_have_faded() -> None:
+def test_a_used_queue_reports_until_its_rates_have_faded() -> None:
     owner = Owner()
     assert owner.report() == 0
 
@@ -102,7 +102,7 @@ def test_a_queue_reports_when_it_is_used_until_its_rates_have_faded() -> None:
     assert owner.report() == 1
 
 
-def test_a_queue_pages_to_the_target_it_is_told_in_turns_of_bounded_work() -> None:
+def test_a_queue_pages_to_its_target_in_turns_of_bounded_work() -> None:
     owner = Owner()
     owner.publish()
     seen: list[int] = []
@@ -128,7 +128,7 @@ def test_a_queue_pages_to_the_target_it_is_told_in_turns_of_bounded_work() -> No
     assert owner.queue.len() == len(MESSAGES)
 
 
-def test_a_queue_that_ends_takes_leave_of_the_monitor() -> None:
+def test_a_queue_that_ends_is_removed_from_the_monitor() -> None:
     owner = Owner()
     owner.publish()
     owner.clock.jump(5.0)

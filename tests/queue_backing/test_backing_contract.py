@@ -283,7 +283,9 @@ class Run:
 
 @pytest.mark.parametrize("may_change_mode", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_do_as_the_queue_in_memory(kind: str, may_change_mode: bool, seed: int) -> None:
+def test_every_kind_of_queue_answers_as_the_model(
+    kind: str, may_change_mode: bool, seed: int
+) -> None:
     for number in range(15):
         run = Run(random.Random(f"{seed} {kind} {number}"), kind)
         for _ in range(120):

@@ -21,7 +21,7 @@ from leveret.testing.virtual_clock import VirtualClock
 from rigs.queue_rig import Rig
 
 
-def test_with_nobody_there_messages_wait() -> None:
+def test_messages_wait_without_consumers() -> None:
     rig = Rig()
     channel = rig.channel()
 
@@ -30,7 +30,7 @@ def test_with_nobody_there_messages_wait() -> None:
     assert rig.stat() == (3, 0)
 
 
-def test_a_consumer_gets_what_waits_in_order() -> None:
+def test_a_consumer_gets_waiting_messages_in_order() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"1", b"2", b"3")
@@ -56,7 +56,7 @@ def test_the_answer_to_consume_comes_before_the_first_delivery() -> None:
     assert [type(message) for message in channel.box] == [Reply, mail.Deliver]
 
 
-def test_what_goes_straight_to_a_no_ack_consumer_is_not_kept() -> None:
+def test_messages_straight_to_a_no_ack_consumer_are_not_stored() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", no_ack=True)
@@ -67,7 +67,7 @@ def test_what_goes_straight_to_a_no_ack_consumer_is_not_kept() -> None:
     assert rig.info()["next_seq_id"] == 0, "the backing queue never saw them"
 
 
-def test_what_goes_straight_to_an_acking_consumer_waits_for_its_ack() -> None:
+def test_messages_straight_to_an_acking_consumer_are_unacked() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c")
@@ -84,7 +84,7 @@ def test_what_goes_straight_to_an_acking_consumer_waits_for_its_ack() -> None:
     assert rig.info()["message_bytes"] == 0
 
 
-def test_one_mail_per_consumer_goes_round_per_message() -> None:
+def test_consumers_take_turns_by_message_and_get_one_mail_each() -> None:
     rig = Rig()
     channels = [rig.channel() for _ in range(3)]
     for tag, channel in zip((b"a", b"b", b"c"), channels, strict=True):
@@ -119,7 +119,7 @@ def test_acking_and_no_ack_consumers_share_a_batch() -> None:
     assert rig.info()["messages_unacknowledged"] == 3
 
 
-def test_a_prefetch_lets_so_many_through_and_the_rest_when_acked() -> None:
+def test_prefetch_limits_unacked_deliveries() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", prefetch=2)
@@ -135,7 +135,7 @@ def test_a_prefetch_lets_so_many_through_and_the_rest_when_acked() -> None:
     assert channel.bodies() == [b"3"]
 
 
-def test_a_channels_limit_counts_over_queues() -> None:
+def test_a_channels_limit_counts_deliveries_of_all_queues() -> None:
     rig, other = Rig(), Rig()
     channel = rig.channel()
     channel.limiter.limit = 3
@@ -152,7 +152,7 @@ def test_a_channels_limit_counts_over_queues() -> None:
     assert channel.bodies() == [b"1"]
 
 
-def test_a_closed_outlet_holds_deliveries_back() -> None:
+def test_a_closed_gate_holds_deliveries_back() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", no_ack=True)
@@ -183,7 +183,7 @@ def test_a_turn_delivers_one_batch_and_the_rest_follows() -> None:
     assert channel.bodies() == [b"%d" % n for n in range(total)]
 
 
-def test_a_turn_deals_out_less_where_each_message_may_be_a_mail_of_its_own() -> None:
+def test_a_turn_delivers_fewer_messages_to_many_consumers() -> None:
     rig = Rig()
     channel = rig.channel()
     for number in range(20):
@@ -223,7 +223,7 @@ def test_a_straight_run_beyond_the_budget_is_cut_and_stays_in_order() -> None:
     assert channel.bodies() == bodies
 
 
-def test_a_run_does_not_overtake_what_the_budget_held_back() -> None:
+def test_a_run_does_not_overtake_messages_that_the_budget_held_back() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c")
@@ -245,7 +245,7 @@ def test_one_message_above_the_byte_budget_is_delivered_alone() -> None:
     assert [len(m.messages) for m in channel.box if type(m) is mail.Deliver] == [1, 1]
 
 
-def test_a_fan_out_keeps_the_list_it_shares() -> None:
+def test_a_queue_does_not_change_the_list_a_fan_out_shares() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", prefetch=1)
@@ -288,7 +288,7 @@ def test_rejected_messages_are_gone() -> None:
     assert rig.info()["messages"] == 1
 
 
-def test_a_dead_channel_gives_back_everything_in_order() -> None:
+def test_unacked_messages_of_a_dead_channel_are_requeued_in_order() -> None:
     rig = Rig()
     dying, heir = rig.channel(), rig.channel()
     dying.publish(*[b"%d" % n for n in range(6)])
@@ -305,7 +305,7 @@ def test_a_dead_channel_gives_back_everything_in_order() -> None:
     assert heir.deliveries() == expected
 
 
-def test_what_a_cancelled_consumer_had_stays_with_its_channel() -> None:
+def test_unacked_messages_of_a_cancelled_consumer_stay_with_its_channel() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c")
@@ -324,7 +324,7 @@ def test_what_a_cancelled_consumer_had_stays_with_its_channel() -> None:
     assert rig.stat() == (3, 0)
 
 
-def test_a_channel_that_leaves_is_done_when_the_answer_comes() -> None:
+def test_leave_is_answered_when_consumers_are_gone_and_messages_requeued() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c")
@@ -338,7 +338,7 @@ def test_a_channel_that_leaves_is_done_when_the_answer_comes() -> None:
     assert rig.stat() == (1, 0), "its DOWN gives nothing back a second time"
 
 
-def test_what_a_channel_puts_back_after_it_left_is_not_delivered_twice() -> None:
+def test_a_requeue_after_leave_delivers_no_message_twice() -> None:
     rig = Rig()
     leaving, heir = rig.channel(), rig.channel()
     leaving.consume(b"c")
@@ -364,7 +364,7 @@ def test_settlements_one_by_one_become_one_mail(settlement: type) -> None:
     assert not first.absorb(mail.Ack("channel", b"c", [3]))  # type: ignore[arg-type]
 
 
-def test_a_mountain_of_unacked_comes_back_in_slices_before_anything_is_delivered() -> None:
+def test_many_unacked_messages_are_requeued_in_slices_before_any_delivery() -> None:
     rig = Rig()
     dying, heir = rig.channel(), rig.channel()
     total = 3 * TURN_MESSAGES + 7
@@ -426,7 +426,7 @@ def test_credit_is_granted_after_so_many_messages() -> None:
 # Calls.
 
 
-def test_get_answers_queue_message_seq_redelivered_and_what_is_left() -> None:
+def test_get_answers_queue_message_seq_redelivered_and_ready_count() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"0", b"1")
@@ -480,7 +480,7 @@ def test_an_exclusive_queue_is_for_its_owner() -> None:
     assert channel.consume(b"a", owner=rig.owner) is None
 
 
-def test_purge_drops_what_is_ready_and_leaves_the_unacked() -> None:
+def test_purge_drops_ready_messages_and_leaves_unacked_ones() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"0", b"1", b"2")
@@ -502,7 +502,7 @@ def test_stat_counts_the_publishes_before_it() -> None:
     assert [reply.value for reply in channel.take(Reply)] == [(2, 0)]
 
 
-def test_info_answers_what_is_asked_for() -> None:
+def test_info_answers_the_items_asked_for() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", exclusive=True)
@@ -540,7 +540,7 @@ def test_a_condition_can_refuse_the_deletion(conditions: dict[str, bool], text: 
 # The end.
 
 
-def test_deleting_ends_the_pair_and_its_supervisor_and_tells_who_must_know() -> None:
+def test_deleting_ends_pair_and_supervisor_and_tells_consumers_and_vhost() -> None:
     rig = Rig()
     channel, publisher = rig.channel(), rig.channel()
     channel.consume(b"c", prefetch=1)
@@ -563,7 +563,7 @@ def test_deleting_ends_the_pair_and_its_supervisor_and_tells_who_must_know() -> 
     assert channel.ref.cell.watchers is None, "no monitor is left on the channel"
 
 
-def test_what_waits_behind_a_deletion_is_answered() -> None:
+def test_mails_behind_a_deletion_are_answered() -> None:
     rig = Rig()
     channel = rig.channel()
     deleter, late = rig.channel(), rig.channel()
@@ -644,7 +644,7 @@ def test_a_dead_owner_is_noticed_at_the_start() -> None:
     assert rig.deleted == [rig.entry]
 
 
-def test_no_turn_is_planned_when_nobody_can_take_more() -> None:
+def test_no_turn_is_scheduled_when_no_consumer_has_room() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", prefetch=1)

@@ -38,7 +38,9 @@ def marks(channel: Channel) -> list[Any]:
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_call_finds_all_unacked_back_but_holds_nobody_up(request_: Any, expected: Any) -> None:
+def test_a_call_waits_for_all_requeued_messages_and_blocks_no_other_actor(
+    request_: Any, expected: Any
+) -> None:
     rig = Rig()
     dying, other = rig.channel(), rig.channel()
     unacked(rig, dying)
@@ -53,7 +55,7 @@ def test_a_call_finds_all_unacked_back_but_holds_nobody_up(request_: Any, expect
     assert answer == expected or (isinstance(expected, type) and type(answer) is expected)
 
 
-def test_gets_behind_what_comes_back_are_answered_in_turn() -> None:
+def test_gets_during_a_requeue_are_answered_in_order() -> None:
     rig = Rig()
     dying, other = rig.channel(), rig.channel()
     unacked(rig, dying)
@@ -67,7 +69,7 @@ def test_gets_behind_what_comes_back_are_answered_in_turn() -> None:
     assert answers == [(b"%d" % n, None, True, TOTAL - 1 - n) for n in range(3)]
 
 
-def test_a_get_behind_many_expired_messages_holds_nobody_up() -> None:
+def test_a_get_behind_many_expired_messages_blocks_no_other_actor() -> None:
     rig = Rig(arguments=longs(x_message_ttl=1_000))
     channel = rig.channel()
     for _ in range(3):
@@ -103,7 +105,7 @@ def test_a_get_that_waits_when_the_queue_is_deleted_finds_none() -> None:
 
 
 @pytest.mark.parametrize("settlement", [mail.Ack, mail.Reject])
-def test_what_is_settled_at_once_is_forgotten_in_slices_before_the_channel_leaves(
+def test_a_large_settlement_is_done_in_slices_before_the_channel_leaves(
     settlement: type,
 ) -> None:
     sizes: list[int] = []
@@ -129,7 +131,7 @@ def test_what_is_settled_at_once_is_forgotten_in_slices_before_the_channel_leave
     assert sum(sizes) == TOTAL - 1
 
 
-def test_what_two_channels_put_back_at_once_is_in_order_again() -> None:
+def test_requeues_of_two_channels_at_once_restore_the_order() -> None:
     rig = Rig()
     one, two, heir = rig.channel(), rig.channel(), rig.channel()
     for channel in (one, two):

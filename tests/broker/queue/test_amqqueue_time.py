@@ -29,14 +29,14 @@ def test_a_message_expires_at_the_lesser_of_both(
 @pytest.mark.parametrize(
     ("expiry_ms", "is_expired"), [(0, False), (99, True), (100, True), (101, False)]
 )
-def test_an_entry_expires_at_its_moment(expiry_ms: int, is_expired: bool) -> None:
+def test_an_entry_expires_at_its_millisecond(expiry_ms: int, is_expired: bool) -> None:
     entry = (0, None, expiry_ms, False)
 
     assert expired_at(100)(entry) is is_expired
     assert alive_at(100)(entry) is not is_expired
 
 
-def test_messages_of_a_ttl_queue_are_dropped_when_their_time_has_come() -> None:
+def test_messages_of_a_queue_with_ttl_are_dropped_when_they_expire() -> None:
     rig = Rig(arguments=longs(x_message_ttl=1000))
     channel = rig.channel()
     channel.publish(b"0")
@@ -51,7 +51,7 @@ def test_messages_of_a_ttl_queue_are_dropped_when_their_time_has_come() -> None:
     assert rig.info()["messages"] == 0
 
 
-def test_ttl_0_is_delivered_to_who_is_ready_and_else_dropped() -> None:
+def test_ttl_0_is_delivered_to_ready_consumers_or_dropped() -> None:
     rig = Rig(arguments=longs(x_message_ttl=0))
     channel = rig.channel()
     channel.publish(b"nobody", seqno=1)
@@ -87,7 +87,7 @@ def test_a_short_ttl_behind_a_long_one_counts_until_it_is_the_head() -> None:
     assert rig.stat() == (1, 0), "the short one became the head and went"
 
 
-def test_get_counts_what_is_left_without_what_expires_with_it() -> None:
+def test_get_does_not_count_messages_that_have_expired() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"long", b"short", b"none", expirations=[60_000, 100, None])
@@ -136,7 +136,7 @@ def test_a_requeued_message_is_dropped_by_the_timer_as_any_other() -> None:
     assert rig.stat() == (0, 0)
 
 
-def test_a_message_that_expires_sooner_than_the_head_before_it_is_waited_for() -> None:
+def test_the_timer_follows_a_new_head_that_expires_sooner() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"long", expirations=[60_000])
@@ -161,7 +161,7 @@ def test_many_expired_messages_are_dropped_in_slices() -> None:
     assert rig.info()["messages"] == 0
 
 
-def test_nothing_is_left_to_wait_for_when_all_has_expired() -> None:
+def test_no_timer_is_left_when_all_messages_have_expired() -> None:
     rig = Rig(arguments=longs(x_message_ttl=10))
     channel = rig.channel()
     channel.publish(b"x")
@@ -185,7 +185,7 @@ def test_an_unused_queue_is_deleted() -> None:
 
 
 @pytest.mark.parametrize("use", ["declare", "get"])
-def test_declare_and_get_start_the_time_again(use: str) -> None:
+def test_declare_and_get_restart_x_expires(use: str) -> None:
     rig = Rig(arguments=longs(x_expires=200))
     channel = rig.channel()
     rig.clock.jump(0.15)
@@ -199,7 +199,7 @@ def test_declare_and_get_start_the_time_again(use: str) -> None:
 
 
 @pytest.mark.parametrize("use", ["publish", "status"])
-def test_publishing_and_looking_do_not(use: str) -> None:
+def test_publish_and_info_do_not_restart_x_expires(use: str) -> None:
     rig = Rig(arguments=longs(x_expires=200))
     channel = rig.channel()
     rig.clock.jump(0.15)
@@ -214,7 +214,7 @@ def test_publishing_and_looking_do_not(use: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "death"])
-def test_a_consumer_keeps_the_queue_and_its_end_starts_the_time(how: str) -> None:
+def test_a_consumer_keeps_the_queue_and_its_end_restarts_x_expires(how: str) -> None:
     rig = Rig(arguments=longs(x_expires=200))
     channel = rig.channel()
     channel.consume(b"c")

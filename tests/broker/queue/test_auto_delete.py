@@ -26,7 +26,7 @@ def kill(rig: Rig, entry: QueueEntry) -> None:
     rig.runtime.exit(entry.ref, KILL)
 
 
-def test_one_whose_consumer_comes_back_stays(rig: Rig) -> None:
+def test_the_queue_stays_when_its_consumer_returns(rig: Rig) -> None:
     client = rig.session()
     entry = consumed(rig, client)
 
@@ -41,7 +41,7 @@ def test_one_whose_consumer_comes_back_stays(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("first", ["the queue", "its consumer"])
-def test_one_whose_consumer_dies_with_it_goes(rig: Rig, first: str) -> None:
+def test_the_queue_goes_when_its_consumer_dies_with_it(rig: Rig, first: str) -> None:
     client = rig.session()
     entry = consumed(rig, client)
 
@@ -56,7 +56,7 @@ def test_one_whose_consumer_dies_with_it_goes(rig: Rig, first: str) -> None:
     assert not rig.queues
 
 
-def test_one_goes_when_the_last_of_several_has_not_come_back(rig: Rig) -> None:
+def test_the_queue_goes_when_the_last_of_several_consumers_does_not_return(rig: Rig) -> None:
     one, other = rig.session(), rig.session()
     entry = consumed(rig, one, other)
 
@@ -70,7 +70,7 @@ def test_one_goes_when_the_last_of_several_has_not_come_back(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("method", [m.BasicCancel, m.ChannelClose])
-def test_one_goes_whose_consumer_leaves_while_it_restarts(rig: Rig, method: type) -> None:
+def test_the_queue_goes_when_its_consumer_leaves_during_the_restart(rig: Rig, method: type) -> None:
     client = rig.session()
     entry = consumed(rig, client)
 
@@ -85,7 +85,7 @@ def test_one_goes_whose_consumer_leaves_while_it_restarts(rig: Rig, method: type
     assert not rig.queues
 
 
-def test_one_that_never_had_a_consumer_stays(rig: Rig) -> None:
+def test_a_queue_that_never_had_a_consumer_stays(rig: Rig) -> None:
     client = rig.session()
     client.send(1, m.QueueDeclare("q", auto_delete=True))
 
@@ -95,7 +95,7 @@ def test_one_that_never_had_a_consumer_stays(rig: Rig) -> None:
     assert list(rig.queues) == ["q"]
 
 
-def test_one_goes_though_its_vhost_was_restarted(rig: Rig) -> None:
+def test_the_queue_goes_although_its_vhost_was_restarted(rig: Rig) -> None:
     client = rig.session()
     entry = consumed(rig, client)
     queues_sup = rig.node.vhosts["/"].queues_sup

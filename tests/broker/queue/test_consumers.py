@@ -65,7 +65,7 @@ def dealt(consumers: Consumers, wanted: int) -> str:
         ({"a": 0, "b": 0}, 1, "a"),
     ],
 )
-def test_messages_go_round(shape: dict[str, int], wanted: int, expected: str) -> None:
+def test_consumers_take_turns(shape: dict[str, int], wanted: int, expected: str) -> None:
     consumers = Consumers(QUEUE)
     for tag, prefetch in shape.items():
         consumers.add(consume(tag, tag.encode(), prefetch=prefetch))
@@ -73,7 +73,7 @@ def test_messages_go_round(shape: dict[str, int], wanted: int, expected: str) ->
     assert dealt(consumers, wanted) == expected
 
 
-def test_the_round_goes_on_where_it_was() -> None:
+def test_the_next_batch_goes_on_with_the_next_consumer() -> None:
     consumers = Consumers(QUEUE)
     for tag in (b"a", b"b", b"c"):
         consumers.add(consume("ch", tag))
@@ -120,7 +120,7 @@ def test_full_rounds_end_when_a_shared_limit_is_used_up() -> None:
     assert limiter.in_flight == 3
 
 
-def test_room_for_the_channel_is_room_for_all_its_consumers_in_their_order() -> None:
+def test_room_in_the_channels_limit_goes_to_its_consumers_in_order() -> None:
     consumers = Consumers(QUEUE)
     limiter = ChannelLimiter()
     limiter.limit = 2
@@ -206,7 +206,7 @@ def test_queues_that_wait_for_a_channel_take_turns_in_being_first() -> None:
     assert sorted(first) == ["a", "a", "b", "b", "c", "c"]
 
 
-def test_a_closed_outlet_is_waited_for() -> None:
+def test_a_consumer_waits_for_a_closed_gate() -> None:
     consumers = Consumers(QUEUE)
     gate = DeliveryGate()
     gate.is_open = False
@@ -222,7 +222,7 @@ def test_a_closed_outlet_is_waited_for() -> None:
     assert dealt(consumers, 2) == "aa"
 
 
-def test_an_ack_does_not_unblock_what_waits_for_something_else() -> None:
+def test_an_ack_does_not_unblock_a_consumer_that_waits_for_its_gate() -> None:
     consumers = Consumers(QUEUE)
     gate = DeliveryGate()
     consumer = consumers.add(consume("ch", b"a", prefetch=1, gate=gate))
@@ -273,7 +273,7 @@ def test_exclusive_ends_with_its_consumer() -> None:
     assert not consumers.exclusive
 
 
-def test_the_redelivered_of_a_share_are_its_part_of_the_first_ones() -> None:
+def test_an_allotment_counts_the_redelivered_messages_it_holds() -> None:
     consumers = Consumers(QUEUE)
     consumers.add(consume("ch", b"a"))
     consumers.add(consume("ch", b"b", prefetch=2))

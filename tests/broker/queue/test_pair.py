@@ -26,7 +26,7 @@ from rigs.queue_rig import Rig
 
 @pytest.mark.parametrize("half", ["amqqueue", "backing"])
 @pytest.mark.parametrize("reason", ["oops", KILL])
-def test_when_one_half_dies_both_are_new_and_the_entry_is_the_same(half: str, reason: str) -> None:
+def test_when_one_half_dies_both_are_restarted_and_the_entry_stays(half: str, reason: str) -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c")
@@ -70,7 +70,7 @@ def test_a_failing_backing_ends_both_once() -> None:
     assert rig.entry.state == "crashed"
 
 
-def test_beyond_the_intensity_the_queue_is_crashed_and_says_so() -> None:
+def test_after_too_many_restarts_the_queue_is_crashed_and_calls_say_so() -> None:
     rig = Rig()
     heard: list[str] = []
     for _ in range(RESTARTS_MAX + 1):
@@ -86,7 +86,7 @@ def test_beyond_the_intensity_the_queue_is_crashed_and_says_so() -> None:
     assert str(error) == ("NOT_FOUND - queue 'q' in vhost '/' has crashed and failed to restart")
 
 
-def test_a_killed_supervisor_means_crashed_too() -> None:
+def test_a_queue_whose_supervisor_is_killed_is_crashed() -> None:
     rig = Rig()
     channel = rig.channel()
     rig.entry.watch(channel.ref)
@@ -121,7 +121,7 @@ def test_a_vhost_that_comes_back_starts_its_queue_again() -> None:
     assert rig.entry.state == "running"
 
 
-def test_a_predecessor_that_ends_late_changes_nothing() -> None:
+def test_a_supervisor_that_ends_after_its_successor_started_changes_nothing() -> None:
     rig = Rig()
     late = rig.sup
     rig.runtime.spawn(QueueSup, rig.entry)
@@ -186,7 +186,7 @@ def test_a_stopped_vhost_is_named_as_the_reason() -> None:
     )
 
 
-def test_who_stops_watching_is_not_told() -> None:
+def test_a_channel_that_stopped_watching_is_not_told() -> None:
     rig = Rig()
     channel = rig.channel()
     rig.entry.watch(channel.ref)
@@ -341,7 +341,7 @@ def sync(rig: Rig, queue: LateQueue, *runs: tuple[int, int]) -> None:
     rig.settle()
 
 
-def test_what_is_not_safe_is_confirmed_when_it_is_in_any_order() -> None:
+def test_messages_are_confirmed_as_they_become_safe_in_any_order() -> None:
     rig, queue = late_rig()
     one, two = rig.channel(), rig.channel()
     one.publish(b"0", b"1", b"2", persistent=True, seqno=1)
@@ -383,7 +383,9 @@ def test_messages_that_became_safe_without_a_publisher_waiting_confirm_nothing()
     assert channel.take(mail.Confirm) == []
 
 
-def test_what_no_ack_consumers_took_is_safe_and_the_rest_of_the_run_is_not() -> None:
+def test_unsafe_messages_of_a_run_are_confirmed_one_by_one_and_those_of_no_ack_consumers_at_once() -> (
+    None
+):
     rig, queue = late_rig()
     channel = rig.channel()
     channel.consume(b"c", prefetch=2)
@@ -426,7 +428,7 @@ def test_an_expired_message_is_confirmed() -> None:
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(1, 1)]]
 
 
-def test_a_deleted_queue_says_so_to_whom_it_owes_confirms() -> None:
+def test_a_deleted_queue_tells_channels_with_unconfirmed_messages() -> None:
     rig, _ = late_rig()
     owed, settled = rig.channel(), rig.channel()
     owed.publish(b"0", b"1", persistent=True, seqno=1)
@@ -440,7 +442,7 @@ def test_a_deleted_queue_says_so_to_whom_it_owes_confirms() -> None:
     assert settled.take(mail.QueueDeleted) == []
 
 
-def test_a_crashed_queue_says_nothing_of_the_kind() -> None:
+def test_a_crashed_queue_does_not_tell_them_that_it_is_deleted() -> None:
     rig, _ = late_rig()
     channel = rig.channel()
     channel.publish(b"0", persistent=True, seqno=1)
@@ -461,7 +463,7 @@ def test_a_transient_queue_confirms_persistent_messages_at_once() -> None:
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(1, 1)]]
 
 
-def test_a_get_and_a_delivery_that_must_read_go_on_when_the_mail_comes() -> None:
+def test_get_and_delivery_of_messages_on_disk_go_on_after_resident() -> None:
     rig, queue = late_rig()
     channel, getter = rig.channel(), rig.channel()
     channel.publish(b"0", b"1", b"2")
