@@ -76,7 +76,7 @@ class Listener(GenServer):
 
         def started(answer: Any) -> None:
             if isinstance(answer, CallFailed) or answer[0] != "ok":
-                log.error("reader not started reason=%s", answer)
+                log.error("reader not started, its socket is closed reason=%s", answer)
                 transport.abort()
             elif answer[1] is not None:
                 self.transports[answer[1]] = transport

@@ -95,7 +95,10 @@ def _due(
     if now != before:
         _note(files, folder, now)
     if news := sorted(seen.keys() - before.keys()):
-        log.warning("no definition folder=%s of=%s kept_h=%d", folder, news, kept_ms // 3_600_000)
+        log.warning(
+            "no definition, messages are removed after kept_h folder=%s of=%s kept_h=%d",
+            folder, news, kept_ms // 3_600_000,
+        )  # fmt: skip
     return [name for name, since_ms in seen.items() if now_ms - since_ms >= kept_ms]
 
 
@@ -105,7 +108,9 @@ def _listed(files: Files, folder: Path) -> dict[str, int]:
     try:
         return {str(name): int(ms) for name, ms in json.loads(files.read(folder / LIST)).items()}
     except (ValueError, AttributeError, TypeError) as error:
-        log.warning("list of orphans is begun anew folder=%s error=%s", folder, error)
+        log.warning(
+            "list of orphans unreadable, it is begun anew file=%s error=%s", folder / LIST, error
+        )
         return {}
 
 

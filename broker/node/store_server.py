@@ -139,7 +139,11 @@ class StoreServer(GenServer):
             self.started()
 
     def _failed(self, error: Exception) -> None:
-        log.error("message store failed vhost=%s error=%s", self._vhost.name, error)
+        log.error(
+            "message store failed, its vhost is restarted vhost=%s error=%s",
+            self._vhost.name,
+            error,
+        )
         self.runtime.run_as(self.ref, lambda: self._crash(error))
 
     def _crash(self, error: Exception) -> None:
@@ -197,7 +201,12 @@ async def remove_store(node: Node, vhost_name: str) -> None:
         try:
             orphans.remove(orphans.set_aside(node.files, folder, now_ms))
         except OSError as error:
-            log.error("messages not removed folder=%s error=%s", folder, error)
+            log.error(
+                "messages of a deleted vhost not removed, maintenance tries again vhost=%s folder=%s error=%s",
+                vhost_name,
+                folder,
+                error,
+            )
 
     background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
     await asyncio.shield(done)

@@ -73,7 +73,12 @@ class MetadataServer(GenServer):
             if error is None:
                 pending.deleted(rows)
             else:
-                log.error("metadata not deleted rows=%d error=%s", len(rows), error)
+                log.error(
+                    "metadata not deleted, it is tried again in %d s rows=%d error=%s",
+                    int(_RETRY_S),
+                    len(rows),
+                    error,
+                )
                 runtime.run_as(ref, self._retry_later)
 
         self._writer.store.write([], rows, done)

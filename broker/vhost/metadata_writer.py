@@ -91,7 +91,7 @@ class MetadataWriter:
                 if answer is None:
                     return
                 if not isinstance(answer, CallFailed):
-                    log.error("metadata not written error=%s", answer)
+                    log.error("metadata not written, its client is refused error=%s", answer)
                     raise InternalError()
             yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
 
