@@ -209,7 +209,8 @@ class StoredQueue(VariableRig):
         self.confirmed_runs += runs
 
     def resume(self) -> None:
-        self.queue.resume()
+        if not self.failures:  # a queue of a store that failed is ended, and hears no more
+            self.queue.resume()
 
     def nacked(self, runs: list[tuple[int, int]]) -> None:
         self.nacks += runs
