@@ -1,6 +1,6 @@
 """The program of a process that was started for one actor.
 
-It has a runtime of its own. The ``Keeper`` is the actor's parent there and obeys the host on the other side of
+It has a runtime of its own. ``HostedParent`` is the parent of the actor there and obeys the host on the other side of
 the link; when the actor has ended, or the link is lost, the process ends.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 _END_S: Final = 4.0  # less than the host's EXIT_GRACE_S
 
 
-class Keeper(OtpActor):
-    """Starts the actor, stops it when told, and is done when it has ended."""
+class HostedParent(OtpActor):
+    """The actor's parent in the process: starts it, stops it when told, and is done when it has ended."""
 
     trap_exits = True
 
     def init(self, done: Callable[[], None]) -> None:
-        """Wait for the word to start."""
+        """Wait for ``on_start``."""
         self._done = done
         self._root: Ref | None = None
         self.link_up: NodeLink | None = None
@@ -57,7 +57,7 @@ class Keeper(OtpActor):
         try:
             actor_class = load(target)
             if not isinstance(actor_class, type):
-                raise ActorError(f"{target[-1]} is no actor class but {actor_class!r}")
+                raise ActorError(f"{target[-1]} is not an actor class but {actor_class!r}")
         except (Exception, SystemExit) as error:  # noqa: BLE001  # told to the supervisor
             self._failed(Crash(error))
             return
@@ -120,12 +120,12 @@ async def _serve(end: socket.socket) -> None:
         parted.set()
         done.set()
 
-    keeper = runtime.spawn(Keeper, done.set)
-    runtime.watch(keeper, lambda _: done.set())
-    actor: Keeper = keeper.cell.actor
+    parent = runtime.spawn(HostedParent, done.set)
+    runtime.watch(parent, lambda _: done.set())
+    actor: HostedParent = parent.cell.actor
     words: dict[str, Callable[..., None]] = {"start": actor.on_start, "stop": actor.on_stop}
     link = actor.link_up = NodeLink(
-        runtime, keeper, lambda op, *values: runtime.run_as(keeper, words[op], *values), lost
+        runtime, parent, lambda op, *values: runtime.run_as(parent, words[op], *values), lost
     )
     logging.getLogger().addHandler(LinkHandler(link, loop))
     await loop.create_connection(lambda: link, sock=end)

@@ -12,8 +12,7 @@ import logging
 import traceback
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from thespian.actors import (
     Actor,
@@ -37,16 +36,6 @@ if TYPE_CHECKING:
     from leveret.actors.thespian.turn_order import TurnOrder
 
 log = logging.getLogger(__name__)
-
-OF_THE_SYSTEM: Final = frozenset(
-    {
-        "actorSystemShutdown",
-        "loadActorSource",
-        "notifyOnSourceAvailability",
-        "notifyOnSystemRegistrationChanges",
-        "unloadActorSource",
-    }
-)
 
 
 @dataclass(slots=True, eq=False)
@@ -97,6 +86,32 @@ class System(Protocol):
 
     def dead_letter(self, to: ActorAddress, message: Any) -> None:
         """Give a message that cannot be delivered to the handler of those; on the loop's thread."""
+
+    # Requests of actors, on the loop's thread; ``turn`` is the number of the turn that makes them.
+
+    def handleDeadLetters(self, address: Ref, enable: bool, turn: int | None) -> None:  # noqa: N802
+        """Let an actor get the dead letters, or not any more."""
+
+    def registerSourceAuthority(self, address: Ref, turn: int | None) -> None:  # noqa: N802
+        """Let an actor validate loaded sources."""
+
+    def updateCapability(self, name: str, value: Any, turn: int | None) -> None:  # noqa: N802
+        """Set or remove a capability."""
+
+    def notifyOnSourceAvailability(self, address: Ref, enable: bool) -> None:  # noqa: N802
+        """Tell an actor of sources that come and go, or not any more."""
+
+    def notifyOnSystemRegistrationChanges(self, address: Ref, enable: bool) -> None:  # noqa: N802
+        """Tell an actor of other systems, or not any more."""
+
+    def loadActorSource(self, source: Any) -> str:  # noqa: N802
+        """Load a zip file of actor classes; return its hash."""
+
+    def unloadActorSource(self, source_hash: str) -> None:  # noqa: N802
+        """Forget a loaded source."""
+
+    def actorSystemShutdown(self) -> None:  # noqa: N802
+        """End the system."""
 
     def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool:
         """Take a dead letter from an actor that no longer handles those; on the loop's thread."""
@@ -162,30 +177,51 @@ class Port:
 
     def handleDeadLetters(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
         """Want the dead letters, or not any more."""
-        self._ask("handleDeadLetters", address, enable, self.turn)
+        self._ask(self._system.handleDeadLetters, address, enable, self.turn)
 
     def registerSourceAuthority(self, address: Ref) -> None:  # noqa: N802
         """Want to validate loaded sources."""
-        self._ask("registerSourceAuthority", address, self.turn)
+        self._ask(self._system.registerSourceAuthority, address, self.turn)
 
     def updateCapability(self, name: str, value: Any = None) -> None:  # noqa: N802
         """Set or remove a capability of the system."""
-        self._ask("updateCapability", name, value, self.turn)
+        self._ask(self._system.updateCapability, name, value, self.turn)
+
+    def notifyOnSourceAvailability(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
+        """Want to be told of sources that come and go, or not any more."""
+        self._ask(self._system.notifyOnSourceAvailability, address, enable)
+
+    def notifyOnSystemRegistrationChanges(  # noqa: N802
+        self, address: Ref, enable: bool = True
+    ) -> None:
+        """Want to be told of other systems, or not any more."""
+        self._ask(self._system.notifyOnSystemRegistrationChanges, address, enable)
+
+    def loadActorSource(self, source: Any) -> str:  # noqa: N802
+        """Load a zip file of actor classes; return its hash."""
+        source_hash: str = self._ask(self._system.loadActorSource, source)
+        return source_hash
+
+    def unloadActorSource(self, source_hash: str) -> None:  # noqa: N802
+        """Forget a loaded source."""
+        self._ask(self._system.unloadActorSource, source_hash)
+
+    def actorSystemShutdown(self) -> None:  # noqa: N802
+        """End the system."""
+        self._ask(self._system.actorSystemShutdown)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in OF_THE_SYSTEM:
-            raise ActorError(f"{name} is not supported")
-        return partial(self._ask, name)
+        raise ActorError(f"{name} is not supported")
 
-    def _ask(self, what: str, *args: Any) -> Any:
-        return self._system.run(self._call_system, what, args)
+    def _ask(self, request: Callable[..., Any], *args: Any) -> Any:
+        return self._system.run(self._make_request, request, args)
 
-    def _call_system(self, what: str, args: tuple[Any, ...]) -> Any:
+    def _make_request(self, request: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         if not self._ref.is_alive:
-            raise ActorError(f"{self._ref} is dead and cannot call {what}")
-        return getattr(self._system, what)(*args)
+            raise ActorError(f"{self._ref} is dead and cannot call {request.__name__}")
+        return request(*args)
 
 
 class Handling:

@@ -229,7 +229,7 @@ async def test_it_may_decline(outcome: Any) -> None:
         (Clerk, (object(),), WireError, "cannot go to another process: object"),
         ("actors.nobody:Clerk", (), ModuleNotFoundError, "actors.nobody"),
         ("rigs.hosted_actors:Nobody", (), AttributeError, "Nobody"),
-        ("rigs.hosted_actors:log", (), ActorError, "no actor class"),
+        ("rigs.hosted_actors:log", (), ActorError, "not an actor class"),
         ("Clerk", (), ActorError, "package.module:name"),
         (3, (), ActorError, "a class, a function or a name"),
     ],
