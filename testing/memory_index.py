@@ -68,7 +68,7 @@ class MemoryIndex:
         known = self.by_msg_no
         return {msg_no: known[msg_no] for msg_no in msg_nos if msg_no in known}
 
-    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+    def scan_locations(self, low: int, limit: int) -> list[tuple[int, Location]]:
         """Return messages from a number on, with their places."""
         return sorted(each for each in self.by_msg_no.items() if each[0] >= low)[:limit]
 

@@ -103,7 +103,7 @@ class Index(Protocol):
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
         """Return the places of those messages that the index has."""
 
-    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
+    def scan_locations(self, low: int, limit: int) -> list[tuple[int, Location]]:
         """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
 
     def queue_nos(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""What LMDB's errors mean to a store."""
+"""LMDB's errors become the store's: no room, a failing disk, or a damaged index."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ _FULL_BYTES: Final = 1 << 20
 
 
 @contextmanager
-def sorted_errors(folder: Path | None = None) -> Iterator[None]:
-    """Sort LMDB's errors: no room, a disk that fails, and all else, which is damage.
+def store_errors(folder: Path | None = None) -> Iterator[None]:
+    """Raise the store's errors for LMDB's: ``IndexFull``, ``OSError``, else ``IndexDamaged``.
 
     Args:
-        folder: where is written; None for who reads.
+        folder: the folder that is written; None for a read.
     """
     try:
         yield
     except lmdb.MapFullError:
         raise
     except lmdb.Error as error:
-        raise meant_by(error, 1 << 60 if folder is None else free_bytes(folder)) from error
+        raise store_error(error, 1 << 60 if folder is None else free_bytes(folder)) from error
     except struct.error as error:
         raise IndexDamaged(f"the index of messages is damaged: {error}") from error
 
 
-def meant_by(error: lmdb.Error, free_bytes: int) -> Exception:
-    """Return what an error of LMDB means to a store on a disk with so much room.
+def store_error(error: lmdb.Error, free_bytes: int) -> Exception:
+    """Return the store's error for LMDB's, on a disk with so much room.
 
-    A write that the disk takes in part only is an "input/output error" to LMDB, so one on a full disk
-    is taken for a full disk. That is safe to be wrong about: a transaction that is tried again writes
-    all its pages again, and pages of transactions before have been synced.
+    LMDB reports a write that was cut short as an "input/output error", so with a full disk that error
+    means a full disk. If it does not, no harm is done: the next try writes all pages of the transaction
+    again, and pages of earlier transactions have been synced.
     """
     text = str(error)
     if isinstance(error, lmdb.DiskError) or os.strerror(errno.ENOSPC) in text:
         return IndexFull(text)
     if os.strerror(errno.EIO) in text:
         return IndexFull(text) if free_bytes < _FULL_BYTES else OSError(errno.EIO, text)
-    if isinstance(error, lmdb.PanicError):  # an error before; the file is as it was
+    if isinstance(error, lmdb.PanicError):  # after an earlier error; the file is unchanged
         return OSError(errno.EIO, text)
     return IndexDamaged(f"the index of messages is damaged: {text}")
 
 
 def free_bytes(folder: Path) -> int:
-    """Return what can still be written on a folder's disk."""
+    """Return the room that is left on a folder's disk."""
     stat = os.statvfs(folder)
     return stat.f_bavail * stat.f_frsize

@@ -1,4 +1,4 @@
-"""The index in LMDB: rows of queues and places of messages as of the last checkpoint.
+"""The index in LMDB: rows of queues and locations of messages as of the last checkpoint.
 
 ::
 
@@ -11,11 +11,12 @@
 
 One thread writes, with a sync at the end of each transaction; any thread reads, a short transaction
 per call, so that no page stays pinned. Keys grow, so pages fill up one after the other. The file
-has the length of its map, mostly a hole: reading behind the end of a mapped file would kill the
-process, so a file that was cut off must be told from a good one before.
+has the length of its map, mostly a hole. A read behind the end of a mapped file kills the process, so
+a file that is too short is refused when it is opened.
 
-LMDB has no checksums. What it finds impossible, and values that cannot be, are ``IndexDamaged``;
-whoever meets it condemns the index (a file beside it), and the next start rebuilds it.
+LMDB has no checksums; ``page_check`` reads the pages before LMDB does. LMDB's own errors and impossible
+values are ``IndexDamaged``: the caller condemns the index (a file beside it), and the next start
+rebuilds it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.index.lmdb_errors import free_bytes, meant_by, sorted_errors
+from leveret.msg_store.index.lmdb_errors import free_bytes, store_error, store_errors
 from leveret.msg_store.index.readers import Readers
 from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
 
@@ -76,19 +77,19 @@ _T = TypeVar("_T")
 
 
 class LmdbIndex:
-    """``index_rows.Index`` over an LMDB environment.
+    """``rows.Index`` over an LMDB environment.
 
     Args:
         path: its folder; made if it is not there.
         uuid: the store's 16 bytes; an index of another store is refused.
         map_bytes: how large it may become before it must grow.
-        is_readonly: it is not written, nor anything beside it; nobody else may write it meanwhile.
+        is_readonly: neither the file nor its folder is written; no process may write it meanwhile.
 
     Attributes:
         closed: called once, when it has been closed.
 
     Raises:
-        IndexDamaged: it is there and not what it was.
+        IndexDamaged: LMDB cannot open it, or it is another store's.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class LmdbIndex:
             raise IndexMissing(f"{self._data} was never written")
         self._readers = Readers(path, self._env)
         try:
-            with sorted_errors():
+            with store_errors():
                 self._check_length()
                 tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
                 opened = [self._env.open_db(name) for name in tables]
@@ -155,7 +156,7 @@ class LmdbIndex:
     # Reading.
 
     def _read(self, table: Any, read: Callable[[Any], _T]) -> _T:
-        with self._lock, sorted_errors(), self._env.begin(db=table, buffers=False) as transaction:
+        with self._lock, store_errors(), self._env.begin(db=table, buffers=False) as transaction:
             return read(transaction)
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
@@ -182,13 +183,13 @@ class LmdbIndex:
         return self._read(self._qidx, read)
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
-        """Return the places of those messages that the index has."""
+        """Return the locations of the messages that the index has."""
 
         def read(transaction: Any) -> dict[int, Location]:
             found: dict[int, Location] = {}
             with transaction.cursor() as cursor:
                 for first, last in stretches(sorted(set(msg_nos))):
-                    places = _places_in_a_row(cursor, first, last)
+                    places = _locations_in_a_row(cursor, first, last)
                     if places is not None:
                         found.update(zip(range(first, last + 1), places, strict=True))
                         continue
@@ -200,8 +201,8 @@ class LmdbIndex:
 
         return self._read(self._loc, read)
 
-    def places(self, low: int, limit: int) -> list[tuple[int, Location]]:
-        """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
+    def scan_locations(self, low: int, limit: int) -> list[tuple[int, Location]]:
+        """Return the first ``limit`` messages with numbers from ``low`` on, with their locations."""
 
         def read(transaction: Any) -> list[tuple[int, Location]]:
             with transaction.cursor() as cursor:
@@ -213,7 +214,7 @@ class LmdbIndex:
         return self._read(self._loc, read)
 
     def queue_nos(self) -> list[int]:
-        """Return the numbers that rows are under, ascending; a step for each, not for each row."""
+        """Return the numbers of queues with rows, ascending; costs a step per queue, not per row."""
 
         def read(transaction: Any) -> list[int]:
             found: list[int] = []
@@ -248,8 +249,8 @@ class LmdbIndex:
         return self._read(self._files, read)
 
     def checkpoint(self) -> Checkpoint | None:
-        """Return how far the index goes; None if it is new."""
-        with self._lock, sorted_errors():
+        """Return the last checkpoint; None if the index is new."""
+        with self._lock, store_errors():
             value = self._meta_of(b"checkpoint")
             if value is None:
                 return None
@@ -268,7 +269,7 @@ class LmdbIndex:
         self._readers.check()
         while True:
             try:
-                with sorted_errors(self._path), self._env.begin(write=True) as transaction:
+                with store_errors(self._path), self._env.begin(write=True) as transaction:
                     self._put(transaction, batch)
             except lmdb.MapFullError:
                 self._grow()
@@ -329,11 +330,11 @@ class LmdbIndex:
         """
         folder.mkdir(mode=0o700)
         target = folder / DATA
-        with sorted_errors(folder):
+        with store_errors(folder):
             try:
                 self._env.copy(str(folder), compact=True)
             except lmdb.Error as error:
-                if not isinstance(meant_by(error, free_bytes(folder)), IndexDamaged):
+                if not isinstance(store_error(error, free_bytes(folder)), IndexDamaged):
                     raise
                 # Pages that nobody refers to are no damage, but a compact copy fails on them.
                 target.unlink(missing_ok=True)
@@ -342,7 +343,7 @@ class LmdbIndex:
 
     @property
     def location_count(self) -> int:
-        """How many messages have a place in it."""
+        """How many messages have a location."""
 
         def read(transaction: Any) -> int:
             return int(transaction.stat(self._loc)["entries"])
@@ -351,30 +352,30 @@ class LmdbIndex:
 
     @property
     def size_bytes(self) -> int:
-        """What is in use of the file."""
+        """The part of the file that was ever in use."""
         return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
 
     @property
     def live_bytes(self) -> int:
-        """What is in use of it now; the rest is free pages."""
+        """The pages in use now; the others are free."""
         tables = (self._qidx, self._loc, self._files, self._queues, self._meta)
-        with sorted_errors(), self._env.begin() as transaction:
+        with store_errors(), self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(table) for table in tables)]
         kinds = ("branch_pages", "leaf_pages", "overflow_pages")
         return sum(int(stat[kind]) for stat in stats for kind in kinds) * int(stats[0]["psize"])
 
     @property
     def entries(self) -> int:
-        """How many rows and places it has."""
-        with sorted_errors(), self._env.begin() as transaction:
+        """How many rows and locations it has."""
+        with store_errors(), self._env.begin() as transaction:
             return sum(transaction.stat(table)["entries"] for table in (self._qidx, self._loc))
 
     def compact_to(self, folder: Path) -> None:
-        """Write what is in use into a new file in an empty folder, without a sync.
+        """Copy the pages in use into a new file in an empty folder, without a sync.
 
         Fails, as damage, if pages have been lost that nobody refers to; ``copy_to`` does not.
         """
-        with sorted_errors(folder):
+        with store_errors(folder):
             self._env.copy(str(folder), compact=True)
 
     def close(self) -> None:
@@ -397,7 +398,7 @@ def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
         options |= {"readonly": True, "lock": False, "create": False}
     else:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with sorted_errors():
+    with store_errors():
         try:
             # Bindings that know several LMDBs would write the newest format.
             return lmdb.open(str(path), lib_version=0, **options)
@@ -413,7 +414,7 @@ def _size_of(path: Path) -> int:
 
 
 def _rows_in_a_row(cursor: Any, queue_no: int, high: int, limit: int) -> list[IndexRow] | None:
-    """Return ``limit`` rows from the cursor's place on if no seq is missing between them, else None.
+    """Return ``limit`` rows from the cursor on if no seq is missing between them, else None.
 
     Values alone take half the time; with the last key in its place all keys are what they must be.
     """
@@ -426,8 +427,8 @@ def _rows_in_a_row(cursor: Any, queue_no: int, high: int, limit: int) -> list[In
     return rows_of(values, first)
 
 
-def _places_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | None:
-    """Return the places of all messages from the first to the last, None if one is missing."""
+def _locations_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | None:
+    """Return the locations of all messages from the first to the last, None if one is missing."""
     if not cursor.set_key(_LOC_KEY.pack(first)):
         return None
     values = list(islice(cursor.iternext(keys=False), last - first + 1))
@@ -437,7 +438,7 @@ def _places_in_a_row(cursor: Any, first: int, last: int) -> list[Location] | Non
 
 
 def _delete(cursor: Any, first_no: int, last_no: int, key: Callable[[int], bytes]) -> None:
-    """Delete what is there of a run of numbers: finding each key takes twice as long."""
+    """Delete the keys of a run of numbers that exist; finding each takes twice as long."""
     for low in range(first_no, last_no + 1, _AT_ONCE):
         high = min(low + _AT_ONCE - 1, last_no)
         first, last, count = key(low), key(high), high - low + 1

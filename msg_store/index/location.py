@@ -1,15 +1,14 @@
-"""Where the index lies: opening it, setting it aside, and making its file small again.
+"""The location of an index: opening, condemning, setting aside and compacting it.
 
-LMDB never gives space back: pages that are free are used again, but a file that has grown to a
-backlog of ten million messages stays as large when all are gone. So a start that finds an index which
-is mostly free pages copies what is in use into a new file and lets that take the old one's place.
-Whether it is worth it is known without reading: LMDB counts the pages of its tables. The old file
-stays as it is until the new one is whole and synced, and then one rename changes them.
+LMDB never gives space back: free pages are used again, but a file that has grown to a backlog of ten
+million messages stays as large when all are gone. So a start that finds an index of mostly free pages
+copies the pages in use into a new file, syncs it and renames it over the old one. Whether that is worth
+it is known without a read: LMDB counts the pages of its tables.
 
-Before LMDB sees it, an index is gone over (``index_pages``), for a damaged page may end the process.
-A file beside it says that it is open. One that a start finds was left by a process that did not close
-it, or a machine that went down, and then all pages are looked at; else the leaves of very large ones
-are not, for that would take seconds, and if one is bad the next start finds it.
+All pages are checked before LMDB opens the index (``page_check``), because a damaged one may end the
+process. While the index is open, a file lies beside it. A start that finds that file (a crash left it)
+checks all pages; else the leaves of very large indexes are not checked, which would take seconds. If
+such a leaf ends the process, the next start finds the file, and checks all.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _IN_USE: Final = "in-use"
 
 
 class LmdbLocation:
-    """``index_rows.IndexLocation`` of an LMDB environment in a folder of its own.
+    """``rows.IndexLocation`` of an LMDB environment in a folder of its own.
 
     Args:
         path: the folder.
         uuid: the store's 16 bytes.
         map_bytes: how large it may become before it must grow.
-        compact_bytes_min: how much must be in use of the file before it is worth a look.
-        leaves_bytes_max: of an index that was closed in order, up to how much is looked at whole.
+        compact_bytes_min: smaller files are not compacted.
+        leaves_bytes_max: of larger indexes that were closed in order the leaves are not checked.
     """
 
     def __init__(
@@ -66,11 +65,11 @@ class LmdbLocation:
 
     @property
     def is_condemned(self) -> bool:
-        """Whether it was found damaged when it was used."""
+        """Whether it was condemned: found damaged while it was in use."""
         return (self._path / CONDEMNED).exists()
 
     def open(self) -> LmdbIndex:
-        """Open it, or make it; a file that is mostly free pages is made smaller first."""
+        """Open it, or make it; a file of mostly free pages is compacted first."""
         if self.is_condemned:
             raise IndexDamaged(f"{self._path} was found damaged when it was used")
         index = self._opened()
@@ -81,10 +80,10 @@ class LmdbLocation:
         return self._compacted(index)
 
     def compact(self) -> tuple[int, int]:
-        """Make the file as small as can be; return how much was in use of it before and after.
+        """Compact the file; return how many bytes were in use before and after.
 
         Raises:
-            OSError: the disk refuses, or has no room; the index is as it was.
+            OSError: the disk refuses, or has no room; the index is unchanged.
         """
         index = self._opened()
         before = index.size_bytes
@@ -150,7 +149,7 @@ class LmdbLocation:
         _sync(self._draft / DATA)
 
     def _take_draft(self) -> None:
-        """Let the copy take the place of the index, which is closed.
+        """Rename the copy over the index, which is closed.
 
         The number of the last transaction also stands in LMDB's lock file, as long as any process
         has that open, and the copy begins to count anew: with the old lock file it may look empty.
@@ -169,7 +168,7 @@ class LmdbLocation:
             os.replace(self._path, quarantine / free)
 
     def condemn(self) -> None:
-        """Have the next ``open`` say that it is damaged."""
+        """Have the next ``open`` raise ``IndexDamaged``."""
         with open(self._path / CONDEMNED, "wb") as file:
             os.fsync(file.fileno())
 

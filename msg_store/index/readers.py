@@ -1,7 +1,7 @@
-"""Readers of an index in other processes: as long as one reads, no page that it might see is used again.
+"""Readers of an index in other processes: LMDB reuses no page that an open read transaction may see.
 
-The index grows meanwhile, and an LMDB file never becomes smaller. A reader that was killed is taken off
-its slot; one that is alive can only be named, so that an operator ends it.
+So the index grows as long as a reader is open, and an LMDB file never shrinks. The slot of a killed reader
+is freed; a live one is logged, so that an operator can end it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Readers:
     def __init__(self, path: Path, env: Any) -> None:
         self._path = path
         self._env = env
-        self._named: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def check(self) -> None:
-        """Free the slots of those that were killed; name those that have read for too long, once."""
+        """Free the slots of killed readers; log readers that are open for too long, each once."""
         self._env.reader_check()
         last = self._env.info()["last_txnid"]
         late = set()
@@ -37,11 +37,11 @@ class Readers:
             process, _, transaction = line.split()
             if transaction != "-" and last - int(transaction) >= LAG_MAX:
                 late.add((process, transaction))
-        for process, transaction in late - self._named:
+        for process, transaction in late - self._logged:
             log.warning(
                 "index grows as long as a reader is in it path=%s process=%s transactions=%d",
                 self._path,
                 process,
                 last - int(transaction),
             )
-        self._named = late
+        self._logged = late

@@ -88,7 +88,7 @@ class Audit:
 
     @property
     def is_sound(self) -> bool:
-        """Neither the inspection nor the audit found damage; what a crash alone does is none."""
+        """Neither the inspection nor the audit found damage; a torn end from a crash is not damage."""
         is_damaged = self.store.report.is_damage or self.store.format_damage
         return self.is_index_sound and not is_damaged
 

@@ -2,8 +2,8 @@
 
 Recovery does the work, over files of which nothing is written (``core.scratch_files``) and an index that
 is opened read-only; an index that must be rebuilt is built in a temporary folder. So audit, salvage,
-snapshots and the commands on top tell by construction what a broker would make of the store. The store
-is locked meanwhile.
+snapshots and the commands on top report by construction what the next start of a broker would find. The
+store is locked meanwhile.
 
 A snapshot copies the index that is on the disk. So with ``may_rebuild=False`` a store whose next start
 would rebuild its index, or that has lost its FORMAT, is refused.
@@ -101,13 +101,13 @@ class Inspection:
         path: the store's folder.
         index_damage: why the index must not be used; empty if nothing is known against it.
         may_rebuild: an index that cannot be used is rebuilt in a temporary folder, and a lost FORMAT is
-            made up for; else both are errors.
+            restored in memory; else both are errors.
         files: the way to the disk.
 
     Attributes:
-        folder: the store's; what is written to it is kept nowhere.
-        format_damage: what was wrong with FORMAT, which was made up for; empty if nothing was.
-        recovered: what a start would go on from.
+        folder: the store's; writes to it stay in memory.
+        format_damage: the damage of FORMAT, which was restored in memory; empty if there is none.
+        recovered: the state that a start would continue from.
         epoch_seen: the highest boot epoch that was used.
         lmdb: the index on the disk; None if it is lost or damaged.
 
@@ -148,7 +148,7 @@ class Inspection:
 
     @property
     def report(self) -> RecoveryReport:
-        """What a start would find wrong."""
+        """The damage that a start would report."""
         return self.recovered.report
 
     @property
@@ -180,7 +180,7 @@ class Inspection:
         inserted = sorted(active.inserted.items(), reverse=True)
         low = 0
         while low < _MSG_NO_END:
-            base = self.index.places(low, PAGE_ROWS)
+            base = self.index.scan_locations(low, PAGE_ROWS)
             high = base[-1][0] + 1 if len(base) == PAGE_ROWS else _MSG_NO_END
             merged = [(no, active.changed.get(no, location)) for no, location in base]
             while inserted and inserted[-1][0] < high:

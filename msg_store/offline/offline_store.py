@@ -1,7 +1,7 @@
-"""A store without loop and threads: what is to be done is done when it is called for.
+"""An offline store that is written: group commit, checkpoints and collector without loop and threads.
 
-For tools that have a store to themselves. It is the same group commit, checkpoints and collector as in
-a broker; only who drives them differs, so whatever cuts a tool off is a crash that a start recovers.
+For tools that have the store to themselves, such as ``leveret store compact``. The cores are those of a
+broker, driven by method calls; so a tool that is cut off leaves a crash, which the next start recovers.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from leveret.msg_store.gc.collector import Job as CollectorJob
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.wal.group_commit import Due
 
-# Nobody waits, so a tenth of garbage is worth the copying, and no two small files are left.
+# No client waits, so a tenth of garbage is worth the copying, and no two small files are left.
 THOROUGH: Final = ChoiceLimits(
     small_files_max=1, files_before_garbage=0, garbage_share=0.1, sources_max=64
 )
 
 
 class OfflineStore:
-    """A store that one caller works on, step after step.
+    """A store that one caller drives, step by step.
 
     Args:
         opened: taken over.
@@ -55,7 +55,7 @@ class OfflineStore:
         )
 
     def flush(self) -> None:
-        """Write and sync all that is pending.
+        """Write and sync all pending work.
 
         Raises:
             OSError: the disk refuses, or is full.
@@ -73,7 +73,7 @@ class OfflineStore:
                 raise report.error
 
     def checkpoint(self) -> None:
-        """Bring all that is durable into the index.
+        """Write all durable changes into the index.
 
         Raises:
             OSError: the disk refuses, or is full.
@@ -102,10 +102,10 @@ class OfflineStore:
                 is_busy = True
 
     def collect(self, told: Callable[[Collected], None] = lambda _: None) -> Collected:
-        """Merge and remove segments until nothing is to be gained.
+        """Merge and remove segments until none is worth it.
 
         Args:
-            told: called now and then with what has been done.
+            told: called now and then with the figures so far.
 
         Raises:
             OSError: the disk refuses, or is full.
@@ -118,7 +118,7 @@ class OfflineStore:
                 told(self._collector.collected)
                 is_first_try = True
             elif is_first_try:
-                self.checkpoint()  # what is empty must be so in the index before it goes
+                self.checkpoint()  # a segment must be empty in the index before it is removed
                 is_first_try = False
             else:
                 return self._collector.collected
@@ -143,7 +143,7 @@ class OfflineStore:
                 )
 
     def stop(self) -> None:
-        """Write all, and end as a broker does that is stopped; queues that were clean stay so.
+        """Write all pending work and close the store as a broker's stop does; clean queues stay clean.
 
         Raises:
             OSError: the disk refuses, or is full.
@@ -154,11 +154,11 @@ class OfflineStore:
         self.flush()
         self._checkpointer.stop()
         self._write_index()
-        assert self._checkpointer.is_stopped, "something is left to do after the last checkpoint"
+        assert self._checkpointer.is_stopped, "work is left after the last checkpoint"
         self.close()
 
     def close(self) -> None:
-        """Let go of it as it is."""
+        """Close the files without writing."""
         self._opened.close()
 
 

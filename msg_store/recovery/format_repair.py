@@ -19,13 +19,13 @@ from leveret.msg_store.format.folder import FORMAT, read_format, write_format
 
 
 def restore_format(files: Files, path: Path) -> str:
-    """Write a store's FORMAT from what most of its files say, if it cannot be read.
+    """Write a store's FORMAT anew if it cannot be read, with the uuid in most headers of its files.
 
     Returns:
-        What was wrong with it; nothing if it can be read, or nothing tells what it was.
+        The damage of FORMAT; nothing if it can be read, or no header tells the uuid.
 
     Raises:
-        FormatTooNew: it can, and is that of a newer version.
+        FormatTooNew: FORMAT is of a newer version.
     """
     if FORMAT in files.names(path):
         try:

@@ -1,12 +1,12 @@
-"""Reading a journal file after a crash: frames in order, where it ends, and what is damaged.
+"""The reader of a journal file after a crash: its good frames in order, its end, and its damage.
 
 A flush is one frame, and the next begins after it was synced; so a crash, whatever it does to bytes
 that were not synced, can spoil the *last* frame of the *last* file and nothing else. Hence:
 
 * Bad bytes with no good frame behind them, in the last file, are the torn **tail**: never confirmed.
 * Bad bytes with a good frame behind them, or at the end of a file that was followed by another, are
-  a **gap**: a disk that lies. What is behind a gap is read all the same, since acks and publishes
-  may be repeated or missing without harm to the others.
+  a **gap**: the disk lied about a sync. Frames behind a gap are read, since acks and publishes may be
+  repeated or missing without harm to the others.
 * Zeros up to the end are an end, not damage.
 
 A good frame behind bad bytes counts only if its numbers go on, so that a stale one does not.
@@ -37,7 +37,7 @@ from leveret.msg_store.wal.journal import chain_start
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes of a file that are not what was written."""
+    """Bad bytes of a file."""
 
     offset: int
     end: int
@@ -46,10 +46,10 @@ class Damage:
 
 @dataclass(slots=True)
 class JournalFile:
-    """What was found in a journal file, complete after ``frames`` has been read to its end.
+    """A journal file; the attributes are complete after ``frames`` has been read to its end.
 
     Attributes:
-        used_bytes: its length without zeros at the end: room taken ahead, or never written.
+        used_bytes: its length without zeros at the end, which were taken ahead or never written.
         header: None if it is damaged.
         gaps: bad bytes with good frames behind them.
         tail: bad bytes up to the end of the file, or to zeros there; None if there are none.

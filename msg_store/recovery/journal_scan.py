@@ -6,7 +6,7 @@ quarantine and reported, and the frames behind them are replayed. A file of anot
 another number than its own, is moved to the quarantine.
 
 After a failed sync the disk may hold less than memory shows. A store that is restarted for that reason
-passes its last mark (``trusted``), and all behind it is cut off unread.
+passes its last durable position (``trusted``), and all behind it is cut off unread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JournalScan:
     Attributes:
         next_lsn: above all records that were read or passed over.
         epoch_seen: the highest boot epoch in a header.
-        mark: how far everything was durable, by the last frame.
+        durable: how far everything was durable, by the last frame.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class JournalScan:
     ) -> None:
         self.next_lsn = FIRST_LSN
         self.epoch_seen = 0
-        self.mark = DurablePosition(0, 0, 0)
+        self.durable = DurablePosition(0, 0, 0)
         self._folder = folder
         self._report = report
         self._trusted = trusted
@@ -123,11 +123,11 @@ class JournalScan:
             self._redo.add(records)
             sink.add(frame, records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
-            self.mark = max(self.mark, frame.durable)
+            self.durable = max(self.durable, frame.durable)
             end = frame.end
-        self._judge_ends(file_no, file, is_last)
+        self._note_damage(file_no, file, is_last)
 
-    def _judge_ends(self, file_no: int, file: JournalFile, is_last: bool) -> None:
+    def _note_damage(self, file_no: int, file: JournalFile, is_last: bool) -> None:
         for gap in file.gaps:
             self._gap(file_no, gap)
         if file.tail is not None and is_last and file.header is not None:

@@ -44,7 +44,7 @@ MADE = 1 << 39  # in a seq: not given by a queue; queues count from ``epoch << 4
 
 _PIECE = 10_000  # messages per transaction
 
-Found = tuple[int, Location, tuple[int, ...]]  # msg_no, place, queue_nos
+Found = tuple[int, Location, tuple[int, ...]]  # msg_no, location, queue_nos
 
 
 def seq_of(msg_no: int) -> int:
@@ -156,8 +156,8 @@ class Rebuild:
             gone = self._memory.gone
             left = tuple(no for no in queue_nos if (no, record.msg_no) not in gone)
             if left:
-                place = (file_no, offset, record.total_len, len(record.body), len(left))
-                yield record.msg_no, place, left
+                location = (file_no, offset, record.total_len, len(record.body), len(left))
+                yield record.msg_no, location, left
 
     def _write(self, piece: list[Found]) -> None:
         if not piece:
@@ -165,18 +165,18 @@ class Rebuild:
         # A message that the collector copied comes again in a later segment; the later one counts.
         before = self._index.locations([found[0] for found in piece])
         rows: dict[int, dict[int, IndexRow]] = {}
-        for msg_no, place, queue_nos in piece:
+        for msg_no, location, queue_nos in piece:
             earlier = before.get(msg_no)
             if earlier is not None:
                 self._valid_bytes[earlier[0]] -= earlier[2]
-            self._valid_bytes[place[0]] += place[2]
+            self._valid_bytes[location[0]] += location[2]
             for queue_no in queue_nos:
                 expiry_ms = self._memory.expiries_ms.get((queue_no, msg_no), 0)
                 seq = seq_of(msg_no)
-                row = (seq, msg_no, place[3], expiry_ms, PERSISTENT)
+                row = (seq, msg_no, location[3], expiry_ms, PERSISTENT)
                 rows.setdefault(queue_no, {})[seq] = row
                 if earlier is None:
-                    self._count(queue_no, seq, place[3])
+                    self._count(queue_no, seq, location[3])
         self._index.write(Batch(rows=rows, locations=[(found[0], found[1]) for found in piece]))
 
     def _count(self, queue_no: int, seq: int, size_bytes: int) -> None:

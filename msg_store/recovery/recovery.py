@@ -2,11 +2,11 @@
 
 The journal is the log: a change is durable when its frame is synced. The index is the log up to its last
 checkpoint, one synced transaction; the journal files since then have the rest, and the segments have the
-messages. Each frame carries a **mark**: how far log and segments were durable when it was written. A
-crash may tear the last frame of the journal and lose messages that were written above the last mark.
+messages. Each frame names the **durable position**, up to which log and segments were synced when it was
+written. A crash may tear the last frame of the journal and lose messages above the last durable position.
 It does nothing else, so all else that is wrong (bad bytes inside a journal, an unreadable message below
-the mark, a missing segment, a file of another store, an index that cannot be used) is **damage**: moved
-or copied to the quarantine, reported, and worked around.
+that position, a missing segment, a file of another store, an index that cannot be used) is **damage**:
+moved or copied to the quarantine, reported, and worked around.
 
 ``open_store`` locks the folder and does these steps. Each may be cut off by another crash; the next start
 does it again, with the same outcome:
@@ -16,13 +16,13 @@ does it again, with the same outcome:
 2. Read the journal files since its checkpoint, in order (``journal_scan``). Inline records are written to
    their segments (``redo``); publishes, acks and moves are applied to the memtables (``replay``).
 3. Read the messages of all rows that came from the journal (``row_check``). A row whose message cannot be
-   read is **dropped** if it lies above the last mark: it was never confirmed, or nobody can tell. Below
-   the mark all segments are searched for the message, and a row whose message is not found is **lost**:
-   the report names it. Rows of the index were checked by an earlier start, or were durable when they got
-   there, so they are read only if a whole segment is missing.
+   read is **dropped** if it lies above the last durable position: it was never confirmed, or nobody can
+   tell. Below it all segments are searched for the message, and a row whose message is not found is
+   **lost**: the report names it. Rows of the index were checked by an earlier start, or were durable
+   when they got there, so they are read only if a whole segment is missing.
 4. Sync the files that were open at the crash: the bytes that were just read may be in memory only.
-5. Begin a new journal file. Its first frame acks the dropped and lost rows and carries a new mark, so no
-   row is judged twice. Old files are never appended to.
+5. Begin a new journal file. Its first frame acks the dropped and lost rows and names a new durable
+   position, so no row is judged twice. Old files are never appended to.
 6. Write a checkpoint. Then remove segments without rows, unless there was damage.
 
 So a start costs a replay of the journals since the last checkpoint, and a check of the index's pages.
@@ -137,7 +137,7 @@ def open_store(
     Args:
         where: the store.
         boot_epoch: of this start of the broker, or of the store in it: above all before.
-        trusted: after a failed sync, the ``mark`` of the group commit that failed.
+        trusted: after a failed sync, the durable position of the group commit that failed.
 
     Raises:
         StoreLocked: another process has it open.
@@ -223,9 +223,7 @@ class Recovery:
         return self._twice(self._run)
 
     def inspect(self, may_rebuild: bool = True) -> Recovered:
-        """Do the first three steps: what a start finds. The caller closes the index.
-
-        Files are changed, so an inspection works over ``core.scratch_files``.
+        """Do the first three steps, over ``core.scratch_files``. The caller closes the index.
 
         Args:
             may_rebuild: else an index that must be rebuilt is an error.
@@ -242,7 +240,7 @@ class Recovery:
             try:
                 return self._closing(steps, self._open_index())
             except IndexDamaged as error:
-                # Found while it was used; reading it as a whole at each start would cost too much.
+                # Found while it was used: reading every value at each start would cost too much.
                 self._index.close()
                 self._is_new = False
                 self._begin()
@@ -289,7 +287,7 @@ class Recovery:
     # Step 1: the index.
 
     def _open_index(self) -> str:
-        """Open the index, a new one if need be; return what was wrong with it."""
+        """Open the index, a new one if it cannot be used; return the damage of the old one."""
         try:
             self._index = self.index_location.open()
         except IndexDamaged as error:
@@ -332,7 +330,7 @@ class Recovery:
         replay.finish()
         self._msg_no_seen, self._file_no_seen = replay.msg_no_seen, replay.file_no_seen
         self._check_epoch(point.boot_epoch)
-        checked = RowCheck(self._folder, tables, index, self._report, replay, self._scan.mark)
+        checked = RowCheck(self._folder, tables, index, self._report, replay, self._scan.durable)
         checked.check_journal()
         on_disk = set(self._folder.rdq_nos())  # without those of other stores
         missing = {no for no, row in indexed.items() if row.valid_bytes and no not in on_disk}
@@ -366,7 +364,7 @@ class Recovery:
         return tables, rebuild.terms()
 
     def _measure(self, tables: Memtables) -> None:
-        """Know exactly the segments that are there, with their lengths."""
+        """Take number and length of all segments from the disk."""
         on_disk = self._folder.rdq_nos()
         for file_no in {*tables.files, *self._index.files()}.difference(on_disk):
             tables.removed(file_no)
@@ -414,7 +412,7 @@ class Recovery:
     def _opened(self, tables: Memtables) -> GroupCommit:
         point = self._point
         rdq_no, journal_no = self._numbers
-        seen = max(rdq_no, self._file_no_seen, self._scan.mark.file_no)
+        seen = max(rdq_no, self._file_no_seen, self._scan.durable.file_no)
         rdq = SegmentWriter(
             self._identity,
             max(seen + 1, point.next_file_no),
@@ -427,19 +425,22 @@ class Recovery:
             self._scan.next_lsn,
             self._where.journal_file_bytes,
         )
-        mark = DurablePosition(self._scan.next_lsn, *rdq.reached)
-        job = frames.job(self._acks_of_dropped(), mark, self._where.now_ms())
+        durable = DurablePosition(self._scan.next_lsn, *rdq.reached)
+        job = frames.job(self._acks_of_dropped(), durable, self._where.now_ms())
         for _ in self.journal_log.run(job):
             pass
-        mark, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), self._identity.boot_epoch
-        point = Checkpoint(mark.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
+        durable, epoch = (
+            DurablePosition(frames.end.next_lsn, *rdq.reached),
+            self._identity.boot_epoch,
+        )
+        point = Checkpoint(durable.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
         self._checkpoint(tables, point)
         return GroupCommit(
             rdq,
             frames,
             self._references,
             tables,
-            mark,
+            durable,
             self._identity.boot_epoch,
             self._where.now_ms,
         )

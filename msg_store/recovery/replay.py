@@ -32,13 +32,13 @@ class Replay:
         from_lsn: records below it are in the index.
 
     Attributes:
-        mark: how far everything was durable, by the last frame.
+        durable: how far everything was durable, by the last frame.
         moved: messages that the collector copied.
         msg_no_seen, file_no_seen: the highest.
     """
 
     def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
-        self.mark = DurablePosition(0, 0, 0)
+        self.durable = DurablePosition(0, 0, 0)
         self.moved: set[int] = set()
         self.msg_no_seen = 0
         self.file_no_seen = 0
@@ -50,8 +50,8 @@ class Replay:
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
         """Replay a frame."""
-        self.mark = max(self.mark, frame.durable)
-        self._young = [run for run in self._young if run[0] >= self.mark.lsn]
+        self.durable = max(self.durable, frame.durable)
+        self._young = [run for run in self._young if run[0] >= self.durable.lsn]
         for lsn, record in enumerate(records, frame.first_lsn):
             if lsn < self._from_lsn:
                 continue
@@ -90,24 +90,26 @@ class Replay:
         columns = zip(run.msg_nos, run.body_sizes, expiries, strict=True)
         rows = [(seq, *column, run.flags) for seq, column in enumerate(columns, first)]
         spans = zip(run.msg_nos, run.offsets, run.lengths, run.body_sizes, strict=True)
-        places = {no: (run.file_no, offset, length, size, 1) for no, offset, length, size in spans}
+        locations = {
+            no: (run.file_no, offset, length, size, 1) for no, offset, length, size in spans
+        }
         self.msg_no_seen = max(self.msg_no_seen, *run.msg_nos)
         self.file_no_seen = max(self.file_no_seen, run.file_no)
         terms = tables.terms.get(queue_no)
         if terms is not None and first < terms.next_seq:
             known = {seq for seq, _ in self._present(queue_no, range(first, first + count))}
             rows = [row for row in rows if row[0] not in known]
-            places = {row[1]: places[row[1]] for row in rows}
+            locations = {row[1]: locations[row[1]] for row in rows}
         if not rows:
             return
-        unknown = [msg_no for msg_no in places if not tables.knows(msg_no)]
+        unknown = [msg_no for msg_no in locations if not tables.knows(msg_no)]
         indexed = self._index.locations(unknown)
-        new = {no: places[no] for no in unknown if no not in indexed}
+        new = {no: locations[no] for no in unknown if no not in indexed}
         tables.placed(new)
-        tables.refilled(run.file_no, sum(place[2] for place in new.values()))
+        tables.refilled(run.file_no, sum(location[2] for location in new.values()))
         tables.published(queue_no, rows)
         if len(new) != len(rows):
-            tables.count_rows(dict.fromkeys(places, 1), new, places)
+            tables.count_rows(dict.fromkeys(locations, 1), new, locations)
         self._young.append((lsn, queue_no, first, count))
 
     def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:

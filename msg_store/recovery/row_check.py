@@ -28,7 +28,7 @@ class RowCheck:
         index: below them.
         report: gets what was dropped, lost and found.
         replay: knows the rows that may not have been durable.
-        mark: how far everything was durable.
+        durable: how far everything was durable.
     """
 
     def __init__(
@@ -38,22 +38,22 @@ class RowCheck:
         index: Index,
         report: RecoveryReport,
         replay: Replay,
-        mark: DurablePosition,
+        durable: DurablePosition,
     ) -> None:
         self._folder = folder
         self._tables = tables
         self._index = index
         self._report = report
         self._replay = replay
-        self._mark = mark
+        self._durable = durable
 
     def check_journal(self) -> None:
         """Read the messages of all rows and moves that came from the journal."""
         rows = self._tables.active.rows.values()
         msg_nos = {row[1] for each in rows for row in each.values()} | self._replay.moved
-        places = {no: place for no in msg_nos if (place := self._tables.location(no))}
-        if wrong := check(self._folder, places):
-            self._judge(wrong, places, self._journal_rows(wrong))
+        locations = {no: location for no in msg_nos if (location := self._tables.location(no))}
+        if wrong := check(self._folder, locations):
+            self._judge(wrong, locations, self._journal_rows(wrong))
 
     def _journal_rows(self, wrong: dict[int, str]) -> dict[Key, int]:
         return {
@@ -65,7 +65,7 @@ class RowCheck:
 
     def check_index(self, missing: set[int]) -> None:
         """Find the rows of the index whose messages lay in segments that are missing."""
-        places: dict[int, Location] = {}
+        locations: dict[int, Location] = {}
         keys: dict[Key, int] = {}
         for queue_no in self._index.queues():
             rows = self._live_rows(queue_no)
@@ -75,11 +75,11 @@ class RowCheck:
                 found = view.locations(msg_nos, self._index.locations(msg_nos))
                 for seq, msg_no in some:
                     if msg_no in found and found[msg_no][0] in missing:
-                        places[msg_no] = found[msg_no]
+                        locations[msg_no] = found[msg_no]
                         keys[queue_no, seq] = msg_no
-        wrong = {no: f"segment {place[0]:08x} is missing" for no, place in places.items()}
+        wrong = {no: f"segment {location[0]:08x} is missing" for no, location in locations.items()}
         if wrong:
-            self._judge(wrong, places, keys)
+            self._judge(wrong, locations, keys)
 
     def _live_rows(self, queue_no: int) -> Iterator[Key]:
         """Yield ``(seq, msg_no)`` of a queue's rows in the index that were not acked since."""
@@ -89,24 +89,25 @@ class RowCheck:
                 yield row[0], row[1]
 
     def _judge(
-        self, wrong: dict[int, str], places: dict[int, Location], keys: dict[Key, int]
+        self, wrong: dict[int, str], locations: dict[int, Location], keys: dict[Key, int]
     ) -> None:
         """Search for unreadable messages; remove the rows of those that are not found."""
         young = self._replay.young_rows()
         durable = {
             msg_no
             for key, msg_no in keys.items()
-            if key not in young or self._mark.covers(places[msg_no][0], _end(places[msg_no]))
+            if key not in young
+            or self._durable.covers(locations[msg_no][0], _end(locations[msg_no]))
         }
         durable |= wrong.keys() & self._replay.moved
         if durable or self._report.gaps:
             found = search(self._folder, wrong)
-            for msg_no, place in found.items():
-                self._tables.found(msg_no, place)
+            for msg_no, location in found.items():
+                self._tables.found(msg_no, location)
             self._report.found += sorted(found)
             wrong = {no: why for no, why in wrong.items() if no not in found}
         for msg_no in sorted(durable & wrong.keys()):
-            self._set_aside(places[msg_no])
+            self._set_aside(locations[msg_no])
         for (queue_no, seq), msg_no in keys.items():
             if msg_no in wrong:
                 entry = (queue_no, seq, msg_no, wrong[msg_no])
@@ -115,8 +116,8 @@ class RowCheck:
                 self._tables.acked(queue_no, [(seq, msg_no)])
         self._replay.finish()
 
-    def _set_aside(self, place: Location) -> None:
-        file_no, offset, length, _, _ = place
+    def _set_aside(self, location: Location) -> None:
+        file_no, offset, length, _, _ = location
         if file_no not in self._folder.rdq_nos():
             return
         with Segment(self._folder, file_no) as segment:
@@ -126,5 +127,5 @@ class RowCheck:
             self._report.set_aside.append(self._folder.set_aside(path, data, offset))
 
 
-def _end(place: Location) -> int:
-    return place[1] + place[2]
+def _end(location: Location) -> int:
+    return location[1] + location[2]

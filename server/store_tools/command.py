@@ -1,13 +1,12 @@
-"""``leveret store``: what operators do to stored messages when no broker runs.
+"""``leveret store``: tools for stored messages while no broker runs.
 
 =========  =========================================  =============================================
 verb       does                                       exit code 1
 =========  =========================================  =============================================
-stat       says what is there
-verify     goes over everything                       something is damaged
-salvage    copies what can be read to another place   something was left behind
-repair     says what it would repair; with ``--yes``  something is to be repaired
-           repairs it
+stat       prints figures
+verify     checks every row, message and count        something is damaged
+salvage    copies readable messages elsewhere         something was left behind
+repair     lists repairs; with ``--yes`` does them    something is to be repaired
 compact    makes segments and index small             one of the stores must be repaired first
 =========  =========================================  =============================================
 """
@@ -36,9 +35,9 @@ def add_parser(commands: Any) -> None:
     store = commands.add_parser("store", help="check and repair stored messages; no broker runs")
     verbs = store.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, about in (
-        ("stat", "what is in a store"),
-        ("verify", "go over every message and every count"),
-        ("salvage", "copy what can be read into a new store"),
+        ("stat", "print figures of a store"),
+        ("verify", "check every message and every count"),
+        ("salvage", "copy readable messages into a new store"),
         ("repair", "repair a store in place"),
         ("compact", "give disk space back"),
     ):
@@ -82,7 +81,7 @@ def _run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Let nothing be logged: what is to be said the answer says."""
+    """Suppress the log: the answer has all of it."""
     log = logging.getLogger("leveret")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)

@@ -1,7 +1,7 @@
-"""What a tool was given: a data directory with a store for each vhost, or one store; nobody has it open.
+"""The argument of a tool: a data directory with a store for each vhost, or the folder of one store.
 
-A broker holds the lock of its data directory as long as it runs, and so does a tool, each as long as
-it works. Who only reads takes the lock of a directory as it is and leaves nothing there.
+A broker holds the lock of its data directory as long as it runs, and a tool as long as it works. A tool
+that only reads locks the file that is there and creates none.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class StoreAt:
 
     Attributes:
         path: its folder.
-        vhost: whose it is; None if nobody's, or not known.
-        names: of its queues, by number; those of priorities as well.
+        vhost: the vhost's name; None if the store has none, or it is not known.
+        names: of its queues, by number; a priority queue has several numbers.
     """
 
     path: Path
@@ -45,12 +45,12 @@ class StoreAt:
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """What there is.
+    """The stores to work on.
 
     Attributes:
-        data_dir: where; None for a store by itself.
-        stores: all of it, or the one that was asked for.
-        metadata_damage: why nothing has a name; empty if the metadata can be read.
+        data_dir: the data directory; None for a store by itself.
+        stores: all of the data directory, or the one that was asked for.
+        metadata_damage: why no queue has a name; empty if the metadata can be read.
     """
 
     data_dir: Path | None
@@ -117,7 +117,7 @@ def held(data_dir: Path | None, is_read_only: bool) -> Iterator[None]:
     """Keep brokers and other tools out of a data directory.
 
     Raises:
-        DataDirectoryError: somebody is in it; or, for who writes, it cannot be used.
+        DataDirectoryError: another process has it; or it cannot be used for writing.
     """
     if data_dir is None:
         yield
@@ -137,7 +137,7 @@ def _locked(data_dir: Path) -> int | None:
     try:
         descriptor = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return None  # no broker has ever run here: it is a copy
+        return None  # a copy, in which no broker has run
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

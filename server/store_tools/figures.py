@@ -1,4 +1,4 @@
-"""What is in a store, in figures."""
+"""Figures of a store."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
     """Return the figures of a store.
 
     Args:
-        store: looked at.
-        at: where it lies, and how its queues are called.
-        wall_s: now.
+        store: inspected.
+        at: its folder and the names of its queues.
+        wall_s: wall time.
     """
     report = store.report
     terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
@@ -101,7 +101,7 @@ def _index(store: Inspection) -> dict[str, int] | None:
 
 
 def _quarantine(store: Inspection) -> dict[str, Any]:
-    """Return what was set aside before; the disk is asked, not what looking at it would add."""
+    """Return figures of the quarantine on the disk, without what the inspection added in memory."""
     files, folder = Files(), store.folder.quarantine
     names = files.names(folder) if folder.is_dir() else []
     size_bytes, lost = 0, 0
@@ -165,7 +165,7 @@ def _index_text(found: dict[str, Any]) -> str:
 
 
 def where(found: dict[str, Any]) -> str:
-    """Return how a store is called."""
+    """Return a store's path and vhost."""
     vhost = found["vhost"]
     return f"store {found['path']}" + (f" of vhost {vhost!r}" if vhost is not None else "")
 

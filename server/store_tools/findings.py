@@ -60,7 +60,7 @@ class LostIn:
 
 
 def lost_in(audit: Audit, names: Mapping[int, str]) -> list[LostIn]:
-    """Return what cannot be read, whether a start would notice or only an audit does."""
+    """Return the rows whose messages cannot be read, by the inspection and by the audit."""
     rows = [(no, seq, reason) for no, seq, _, reason in audit.store.report.lost]
     rows += [(row.queue_no, row.seq, row.reason) for row in audit.lost]
     return lost_by_queue(rows, names)
@@ -102,7 +102,7 @@ def lost_text(lost: LostIn) -> str:
 
 
 def findings_of(audit: Audit, names: Mapping[int, str]) -> list[Finding]:
-    """Return all there is to say about a store, what matters most first."""
+    """Return all findings of a store, the most important first."""
     return [
         *_of_files(audit),
         *(

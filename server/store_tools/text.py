@@ -1,4 +1,4 @@
-"""The answers of ``leveret store`` for people, and whether they are good news."""
+"""The answers of ``leveret store`` as text, and whether they report damage."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stat(answer: Row) -> str:
 
 
 def verify(answer: Row) -> str:
-    """Return what is wrong."""
+    """Return the damage."""
     return _text(answer, _verified)
 
 
@@ -53,7 +53,7 @@ def _contents(row: Row) -> str:
 
 
 def repair(answer: Row) -> str:
-    """Return what was done, or is to be."""
+    """Return the repairs that were done, or are to be done."""
     return _text(answer, _repaired)
 
 
@@ -67,7 +67,7 @@ def _repaired(row: Row) -> Iterator[str]:
 
 
 def salvage(answer: Row) -> str:
-    """Return what was copied, and what was not."""
+    """Return what was copied, and the rows left behind."""
     return _text(answer, _salvaged) + f"salvaged into {answer['target']}\n"
 
 
@@ -84,7 +84,7 @@ def _salvaged(row: Row) -> Iterator[str]:
 
 
 def compact(answer: Row) -> str:
-    """Return what was gained."""
+    """Return sizes before and after."""
     return _text(answer, _compacted)
 
 

@@ -1,7 +1,6 @@
-"""What ``leveret store`` does: each verb goes over the stores that it was given, one after the other.
+"""The verbs of ``leveret store``: each works on its stores one after the other, while no broker runs.
 
-Nothing of it runs while a broker does. ``stat``, ``verify``, ``salvage``, and ``repair`` without
-``--yes`` change nothing of what they read.
+``stat``, ``verify``, ``salvage``, and ``repair`` without ``--yes`` do not change the stores they read.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def _stat(at: StoreAt, _: Progress | None) -> Row:
 
 
 def verify(path: Path) -> Row:
-    """Go over all of all stores; return what is wrong."""
+    """Audit all stores; return the damage."""
     with held(data_dir_of(path), is_read_only=True):
         found = find_stores(path)
         with progress_bar("verify") as progress:
@@ -113,7 +112,7 @@ def repair(path: Path, is_agreed: bool) -> Row:
 
 
 def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
-    """Copy what can be read into a new data directory, or a new store."""
+    """Copy readable messages into a new data directory, or a new store."""
     path, target = path.absolute(), target.absolute()
     data_dir = data_dir_of(path)
     _check_target(path, target)
@@ -167,7 +166,7 @@ def _check_target(path: Path, target: Path) -> None:
         raise StoreError(f"{target} is there already, and not an empty directory")
     unfinished = _unfinished(target)
     if unfinished.exists():
-        raise StoreError(f"{unfinished} is left of a salvage that was cut off; remove it first")
+        raise StoreError(f"{unfinished} is left from a salvage that was cut off; remove it first")
 
 
 def _unfinished(target: Path) -> Path:
@@ -176,7 +175,7 @@ def _unfinished(target: Path) -> Path:
 
 @contextmanager
 def _built(target: Path) -> Iterator[Path]:
-    """Give a folder that becomes the target when all went well, and goes when it did not."""
+    """Yield a draft folder; it is renamed to the target on success and removed on failure."""
     folder = _unfinished(target)
     folder.mkdir(mode=0o700, parents=True)
     try:
@@ -251,11 +250,11 @@ def _now_ms() -> int:
 
 
 def _each(at: StoreAt, work: Callable[[StoreAt, Any], Row], progress: Progress | None) -> Row:
-    """Work on one store; what is wrong with it as a whole does not keep the others from their turn.
+    """Work on one store; an error of a store as a whole does not keep the others from their turn.
 
     Raises:
-        StoreLocked: somebody has it open.
-        FormatTooNew: it is not for this version.
+        StoreLocked: another process has it open.
+        FormatTooNew: it is of a newer version.
     """
     try:
         return work(at, progress)

@@ -140,12 +140,12 @@ MUTANTS = {
         "return present",
     ),
     "rows of the journal are believed": Mutant(
-        "recovery/row_check.py", "if wrong := check(self._folder, places):", "if wrong := {}:"
+        "recovery/row_check.py", "if wrong := check(self._folder, locations):", "if wrong := {}:"
     ),
     "what cannot be read is not acked": Mutant(
         "recovery/recovery.py",
-        "frames.job(self._acks_of_dropped(), mark, self._where.now_ms())",
-        "frames.job([], mark, self._where.now_ms())",
+        "frames.job(self._acks_of_dropped(), durable, self._where.now_ms())",
+        "frames.job([], durable, self._where.now_ms())",
     ),
     "a lost index is an empty one": Mutant("recovery/recovery.py", "        if damage:\n", "        if False:\n"),
     "a rebuild believes in acks of other rows": Mutant(

@@ -40,7 +40,7 @@ def filled(path: Path, rows: int = 40_000, left: int = 50) -> None:
 
 
 def contents(index: LmdbIndex) -> tuple[object, ...]:
-    return index.rows(1, 0, 1 << 63, 99_999), index.places(0, 99_999), index.queue_nos()
+    return index.rows(1, 0, 1 << 63, 99_999), index.scan_locations(0, 99_999), index.queue_nos()
 
 
 def blocks_bytes(path: Path) -> int:

@@ -21,7 +21,7 @@ from leveret.msg_store.format.rows import (
     IndexFull,
     QueueTerms,
 )
-from leveret.msg_store.index.lmdb_errors import meant_by
+from leveret.msg_store.index.lmdb_errors import store_error
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.readers import LAG_MAX
@@ -89,7 +89,7 @@ def test_runs_of_rows_and_places_leave_and_nothing_else_does(
         for queue_no, left in present.items():
             assert [each[0] for each in index.rows(queue_no, 0, MAX, 9_999)] == sorted(left)
         left_nos = sorted(no << 40 | seq for no, seqs in present.items() for seq in seqs)
-        assert [no for no, _ in index.places(0, 9_999)] == left_nos
+        assert [no for no, _ in index.scan_locations(0, 9_999)] == left_nos
     index.close()
 
 
@@ -176,9 +176,9 @@ def test_places_and_queues_are_listed_in_order(index: Index) -> None:
     index.write(Batch(queues={8: QueueTerms(0, 0, 0, 0, False)}))
 
     assert index.queue_nos() == [2, 7, (1 << 32) - 1]
-    assert index.places(0, 2) == [(9, (1, 2, 3, 4, 5)), (300, (1, 2, 3, 4, 5))]
-    assert [msg_no for msg_no, _ in index.places(10, 99)] == [300, 1 << 40]
-    assert index.places((1 << 40) + 1, 99) == []
+    assert index.scan_locations(0, 2) == [(9, (1, 2, 3, 4, 5)), (300, (1, 2, 3, 4, 5))]
+    assert [msg_no for msg_no, _ in index.scan_locations(10, 99)] == [300, 1 << 40]
+    assert index.scan_locations((1 << 40) + 1, 99) == []
 
 
 def test_it_is_there_again_after_closing(location: MemoryLocation | LmdbLocation) -> None:
@@ -323,7 +323,7 @@ def test_reads_see_a_whole_transaction_while_another_is_written(lmdb_index: Lmdb
     ],
 )
 def test_what_errors_of_lmdb_mean(error: lmdb.Error, free_bytes: int, meant: type) -> None:
-    assert type(meant_by(error, free_bytes)) is meant
+    assert type(store_error(error, free_bytes)) is meant
 
 
 READER = """

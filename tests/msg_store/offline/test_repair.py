@@ -91,7 +91,7 @@ def test_a_message_that_cannot_be_read_goes_to_the_quarantine_and_is_reported(
 def test_what_is_wrong_below_a_journal_is_put_right(rig: OfflineRig, rng: random.Random) -> None:
     rig.busy(rng)
     rig.store.checkpoint()
-    msg_no, place = next(iter(rig.opened.recovered.index.places(0, 1)))
+    msg_no, place = next(iter(rig.opened.recovered.index.scan_locations(0, 1)))
     batch = Batch(locations=[(msg_no, (*place[:4], 7))])
     rig.publish((1, 2), 9)
     rig.ack(*[key for key in rig.rows if rig.rows[key] != msg_no][:9])
