@@ -1,4 +1,4 @@
-"""``leveret ctl``: rabbitmqctl's verbs, with its arguments, words and columns.
+"""``leveret ctl``: rabbitmqctl's verbs, with its arguments, texts and columns.
 
 Every verb is a row of ``COMMANDS``. Refusals exit with 65 and RabbitMQ's text (rabbitmqctl itself uses
 65, 67, 69 and 70 for them), wrong arguments with 64.
@@ -58,13 +58,13 @@ class Command:
     """One verb.
 
     Attributes:
-        verb: also the method of ``Admin``, unless ``run`` does it all.
+        verb: also the verb of the control socket, unless ``_SPECIAL`` has a function for it.
         summary: one line for the help page.
         banner: printed first, unless quiet; filled from the options.
         places: positional arguments, ``?`` and ``*`` at the end as argparse's nargs.
-        vhost: whether there is a ``-p``.
-        columns: that may be asked for; empty: the verb takes no columns.
-        shown: columns without being asked; empty: the verb returns no rows.
+        vhost: whether the verb takes ``-p``.
+        columns: that may be requested; empty: the verb takes no columns.
+        shown: the default columns; empty: the verb returns no rows.
         after: printed at the end, unless quiet.
         options: further ones with their types and defaults, by name.
     """
@@ -274,7 +274,7 @@ COMMANDS: Final = (
 
 
 def add_parsers(parent: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
-    """Give ``leveret ctl`` its verbs."""
+    """Add the verbs to the parser of ``leveret ctl``."""
     verbs = parent.add_subparsers(dest="verb", metavar="VERB", required=True)
     for command in COMMANDS:
         parser = verbs.add_parser(
@@ -295,11 +295,11 @@ def add_parsers(parent: argparse.ArgumentParser, common: argparse.ArgumentParser
 
 
 def run(options: Options, ask: Ask) -> int:
-    """Do what the verb says and print what rabbitmqctl would.
+    """Carry out a verb and print rabbitmqctl's output.
 
     Raises:
-        UsageError: columns that do not exist.
-        RefusedError: by the broker, or a file that cannot be read.
+        UsageError: unknown columns.
+        RefusedError: the broker refused, or a file cannot be read.
     """
     command: Command = options.command
     columns = _columns(command, getattr(options, "columns", ()))

@@ -1,4 +1,4 @@
-"""The limits that ``leveret ctl`` sets: rabbitmqctl's arguments, and its words for wrong ones."""
+"""The limits that ``leveret ctl`` sets: rabbitmqctl's arguments and error texts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class UsageError(LeveretError):
 
 
 def watermark(words: list[str]) -> tuple[str, SizeLimit]:
-    """Read ``FRACTION`` or ``absolute SIZE``; return it for the banner, and the limit.
+    """Parse ``FRACTION`` or ``absolute SIZE``; return the banner's text and the limit.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the arguments have another form.
     """
     value, is_bare = _value(words, "absolute")
     if not is_bare:
@@ -29,10 +29,10 @@ def watermark(words: list[str]) -> tuple[str, SizeLimit]:
 
 
 def disk_limit(words: list[str]) -> tuple[str, SizeLimit]:
-    """Read ``SIZE`` or ``mem_relative MULTIPLE``; return it for the banner, and the limit.
+    """Parse ``SIZE`` or ``mem_relative MULTIPLE``; return the banner's text and the limit.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the arguments have another form.
     """
     value, is_bare = _value(words, "mem_relative")
     if is_bare:
@@ -44,7 +44,7 @@ def disk_limit(words: list[str]) -> tuple[str, SizeLimit]:
 
 
 def _value(words: list[str], kind: str) -> tuple[str, bool]:
-    """Return the value, and whether it stands alone."""
+    """Return the value, and whether it comes without a keyword."""
     if words and words[0] == kind:
         rest, is_bare = words[1:], False
     else:

@@ -1,7 +1,7 @@
 """The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf.
 
-Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 nothing to talk to or a port
-in use, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
+Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 no broker, or a port in
+use, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and how to learn more."""
+        """Print the error and how to get help."""
         self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        arguments: without the program's name; None takes the process's.
+        arguments: without the program's name; None: those of the process.
 
     Returns:
         The exit code.
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> Parser:
-    """Return the parser of everything but ``perf``, which has PerfTest's own."""
+    """Return the parser of all commands but ``perf``, which has PerfTest's options."""
     top = Parser(prog="leveret", description="AMQP 0-9-1 message broker")
     top.add_argument("--version", action="version", version=f"leveret {leveret.__version__}")
     commands = top.add_subparsers(dest="command_name", metavar="COMMAND", required=True)

@@ -1,7 +1,7 @@
-"""``leveret serve``: one broker as a process of its own.
+"""``leveret serve``: a broker as a process of its own.
 
-What an embedding service keeps for itself is done here only: logging, signals, and the interpreter's
-settings. SIGTERM and SIGINT stop the broker; a second one ends the process at once.
+Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
+SIGTERM and SIGINT stop the broker; a second signal ends the process at once.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ EX_SOFTWARE: Final = 70
 EX_CONFIG: Final = 78
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-# Everybody waits for a collection: 5,000 new objects take up to 10 ms where memory is slow, with a
-# deep queue; nearly all of them are tuples, which are looked at once and never again.
+# The event loop stops for a garbage collection: 5,000 new objects take up to 10 ms with a deep queue on a
+# machine with slow memory. Nearly all of them are tuples, which a collection untracks for good.
 GC_THRESHOLDS: Final = (5_000, 10, 2_000)
-SWITCH_INTERVAL_S: Final = 0.0005  # a store thread that wants the interpreter gets it soon
+SWITCH_INTERVAL_S: Final = 0.0005  # a waiting store thread gets the GIL soon
 KEPT_BYTES: Final = 31 * 1024 * 1024
 
 
 def run(path: Path | None, given: dict[str, Any]) -> int:
-    """Serve until told to stop.
+    """Run a broker until a signal stops it.
 
     Args:
-        path: configuration file.
+        path: of the configuration file.
         given: fields of ``Config`` from the command line.
 
     Returns:
@@ -51,9 +51,9 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
         directory or the definitions file cannot be used.
 
     Raises:
-        ConfigError: the configuration cannot be used, or LEVERET_LOOP.
+        ConfigError: the configuration or LEVERET_LOOP is invalid.
     """
-    early = logs.configure("warning")  # what the configuration itself has to say
+    early = logs.configure("warning")  # for warnings about the configuration itself
     try:
         config = conf_file.load(path, given)
     finally:
@@ -99,7 +99,7 @@ async def _stopped_or_ended(stop: asyncio.Event, broker: Broker) -> None:
     """Wait for a signal.
 
     Raises:
-        BrokerFailedError: the broker's tree has ended by itself.
+        BrokerFailedError: the supervision tree has ended by itself.
     """
     waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(broker.wait_ended())]
     try:
@@ -122,9 +122,9 @@ def _stop(stop: asyncio.Event, loop: asyncio.AbstractEventLoop, number: signal.S
 def _tune_interpreter() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # glibc gives free memory at the end of the heap back from 128 KiB on, and every read of a socket
-    # takes and frees 256 KiB: with messages of 64 KiB half the CPU went into page faults. Freeing a
-    # large block (never touched, so it costs no memory) has it keep twice that, 62 MiB.
+    # glibc returns free memory at the end of the heap from 128 KiB on, and every socket read allocates
+    # and frees 256 KiB: with messages of 64 KiB half the CPU time went into page faults. Freeing a large
+    # block (never touched, so it costs no memory) raises the threshold to twice its size, 62 MiB.
     bytes(KEPT_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What ``leveret snapshot`` understands; the work is loaded when it is asked for."""
+"""The arguments of ``leveret snapshot``; the code of the command is loaded when it is chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
 
 
 def add_parser(commands: Any) -> None:
-    """Give the command line its ``snapshot``.
+    """Add the command ``snapshot``.
 
     Args:
         commands: the subparsers of ``leveret``.

@@ -36,7 +36,7 @@ SEQS_SHOWN: Final = 10
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what ``arguments.add_parser`` has understood; return the exit code."""
+    """Carry out the parsed command; return the exit code."""
     options.data = options.data.absolute()
     try:
         code = VERBS[options.verb](options)

@@ -1,8 +1,8 @@
-"""The settings of one broker, in one frozen dataclass; ``server/config/files.py`` alone knows file keys.
+"""The settings of one broker in one frozen dataclass; only ``server/config/files.py`` knows the keys of files.
 
-A ``Config`` that exists is valid: ``__post_init__`` checks every value and says what was found and
-what is allowed. Which kernels run is no setting but ``LEVERET_KERNEL`` in the environment
-(``core/compiled.py``).
+Every ``Config`` is valid: ``__post_init__`` checks every value, and its error names the value found and the
+values allowed. The kernels are chosen by ``LEVERET_KERNEL`` in the environment (``core/compiled.py``), not by a
+setting.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from leveret.queue_backing.memory_monitor import PAGING_RATIO
 
 DEFAULT_PORT: Final = 5672
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
-MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ refuses more in its own setting
+MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
 
 class Address(NamedTuple):
-    """Where a listener binds; port 0 takes a free one."""
+    """The address of a listener; port 0 takes a free port."""
 
     host: str
     port: int
@@ -35,10 +35,10 @@ DEFAULT_LISTEN: Final = (Address("127.0.0.1", DEFAULT_PORT), Address("::1", DEFA
 
 
 def parse_address(text: str) -> Address:
-    """Read ``HOST:PORT``, ``[IPv6]:PORT`` or a bare ``PORT`` (then on 127.0.0.1).
+    """Parse ``HOST:PORT``, ``[IPv6]:PORT`` or a bare ``PORT`` (on 127.0.0.1).
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: the text has another form.
     """
     host, colon, port = text.rpartition(":")
     if not colon:
@@ -53,11 +53,11 @@ def parse_address(text: str) -> Address:
 
 
 class SettingError(ConfigError):
-    """A setting has a value that cannot be used.
+    """The value of a setting is invalid.
 
     Args:
         field: the field of ``Config``.
-        reason: what was found and what is allowed.
+        reason: the value found and the values allowed.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -68,42 +68,42 @@ class SettingError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a broker is told.
+    """The settings of a broker.
 
     Attributes:
         listen: addresses for AMQP. An address of the default pair that the machine does not have
             (no IPv6) is left out; any other must be bound.
-        data_dir: definitions, node id, lock and control socket; None, for services that embed the
-            broker, keeps all in memory and touches no file.
+        data_dir: for messages, definitions, node id, lock and control socket; with None, for services
+            that embed the broker, everything is in memory and no file is touched.
         log_level: of the log on stderr. The three log settings are used by ``leveret serve`` only;
             an embedding service has its own logging.
-        log_file: where the log goes besides stderr; None is nowhere.
-        log_file_level: of that file; None is ``log_level``.
-        handshake_s: from accept to connection.open.
-        frame_max: offered frame size in bytes, overhead included; 0 is no limit.
-        channel_max: offered number of channels per connection; 0 is no limit (65535).
-        heartbeat_s: offered heartbeat; 0 is none.
-        message_bytes_max: the largest body that is taken.
-        consumer_timeout_ms: how long a delivery may stay unacknowledged; None is for ever.
-        connections_max: open connections of the node; None is no limit.
-        connection_channels_max: open channels per connection whatever was negotiated; None is no
-            limit of its own.
-        default_user: made in an empty data directory, with all permissions on ``default_vhost``.
+        log_file: a second destination of the log; None: stderr only.
+        log_file_level: of that file; None: ``log_level``.
+        handshake_s: the time from accept to connection.open.
+        frame_max: offered frame size in bytes, overhead included; 0: no limit.
+        channel_max: offered number of channels per connection; 0: no limit (65535).
+        heartbeat_s: offered heartbeat; 0: none.
+        message_bytes_max: the largest body accepted.
+        consumer_timeout_ms: how long a delivery may stay unacknowledged; None: no limit.
+        connections_max: open connections of the node; None: no limit.
+        connection_channels_max: open channels per connection, whatever was negotiated; None: as
+            negotiated.
+        default_user: created in an empty data directory, with all permissions on ``default_vhost``.
         default_pass: its password.
         default_user_tags: its tags.
         default_permissions: its configure, write and read patterns.
-        default_vhost: made in an empty data directory.
-        load_definitions: a definitions file that is imported at every start, before clients can
-            connect. With one, an empty data directory gets no default user and no default vhost.
+        default_vhost: created in an empty data directory.
+        load_definitions: a definitions file, imported at every start before clients can connect. With
+            it, an empty data directory gets no default user and no default vhost.
         loopback_users: users that may log in only from this machine.
-        memory_high_watermark: with more memory in use publishers are blocked.
-        memory_paging_ratio: the share of the high watermark from which on queues page messages out.
-        memory_total_bytes: the RAM that shares are of; None asks the system.
-        disk_free_limit: with less free in the data directory publishers are blocked.
-        product: what server-properties call the broker. kombu switches its prefetch semantics on
+        memory_high_watermark: publishers are blocked while more memory is in use.
+        memory_paging_ratio: the share of the high watermark at which queues start to page messages out.
+        memory_total_bytes: the RAM that shares refer to; None: the machine's.
+        disk_free_limit: publishers are blocked while less disk space is free in the data directory.
+        product: the broker's name in server-properties. kombu switches its prefetch semantics on
             exactly ``RabbitMQ`` and a version of at least 3.3.
-        product_version: the version that goes with ``product``.
-        cluster_name: what server-properties say; None is ``leveret@<node id>``.
+        product_version: the version of ``product``.
+        cluster_name: in server-properties; None: ``leveret@<node id>``.
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
@@ -120,7 +120,7 @@ class Config:
     connections_max: int | None = None
     connection_channels_max: int | None = None
     default_user: str = "guest"
-    default_pass: str = "guest"  # as RabbitMQ; guest can log in only from this machine
+    default_pass: str = "guest"  # as in RabbitMQ; guest can log in only from this machine
     default_user_tags: tuple[str, ...] = ("administrator",)
     default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
     default_vhost: str = "/"
@@ -136,7 +136,7 @@ class Config:
 
     def __post_init__(self) -> None:
         folder: object = self.data_dir
-        if isinstance(folder, str):  # from code without types
+        if isinstance(folder, str):  # from untyped code
             object.__setattr__(self, "data_dir", Path(folder))
         self._check_listen()
         self._check_wire()

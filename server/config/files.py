@@ -1,10 +1,10 @@
 """Configuration files into a ``Config``: ``leveret.toml`` and, ending in ``.conf``, RabbitMQ's format.
 
-An unknown key is an error that names file, line and the nearest key there is. RabbitMQ's file is
-``key = value`` per line, ``#`` begins a comment anywhere, and the last of two equal keys counts.
+An unknown key is an error that names the file, the line and the most similar known key. In RabbitMQ's format
+each line is ``key = value``, ``#`` begins a comment anywhere, and the last of two equal keys counts.
 
 Differs from RabbitMQ: a bare port in ``listeners.tcp.*`` listens on 127.0.0.1 and ::1, not on all
-interfaces; nothing listens to the outside without being told its address.
+interfaces; a listener is reachable from outside only if its address is configured.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
 
 
 class Line(NamedTuple):
-    """One setting as it stands in a file of RabbitMQ's format."""
+    """One setting of a file in RabbitMQ's format."""
 
     number: int
     key: str
@@ -58,21 +58,21 @@ class Line(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Values by field of ``Config``, and the line each came from."""
+    """Values by field of ``Config``, with their lines."""
 
     values: dict[str, Any]
     lines: dict[str, int]
 
 
 def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
-    """Make the configuration from a file and what the command line says over it.
+    """Make the configuration from a file and the overriding command line.
 
     Args:
-        path: ``.conf`` is RabbitMQ's format, anything else TOML; None is no file.
-        given: fields of ``Config`` that overrule the file.
+        path: ``.conf`` is RabbitMQ's format, any other suffix TOML; None: no file.
+        given: fields of ``Config`` that override the file.
 
     Raises:
-        ConfigError: one line, with file and line number where there is one.
+        ConfigError: one line, with file and line number if known.
     """
     found = Found({}, {}) if path is None else read(path)
     values = found.values | (given or {})
@@ -85,7 +85,7 @@ def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
 
 
 def read(path: Path) -> Found:
-    """Read a file of either format without judging the values as a whole."""
+    """Read a file of either format; the values are checked one by one only."""
     try:
         source = path.read_text("utf-8")
     except OSError as error:
@@ -96,7 +96,7 @@ def read(path: Path) -> Found:
 
 
 def read_toml(source: str, path: Path) -> Found:
-    """Read the native format."""
+    """Parse the native format."""
     try:
         document = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
@@ -131,7 +131,7 @@ def _toml_lines(source: str) -> Iterator[tuple[str, int]]:
 
 
 def read_rabbitmq(source: str, path: Path) -> Found:
-    """Read RabbitMQ's format."""
+    """Parse RabbitMQ's format."""
     collected: dict[str, dict[str, Line]] = {group: {} for group in COLLECTED}
     found = Found({}, {})
     for line in _rabbitmq_lines(source, path):
@@ -204,14 +204,14 @@ def _listeners(lines: dict[str, Line], path: Path) -> tuple[Address, ...]:
 
 
 def _address(value: str, path: Path, line: Line) -> Address:
-    if value.count(":") > 1 and not value.startswith("["):  # RabbitMQ takes ::1:5672
+    if value.count(":") > 1 and not value.startswith("["):  # RabbitMQ accepts ::1:5672
         host, _, port = value.rpartition(":")
         value = f"[{host}]:{port}"
     return _converted(parse_address, value, path, line.number, line.key)  # type: ignore[no-any-return]
 
 
 def _named(lines: dict[str, Line], path: Path) -> Iterator[tuple[str, Line]]:
-    """Yield the names that are switched on."""
+    """Yield the names whose value is true."""
     for name, line in lines.items():
         if not name:
             raise _unknown(path, line.number, line.key, [line.key + ".NAME"])
@@ -243,7 +243,7 @@ def _permissions(lines: dict[str, Line], path: Path) -> tuple[str, str, str]:
 
 
 def _limit(lines: dict[str, Line], path: Path) -> SizeLimit:
-    """Read a limit; the relative one counts if both are there, as in RabbitMQ."""
+    """Parse a limit; if both forms are given the relative one counts, as in RabbitMQ."""
     for name, line in lines.items():
         if name not in {"relative", "absolute"}:
             allowed = [f"{line.key.partition('.')[0]}.{kind}" for kind in ("relative", "absolute")]

@@ -1,9 +1,9 @@
-"""Every key of the two configuration files, with the field of ``Config`` it fills.
+"""Every key of the two configuration file formats, with its field of ``Config``.
 
 One row per native key: ``leveret.toml`` nests them (``amqp.frame_max`` is ``frame_max`` under
 ``[amqp]``), ``rabbitmq.conf`` writes them flat under RabbitMQ's names and units. A key of RabbitMQ's
-either has the effect RabbitMQ gives it, or is refused; those of ``WITHOUT_EFFECT`` are accepted
-because they tune a mechanism that is not there.
+either has the same effect as in RabbitMQ or is refused; keys of ``WITHOUT_EFFECT`` are accepted because they tune
+a mechanism that Leveret does not have.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Key(NamedTuple):
     Attributes:
         native: dotted name in ``leveret.toml``.
         field: field of ``Config``.
-        from_toml: turns TOML's value into the field's; raises ValueError.
-        rabbitmq: names in ``rabbitmq.conf``, ``$name`` for a free part; empty: none.
-        from_conf: turns the text of ``rabbitmq.conf`` into the field's value; raises ValueError. None
-            for names with a free part, which are collected by ``conf_file``.
+        from_toml: converts TOML's value to the field's; raises ValueError.
+        rabbitmq: names in ``rabbitmq.conf``, ``$name`` for a variable part; empty: none.
+        from_conf: converts the text of ``rabbitmq.conf`` to the field's value; raises ValueError. None
+            for names with a variable part, which ``files`` collects.
         unit: of the native value.
     """
 
@@ -40,21 +40,21 @@ class Key(NamedTuple):
 
 
 def text(value: object) -> str:
-    """Take a string as it is."""
+    """Check a string."""
     if not isinstance(value, str):
         raise ValueError("a string")
     return value
 
 
 def integer(value: object) -> int:
-    """Take an integer; booleans are none."""
+    """Check an integer; a boolean is not an integer."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("an integer")
     return value
 
 
 def integer_or_none(value: object) -> int | None:
-    """Take an integer, or ``"infinity"`` for no limit."""
+    """Convert an integer, or ``"infinity"`` for no limit."""
     if value == "infinity":
         return None
     if isinstance(value, bool) or not isinstance(value, int):
@@ -63,39 +63,39 @@ def integer_or_none(value: object) -> int | None:
 
 
 def number(value: object) -> float:
-    """Take a number."""
+    """Check a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number")
     return float(value)
 
 
 def seconds(value: object) -> float:
-    """Take a number of seconds."""
+    """Check a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("a number of seconds")
     return float(value)
 
 
 def strings(value: object) -> tuple[str, ...]:
-    """Take a list of strings."""
+    """Check a list of strings."""
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
         raise ValueError("a list of strings")
     return tuple(value)
 
 
 def addresses(value: object) -> tuple[Address, ...]:
-    """Take ``HOST:PORT`` or a list of them."""
+    """Convert ``HOST:PORT``, or a list of such."""
     entries = [value] if isinstance(value, str) else value
     return tuple(parse_address(entry) for entry in strings(entries))
 
 
 def path(value: object) -> Path:
-    """Take a path; a relative one counts from the working directory."""
+    """Convert a path; a relative path starts at the working directory."""
     return Path(text(value)).expanduser()
 
 
 def patterns(value: object) -> tuple[str, str, str]:
-    """Take the configure, write and read patterns, in this order."""
+    """Convert the configure, write and read patterns, in this order."""
     entries = strings(value)
     if len(entries) != 3:
         raise ValueError("three patterns: configure, write, read")
@@ -103,29 +103,29 @@ def patterns(value: object) -> tuple[str, str, str]:
 
 
 def conf_integer(value: str) -> int:
-    """Read digits, as RabbitMQ writes its numbers."""
+    """Parse digits, RabbitMQ's form of integers."""
     if not (value.isascii() and value.lstrip("-").isdigit()):
         raise ValueError("an integer")
     return int(value)
 
 
 def conf_limit(value: str) -> int | None:
-    """Read an integer or ``infinity``."""
+    """Parse an integer or ``infinity``."""
     return None if value == "infinity" else conf_integer(value)
 
 
 def conf_timeout(value: str) -> int | None:
-    """Read milliseconds, or ``undefined`` or ``false`` for none."""
+    """Parse milliseconds; ``undefined`` or ``false``: none."""
     return None if value in {"undefined", "false", "infinity"} else conf_integer(value)
 
 
 def conf_milliseconds(value: str) -> float:
-    """Read milliseconds into seconds."""
+    """Parse milliseconds; return seconds."""
     return conf_integer(value) / 1000
 
 
 def conf_level(value: str) -> str:
-    """Read a log level; RabbitMQ has four more, which fall to their neighbours."""
+    """Parse a log level; RabbitMQ's four additional levels map to their neighbours."""
     level = {"notice": "info", "warn": "warning", "alert": "critical", "emergency": "critical"}
     found = level.get(value, value)
     if found not in LOG_LEVELS:
@@ -134,33 +134,33 @@ def conf_level(value: str) -> str:
 
 
 def conf_log_file(value: str) -> Path | None:
-    """Read a path, or ``false`` for no file."""
+    """Parse a path; ``false``: no file."""
     return None if value == "false" else path(value)
 
 
 def conf_switch(value: str) -> bool:
-    """Read ``true`` or ``false``."""
+    """Parse ``true`` or ``false``."""
     if value not in {"true", "false"}:
         raise ValueError("true or false")
     return value == "true"
 
 
 def size(value: object) -> int:
-    """Take a number of bytes, or text such as ``512MiB`` or ``2GB``."""
+    """Convert a number of bytes, or a size such as ``512MiB`` or ``2GB``."""
     if isinstance(value, bool) or not isinstance(value, int | str) or str(value).startswith("-"):
         raise ValueError("bytes, or a size such as 512MiB or 2GB")
     return parse_size(str(value))
 
 
 def size_limit(value: object) -> SizeLimit:
-    """Take a size, or with a decimal point a share of the RAM."""
+    """Convert a size, or, with a decimal point, a share of the RAM."""
     if isinstance(value, float):
         return SizeLimit(share=value)
     return SizeLimit(size(value))
 
 
 def conf_share(value: str) -> float:
-    """Read a share or a multiple."""
+    """Parse a share or a multiple."""
     try:
         return float(value)
     except ValueError:
@@ -273,7 +273,7 @@ WITHOUT_EFFECT: Final = {
     "memory_monitor_interval": "memory is looked at the more often the scarcer it is",
     "vm_memory_calculation_strategy": "what counts is the process's anonymous memory",
 }
-"""RabbitMQ's keys that are accepted and say in the log that they do nothing."""
+"""RabbitMQ's keys that are accepted with a warning in the log that they have no effect."""
 
 OF_LATER_VERSIONS: Final = (
     "auth_backends",
@@ -311,4 +311,4 @@ OF_LATER_VERSIONS: Final = (
     "tcp_listen_options",
     "web_",
 )
-"""What RabbitMQ's keys begin with that Leveret does not have: refused, but not as a typing error."""
+"""Prefixes of RabbitMQ's keys that Leveret does not have: refused, but not as misspelt."""

@@ -1,7 +1,7 @@
 """A publishing and a consuming channel: synchronous, driven by the socket and by timers.
 
-Both count in ``Tally``, which the run and the report look at. Publishers write in batches of about
-64 KiB and give the loop back in between, so that deliveries are read at their time.
+Both count in ``Tally``, which the run and the report read. Publishers write in batches of about 64 KiB and
+return to the event loop in between, so that deliveries are read in time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import CHECK, HEAD, ConsumerCheck, Violations, filler
 
 BATCH_BYTES: Final = 65_536
-SLACK_S: Final = 0.01  # how far a slow consumer may make up for time it had nothing to do
+SLACK_S: Final = 0.01  # how much idle time a slow consumer may make up for
 LATE_NS: Final = 2_000_000
 _PERSISTENT: Final = b"\x02"
 _HEADER_START: Final = b"\x00\x3c\x00\x00"  # class 60, weight 0
@@ -28,7 +28,7 @@ _PROCESS_BATCH: Final = 64
 
 
 class Tally:
-    """What all agents together have done."""
+    """The counts of all agents together."""
 
     def __init__(self) -> None:
         self.violations = Violations()
@@ -45,21 +45,21 @@ class Tally:
         self.moved = asyncio.Event()
 
     def close_window(self) -> Histogram:
-        """Return the latencies since the last call; they are in ``latency`` from now on."""
+        """Return the latencies since the last call, and merge them into ``latency``."""
         window, self.window = self.window, Histogram()
         self.latency.merge(window)
         return window
 
 
 class Lane(NamedTuple):
-    """A numbered stream of messages: what its publishes start with."""
+    """A numbered sequence of messages, with the encoded start of its publishes."""
 
     number: int
     publish: bytes
 
 
 class Producer:
-    """Publishes on one channel until its count, or until told to stop.
+    """Publishes on one channel until its count is reached or ``stop`` is called.
 
     Args:
         key_lanes: the lane of every routing key, used in turn.
@@ -90,38 +90,38 @@ class Producer:
         self._batch = batch if not scenario.confirm else min(batch, scenario.confirm)
 
     def start(self) -> None:
-        """Begin to publish."""
+        """Start publishing."""
         self._starts = [self._start_of(lane) for lane in self._lanes]
         self._started_ns = time.monotonic_ns()
         self._pump()
 
     async def flush(self, queue: str) -> None:
-        """Come back when the broker has worked off what this channel published."""
+        """Wait until the broker has processed all publishes of this channel."""
         await self._connection.call(self._channel, methods.QueueDeclare(queue, True))
 
     @property
     def is_done(self) -> bool:
-        """Whether all is published and confirmed."""
+        """Whether all messages are published and confirmed."""
         return self.stopped and not self._unconfirmed
 
     @property
     def unconfirmed(self) -> int:
-        """How many confirms are awaited."""
+        """The number of outstanding confirms."""
         return len(self._unconfirmed)
 
     def confirm_wait_s(self) -> float:
-        """Return for how long the oldest confirm has been awaited."""
+        """Return the age of the oldest outstanding confirm."""
         oldest_ns = next(iter(self._unconfirmed.values()), None)
         return 0.0 if oldest_ns is None else (time.monotonic_ns() - oldest_ns) / 1e9
 
     # Agent.
 
     def on_writable(self) -> None:
-        """Go on publishing."""
+        """Continue publishing."""
         self._pump()
 
     def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
-        """Take a confirm; each publish gets exactly one."""
+        """Count a confirm; each publish gets exactly one."""
         pending = self._unconfirmed
         if multiple:
             tags = list(itertools.takewhile(tag.__ge__, pending))
@@ -139,12 +139,12 @@ class Producer:
         self._tally.last_ns = now_ns
 
     def on_return(self, _body: bytes) -> None:
-        """Take back what nobody wanted."""
+        """Count a returned message."""
         self._tally.returned += 1
         self._tally.violations.add("returned", "a message was not routed to any queue")
 
     def on_read(self) -> None:
-        """Confirms may have made room."""
+        """Continue publishing if confirms have made room."""
         if self._scenario.confirm:
             self._tally.moved.set()
             self._pump()
@@ -159,7 +159,7 @@ class Producer:
     # Publishing.
 
     def _start_of(self, lane: Lane) -> bytes:
-        """Return all that precedes the body of a message, for messages that are all alike."""
+        """Return the encoded publish up to the body, if all messages have the same header."""
         if self._scenario.vary:
             return lane.publish
         return lane.publish + self._header(self._scenario.body_bytes, b"")
@@ -178,7 +178,7 @@ class Producer:
 
     def _pump(self) -> None:
         if not self._starts:
-            return  # what the broker answers while the run is prepared
+            return  # answers while the run is prepared
         self._scheduled = False
         while not (self.stopped or self._connection.paused or self._connection.error):
             count = self._allowed()
@@ -193,7 +193,7 @@ class Producer:
         return not self._scenario.rate
 
     def _allowed(self) -> int:
-        """Return how many messages may be sent now."""
+        """Return the number of messages that may be sent now."""
         scenario, count = self._scenario, self._batch
         if scenario.producer_messages:
             count = min(count, scenario.producer_messages - self.sent)
@@ -221,7 +221,7 @@ class Producer:
             loop.call_soon(self._pump)
 
     def stop(self) -> None:
-        """Publish no more."""
+        """Stop publishing."""
         if not self.stopped:
             self.stopped = True
             self._tally.moved.set()
@@ -245,7 +245,7 @@ class Producer:
         self._connection.transport.write(b"".join(parts))
 
     def _due_ns(self, now_ns: int) -> int:
-        """Return when this message should have been sent, so that a stall counts for all it delays."""
+        """Return the time this message was due, so that a stall counts for all messages it delays."""
         if not self._scenario.rate:
             return now_ns
         due_ns = self._started_ns + int((self.sent - 1) * 1e9 / self._scenario.rate)
@@ -297,7 +297,7 @@ class Consumer:
         self._works = False
 
     async def start(self) -> None:
-        """Set the prefetch and consume."""
+        """Set the prefetch and start consuming."""
         scenario = self._scenario
         for count, is_global in ((scenario.prefetch, False), (scenario.channel_prefetch, True)):
             if count:
@@ -309,7 +309,7 @@ class Consumer:
     # Agent.
 
     def on_delivery(self, tag: int, redelivered: bool, body: bytes) -> None:
-        """Check the message, or put it in line when this consumer is a slow one."""
+        """Check the message; a slow consumer queues it."""
         if self.stopped:
             return
         if tag != self._last_tag + 1:
@@ -321,7 +321,7 @@ class Consumer:
         self._take(tag, redelivered, body)
 
     def on_read(self) -> None:
-        """Acknowledge what the read brought."""
+        """Acknowledge the messages of this read."""
         if self._slow and not self._works:
             self._work_slowly()
         if len(self._tags) >= self._scenario.ack_every:
@@ -329,7 +329,7 @@ class Consumer:
         self._tally.moved.set()
 
     def on_cancelled(self) -> None:
-        """Nobody deletes queues during a run."""
+        """No queue is deleted during a run."""
         self._tally.violations.add("cancelled", f"consumer of {self.queue} cancelled by the broker")
 
     def on_confirm(self, tag: int, _multiple: bool, _accepted: bool) -> None:

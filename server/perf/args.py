@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong."""
+        """Print the error."""
         self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -90,7 +90,7 @@ def _add_end(top: Parser) -> None:
 
 
 def parse(arguments: Sequence[str]) -> Scenario:
-    """Return what the options say; exits 64 on a mistake."""
+    """Return the scenario of the options; a wrong option exits with 64."""
     top = parser()
     options = top.parse_args(arguments)
     try:
@@ -169,7 +169,7 @@ def _check(scenario: Scenario) -> None:
     if scenario.predeclared and not scenario.queues and scenario.consumers:
         raise ValueError("--predeclared needs the queues' names")
     if not (scenario.producers or scenario.consumers):
-        raise ValueError("nobody to publish or to consume")
+        raise ValueError("neither producers nor consumers")
     if not scenario.producers and not (scenario.consumer_messages or scenario.time_s):
         raise ValueError("consumers alone need --cmessages or --time")
     if scenario.kind == "headers":

@@ -1,8 +1,8 @@
 """A lean AMQP client: one protocol object per connection, frames parsed in place, no task per message.
 
-Methods that answer a request resolve the one that waits on their channel; deliveries, returns,
-confirms and closes go to the channel's ``Agent``. It is a load generator's client: it trusts the
-broker's framing only as far as it checks it, and gives up on the first thing out of order.
+A method that answers a request resolves the request waiting on its channel; deliveries, returns, confirms and
+closes go to the channel's ``Agent``. The client checks the broker's framing, and fails on the first frame out of
+order.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TEN_S: Final = 10.0
 
 
 class BrokerError(LeveretError):
-    """The broker refused something or went away."""
+    """The broker refused a request or closed the connection."""
 
 
 class Target(NamedTuple):
-    """Where and as whom to connect."""
+    """The address, user and vhost to connect to."""
 
     host: str
     port: int
@@ -43,10 +43,10 @@ class Target(NamedTuple):
 
 
 def parse_uri(uri: str) -> Target:
-    """Read ``amqp://user:password@host:port/vhost``; every part but the scheme may be missing.
+    """Parse ``amqp://user:password@host:port/vhost``; every part but the scheme may be missing.
 
     Raises:
-        ValueError: it is not such a URI.
+        ValueError: the text is not such a URI.
     """
     parts = urlsplit(uri)
     if parts.scheme != "amqp":
@@ -61,34 +61,34 @@ def parse_uri(uri: str) -> Target:
 
 
 class Agent(Protocol):
-    """What a channel's user is told, synchronously from the parser."""
+    """The events of a channel, called synchronously by the parser."""
 
     def on_delivery(self, tag: int, redelivered: bool, body: bytes) -> None:
-        """Take one message."""
+        """Handle a delivery."""
 
     def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
-        """Take basic.ack or basic.nack from the broker."""
+        """Handle the broker's basic.ack or basic.nack."""
 
     def on_return(self, body: bytes) -> None:
-        """Take a message nobody wanted."""
+        """Handle a returned message."""
 
     def on_cancelled(self) -> None:
         """The broker cancelled the consumer."""
 
     def on_writable(self) -> None:
-        """The socket takes more again."""
+        """The socket is writable again."""
 
     def on_read(self) -> None:
-        """All that one read of the socket brought has been handed over."""
+        """All frames of one socket read have been handled."""
 
 
 class _Content:
-    """A content under way on one channel."""
+    """An incomplete content on one channel."""
 
     __slots__ = ("missing", "parts", "redelivered", "tag")
 
     def __init__(self, tag: int, redelivered: bool) -> None:
-        self.tag = tag  # -1: a returned message
+        self.tag = tag  # -1 for a returned message
         self.redelivered = redelivered
         self.missing = -1  # before its header
         self.parts: list[bytes] = []
@@ -132,13 +132,13 @@ class Connection(asyncio.Protocol):
         await self.call(0, methods.ConnectionOpen(target.vhost))
 
     async def channel(self, number: int, agent: Agent | None = None) -> None:
-        """Open a channel and say who hears of it."""
+        """Open a channel with its agent."""
         if agent is not None:
             self._agents[number] = agent
         await self.call(number, methods.ChannelOpen())
 
     async def close(self) -> None:
-        """Close the connection; harmless when it is gone."""
+        """Close the connection; harmless when it is closed."""
         if not self._lost.done():
             if self.error is None:
                 await self.call(0, methods.ConnectionClose(200, "bye", 0, 0))
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=256 * 1024, low=128 * 1024)
@@ -186,19 +186,19 @@ class Connection(asyncio.Protocol):
         self.paused = True
 
     def resume_writing(self) -> None:
-        """Let the producers go on."""
+        """Continue the producers."""
         self.paused = False
         for agent in self._agents.values():
             agent.on_writable()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits."""
+        """Fail all waiting requests."""
         self._fail(BrokerError(f"connection lost: {error or 'closed by the broker'}"))
         if not self._lost.done():
             self._lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; a failure ends the connection."""
+        """Parse the bytes; a failure ends the connection."""
         self.read_ns = time.monotonic_ns()
         try:
             self._parse(self._rest + data if self._rest else data)
@@ -311,7 +311,7 @@ async def connect(target: Target, heartbeat_s: int = 0, frame_max: int = 0) -> C
     """Return an open connection.
 
     Raises:
-        BrokerError: nobody there, or the login was refused.
+        BrokerError: the connection or the login failed.
     """
     loop = asyncio.get_running_loop()
     try:

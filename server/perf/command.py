@@ -1,4 +1,4 @@
-"""``leveret perf``: exit 0 when everything was right, 1 on any violation, 69 without a broker."""
+"""``leveret perf``: exits with 0 if every check passed, 1 on any violation, 69 without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU time of a process and all it started, from ``/proc/PID/task/*/schedstat`` (ns, Linux)."""
+"""CPU time of a process and its descendants, from ``/proc/PID/task/*/schedstat`` (ns, Linux)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def descendants(root: int) -> list[int]:
-    """Return a process and everything below it."""
+    """Return a process and its descendants."""
     children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (parent := _parent(entry)) is not None:
@@ -28,7 +28,7 @@ def _parent(entry: Path) -> int | None:
 
 
 def used_ns(processes: Iterable[int]) -> int:
-    """Return the CPU time of all threads of the processes; one that has ended counts nothing."""
+    """Return the CPU time of all threads of the processes; an ended process counts 0."""
     total = 0
     for process in processes:
         for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
@@ -51,5 +51,5 @@ class Meter:
         self._before_ns = used_ns(self._processes)
 
     def read_ns(self) -> int:
-        """Return what was used since."""
+        """Return the CPU time used since ``start``."""
         return used_ns(self._processes) - self._before_ns

@@ -35,7 +35,7 @@ class Histogram:
         self.count += 1
 
     def merge(self, other: Histogram) -> None:
-        """Take another's counts in."""
+        """Add the counts of another histogram."""
         if not other.count:
             return
         for bucket, count in other._buckets.items():
@@ -45,7 +45,7 @@ class Histogram:
         self.count += other.count
 
     def percentiles(self, wanted: Sequence[float] = PERCENTILES) -> list[int]:
-        """Return the times in µs that the given shares of all stay within; 0 when empty."""
+        """Return percentiles in µs; 0 when empty."""
         found: list[int] = []
         buckets = sorted(self._buckets.items())
         for share in wanted:
@@ -59,7 +59,7 @@ class Histogram:
         return found
 
     def summary(self) -> dict[str, int]:
-        """Return what a report shows, by name, in µs."""
+        """Return the report's figures by name, in µs."""
         names = ("p50", "p75", "p95", "p99", "p999")
         shown = dict(zip(names, self.percentiles(), strict=True))
         return {"min": self.min_us, **shown, "max": self.max_us}

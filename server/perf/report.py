@@ -1,4 +1,4 @@
-"""What a run prints: PerfTest's lines on the way, its summary at the end, or JSON alone."""
+"""The output of a run: PerfTest's lines during the run and its summary at the end, or JSON only."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reporter:
         self._at_ns = 0
 
     def line(self, tally: Tally, now_ns: int) -> None:
-        """Print what happened since the last line."""
+        """Print the counts since the last line."""
         took_s = max(1, now_ns - self._at_ns) / 1e9
         sent = (tally.sent - self._sent) / took_s
         received = (tally.received - self._received) / took_s

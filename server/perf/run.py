@@ -24,7 +24,7 @@ LATE_CHECK_S = 0.25
 class Run:
     """A scenario under way."""
 
-    _control: Connection  # declares and deletes; the first to be made
+    _control: Connection  # declares and deletes; opened first
 
     def __init__(self, scenario: Scenario, reporter: Reporter) -> None:
         self.scenario = scenario
@@ -58,7 +58,7 @@ class Run:
         return self._result()
 
     def stop(self) -> None:
-        """Publish no more; what is under way is still awaited."""
+        """Stop publishing; messages in flight are still awaited."""
         for producer in self._producers:
             producer.stop()
         for consumer in () if self._producers else self._consumers:
@@ -102,7 +102,7 @@ class Run:
         arguments = typed_table(scenario.queue_arguments)
         declared = []
         for name in names:
-            # No auto-delete while a backlog is made: its last consumer's end would be the queue's.
+            # No auto-delete while a backlog is built: the end of the last consumer would delete the queue.
             auto_delete = scenario.auto_delete and not scenario.consume_after
             declare = methods.QueueDeclare(
                 name, False, durable, False, auto_delete, False, arguments
@@ -144,7 +144,7 @@ class Run:
             self._producers.append(producer)
 
     def _keys_of(self, producer: int) -> list[tuple[int, str]]:
-        """Return the routing keys a producer takes in turn, each with the lane it belongs to."""
+        """Return the routing keys that a producer cycles through, each with its lane."""
         scenario, count = self.scenario, len(self._queues)
         if scenario.bindings:
             bound = scenario.bindings
@@ -200,7 +200,7 @@ class Run:
             await self._until_done()
             if not self._consumers:
                 await self._barrier()
-                self._kept = await self._all_kept()
+                self._kept = await self._count_queued()
         finally:
             reporting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -242,7 +242,7 @@ class Run:
         )
 
     async def _wait(self, is_done: Any, limit_s: float = 0.0) -> bool:
-        """Wait until ``is_done`` or the limit, or until nothing has moved for ``stall_s``."""
+        """Wait until ``is_done``, or the limit, or ``stall_s`` without progress."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + limit_s if limit_s else float("inf")
         progress, seen_s = -1, loop.time()
@@ -275,16 +275,16 @@ class Run:
                 raise connection.error
 
     async def _barrier(self) -> None:
-        """Wait until the broker has worked off everything on the publishing channels."""
+        """Wait until the broker has processed all publishes."""
         if not self._queues:
             return
         for producer in self._producers:
             await producer.flush(self._queues[0])
 
-    async def _all_kept(self) -> int:
-        """Count what the queues hold, until it is all or no longer grows.
+    async def _count_queued(self) -> int:
+        """Count the messages in the queues until all are there or the count stays the same.
 
-        RabbitMQ answers a question about a queue before the messages that wait in its mailbox.
+        RabbitMQ answers a passive declare before the messages waiting in the queue's mailbox.
         """
         found, grew_s = -1, time.monotonic()
         while found != self._expected() and time.monotonic() - grew_s < self.scenario.stall_s:
@@ -304,7 +304,7 @@ class Run:
     # After.
 
     def _settle(self) -> None:
-        """Give the verdict on counts."""
+        """Check the final counts."""
         for consumer in self._consumers:
             consumer.finish()
         if not self._is_settled:

@@ -1,4 +1,4 @@
-"""What a run does, as the options say it; the names in brackets are PerfTest's."""
+"""The options of a run; the names in brackets are PerfTest's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scenario:
         producer_messages: per publishing channel (-C); ``consumer_messages`` per consumer (-D).
         time_s: (-z); 0 is no limit.
         ack_every: acknowledge every so many messages with multiple (-A); 1 is each by itself.
-        vary: a message-id and a size that differ per message, which no cache of headers can help.
+        vary: a different message-id and size per message, so that a cache of headers never hits.
         consume_after: consumers begin when all is published; only they are measured.
     """
 

@@ -1,12 +1,12 @@
-"""What was sent must arrive: once, in order, unchanged.
+"""Verification: every message arrives once, in order, unchanged.
 
-Messages travel in *lanes*: one publishing channel towards one set of queues is one lane, and numbers
-its messages from 0. The body says which::
+Messages travel in *lanes*: a lane is one publishing channel towards one set of queues, with messages
+numbered from 0. The body contains lane and number::
 
     lane:u16 number:u32 sent_ns:u64 filler check:u16      16 bytes at least
 
 ``sent_ns`` is the time the message was due. ``filler`` is a fixed text and ``check`` a checksum of the
-first fields, so a body cut, mixed up or overwritten does not pass.
+first fields, so a truncated, mixed up or overwritten body is detected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def body(lane: int, number: int, sent_ns: int, body_bytes: int) -> bytes:
 
 
 class Violations:
-    """What went wrong, counted by kind, with the first few texts."""
+    """Violations counted by kind, with the first few texts."""
 
     def __init__(self) -> None:
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -59,7 +59,7 @@ class Violations:
 
 
 class LaneReader:
-    """How far one lane has been read from one queue, by all consumers of that queue together."""
+    """The progress of all consumers of a queue through one lane."""
 
     __slots__ = ("ahead", "next")
 
@@ -68,7 +68,7 @@ class LaneReader:
         self.ahead: set[int] = set()
 
     def take(self, number: int) -> bool:
-        """Note a number; return False when it came before."""
+        """Note a number; return False if it is a duplicate."""
         if number == self.next:
             self.next += 1
             while self.ahead and self.next in self.ahead:
@@ -82,12 +82,12 @@ class LaneReader:
 
     @property
     def count(self) -> int:
-        """How many different messages came."""
+        """The number of distinct messages."""
         return self.next + len(self.ahead)
 
 
 class QueueLedger:
-    """What has come out of one queue."""
+    """The messages received from one queue."""
 
     def __init__(self, name: str, violations: Violations) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class QueueLedger:
         self._violations = violations
 
     def take(self, lane: int, number: int) -> None:
-        """Note one message, not redelivered."""
+        """Note one message that is not redelivered."""
         self.received += 1
         if not self.lanes[lane].take(number):
             self._violations.add(
@@ -104,7 +104,7 @@ class QueueLedger:
             )
 
     def settle(self, sent: dict[int, int]) -> None:
-        """Compare with what was sent on each lane that leads here."""
+        """Compare with the number sent on each lane to this queue."""
         for lane, count in sent.items():
             missing = count - self.lanes[lane].count
             if missing:
@@ -114,9 +114,9 @@ class QueueLedger:
 
 
 class ConsumerCheck:
-    """One consumer's view: bodies are whole, and numbers only grow within a lane.
+    """The checks of one consumer: bodies are intact, and numbers grow within a lane.
 
-    Redelivered messages are counted apart and judged by their body alone.
+    Redelivered messages are counted separately; only their body is checked.
     """
 
     def __init__(self, ledger: QueueLedger, violations: Violations) -> None:
@@ -127,7 +127,7 @@ class ConsumerCheck:
         self._violations = violations
 
     def take(self, received: bytes, is_redelivered: bool) -> int:
-        """Check one message; return when it was due, in ns, or -1 when its body is no body of ours."""
+        """Check one message; return when it was due, in ns, or -1 if the body is foreign."""
         size = len(received)
         if size < BODY_BYTES_MIN:
             return self._bad(f"a body of {size} bytes")
