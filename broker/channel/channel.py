@@ -141,16 +141,6 @@ class Channel(GenServer):
         elif type(message) is _CheckSettlement:
             self._check_settlement()
 
-    def handle_call(self, request: object, frm: object) -> object:
-        """Answer ``"info"`` with the figures of the channel."""
-        return {
-            "number": self.number,
-            "consumers": len(self.deliveries.consumers),
-            "unacked": len(self.deliveries.unacked),
-            "confirm": self.publisher.confirms is not None,
-            "state": self._state,
-        }
-
     def on_runs(self, runs: list[Run]) -> None:
         """Handle what the reader got from one read, in order; hold it while a method waits."""
         if self._busy:

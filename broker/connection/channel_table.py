@@ -7,7 +7,7 @@ slot's ``stash``, so that a number can be closed and opened again in one read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import NORMAL, CallFailed
@@ -22,7 +22,12 @@ from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
-    from leveret.broker.connection.reader import Reader
+    from collections.abc import Callable
+
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.channel.session import Session
+    from leveret.broker.connection.connections import Connections
+    from leveret.broker.connection.handshake import Opened
 
 _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_CLOSE_OK})
 # Methods with a content that only a broker sends. The frames of that content would be a frame error (the
@@ -87,12 +92,34 @@ class _Slot:
         self.stash: list[Run] | None = stash
 
 
+class _Reader(Protocol):
+    """The reader, as its channel table uses it."""
+
+    connections: Connections[Any]
+    state: State
+    opened: Opened | None
+    session: Session | None
+    channels_sup: Ref | None
+    writing_is_paused: bool
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    def own_run(self, run: Run) -> None: ...
+    def fail(self, error: HardError) -> None: ...
+    def monitor(self, ref: Ref) -> object: ...
+    def post(self, to: Ref, message: object) -> object: ...
+    def call(
+        self, to: Ref, request: object, then: Callable[[Any], None], timeout_s: float | None
+    ) -> object: ...
+
+
 class ChannelTable:
     """The channels of one connection, for its reader."""
 
     __slots__ = ("_numbers", "_reader", "_slots")
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._slots: dict[int, _Slot] = {}
         self._numbers: dict[Ref, int] = {}  # of the actors

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from leveret.amqp.errors import InternalError, NotAllowed
 from leveret.broker.connection.read_control import ReadingTurns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.channel.session import Session
     from leveret.broker.connection.alarms import Alarms
-    from leveret.broker.connection.reader import Reader
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.vhost import VHost
@@ -30,7 +30,24 @@ class CloseConnection:
         self.reason = reason
 
 
-class Connections:
+class OpenConnection(Protocol):
+    """A reader, as the limits see it."""
+
+    session: Session | None
+
+    @property
+    def ref(self) -> Ref:
+        """Its address."""
+
+    @property
+    def slots(self) -> Sized:
+        """Its channels."""
+
+
+ReaderT = TypeVar("ReaderT", bound=OpenConnection)
+
+
+class Connections(Generic[ReaderT]):
     """The open connections, by their readers, and the limits on them.
 
     Args:
@@ -60,7 +77,7 @@ class Connections:
         self._vhosts = vhosts
         self.alarms = alarms
         self.turns = ReadingTurns(runtime)
-        self.readers: dict[Ref, Reader] = {}
+        self.readers: dict[Ref, ReaderT] = {}
         self.is_stopping = False
 
     def __len__(self) -> int:
@@ -83,7 +100,7 @@ class Connections:
         """How many channels are open."""
         return sum(len(reader.slots) for reader in self.readers.values())
 
-    def opened(self, reader: Reader) -> None:
+    def opened(self, reader: ReaderT) -> None:
         """Count a connection in, until its reader ends, whatever ends it."""
         ref = reader.ref
         self.readers[ref] = reader
@@ -98,7 +115,7 @@ class Connections:
         """Count a connection out; harmless when it never was open."""
         self.readers.pop(reader, None)
 
-    def close_where(self, is_doomed: Callable[[Reader], bool], reason: str) -> int:
+    def close_where(self, is_doomed: Callable[[ReaderT], bool], reason: str) -> int:
         """Have connections closed with 320; return how many."""
         doomed = [ref for ref, reader in self.readers.items() if is_doomed(reader)]
         for ref in doomed:
@@ -139,7 +156,7 @@ class Connections:
                 f" user connection limit ({limit}) is reached"
             )
 
-    def _count(self, counts: Callable[[Reader], bool]) -> int:
+    def _count(self, counts: Callable[[ReaderT], bool]) -> int:
         return sum(map(counts, self.readers.values()))
 
     def check_channel_limit(self, user: User) -> None:
@@ -156,11 +173,11 @@ class Connections:
             )
 
 
-def vhost_of(reader: Reader) -> VHost | None:
+def vhost_of(reader: OpenConnection) -> VHost | None:
     """Return the vhost a connection is open on."""
     return reader.session.vhost if reader.session is not None else None
 
 
-def user_of(reader: Reader) -> str | None:
+def user_of(reader: OpenConnection) -> str | None:
     """Return the name of the user a connection has logged in as."""
     return reader.session.user.name if reader.session is not None else None

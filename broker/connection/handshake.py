@@ -115,7 +115,7 @@ class Handshake:
         "tuned",
     )
 
-    def __init__(self, connections: Connections, from_loopback: bool) -> None:
+    def __init__(self, connections: Connections[Any], from_loopback: bool) -> None:
         self._connections = connections
         self._from_loopback = from_loopback
         self._state = spec.CONNECTION_START_OK

@@ -54,7 +54,6 @@ from leveret.broker.connection.handshake import (
     RefusedError,
     is_protocol_header,
 )
-from leveret.broker.connection.info import connection_info
 from leveret.broker.connection.read_control import ReadControl
 from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
@@ -64,7 +63,7 @@ from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SI
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
-    from leveret.broker.connection.protocol import ConnectionProtocol
+    from leveret.broker.connection.sockets import SocketEvents
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +80,9 @@ class Reader(GenServer):
 
     def init(
         self,
-        connections: Connections,
+        connections: Connections[Reader],
         transport: asyncio.Transport,
-        protocol: ConnectionProtocol,
+        protocol: SocketEvents,
     ) -> object:
         """Take a fresh socket over."""
         if transport.is_closing():
@@ -324,10 +323,6 @@ class Reader(GenServer):
             self.fail(error)
 
     # -- mail ----------------------------------------------------------------------------------
-
-    def handle_call(self, request: object, frm: object) -> object:
-        """Answer ``"info"``: the connection as list_connections shows it."""
-        return connection_info(self)
 
     def handle_cast(self, message: object) -> None:
         """Take mail of channels and operators."""

@@ -6,7 +6,7 @@ one has left open.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.errors import InternalError
 
@@ -17,10 +17,20 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.connections import Connections
-    from leveret.broker.connection.protocol import ConnectionProtocol
 
 LISTENER: Final = "listener"
 READERS: Final = "readers"
+
+
+class SocketEvents(Protocol):
+    """asyncio's side of a socket (``ConnectionProtocol``)."""
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether a live reader takes the events."""
+
+    def attach(self, reader: Any, transport: asyncio.Transport) -> None:
+        """Give the events to this reader from now on."""
 
 
 class Accepted:
@@ -28,7 +38,7 @@ class Accepted:
 
     __slots__ = ("protocol", "transport")
 
-    def __init__(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> None:
+    def __init__(self, transport: asyncio.Transport, protocol: SocketEvents) -> None:
         self.transport = transport
         self.protocol = protocol
 
@@ -44,12 +54,12 @@ class Sockets:
         accepted: transports by their protocols; empty when all sockets are closed.
     """
 
-    def __init__(self, runtime: Runtime, connections: Connections) -> None:
+    def __init__(self, runtime: Runtime, connections: Connections[Any]) -> None:
         self.runtime = runtime
         self.connections = connections
         self.listening: list[socket.socket] = []
         self.servers: list[asyncio.Server] = []
-        self.accepted: dict[ConnectionProtocol, asyncio.Transport] = {}
+        self.accepted: dict[SocketEvents, asyncio.Transport] = {}
 
     @property
     def readers_sup(self) -> Ref:
@@ -63,7 +73,7 @@ class Sockets:
             raise InternalError()
         return ref
 
-    def accept(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
+    def accept(self, transport: asyncio.Transport, protocol: SocketEvents) -> bool:
         """Take a new socket, unless the node is stopping or full."""
         self.accepted[protocol] = transport
         listener, connections = self.runtime.whereis(LISTENER), self.connections
@@ -73,7 +83,7 @@ class Sockets:
         self.runtime.send(listener, Accepted(transport, protocol))
         return True
 
-    def closed(self, protocol: ConnectionProtocol) -> None:
+    def closed(self, protocol: SocketEvents) -> None:
         """Forget a socket that was accepted."""
         del self.accepted[protocol]
 

@@ -25,6 +25,7 @@ from leveret.msg_store.format.ballast import Ballast
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.connection.reader import Reader
     from leveret.broker.settings import BrokerSettings
     from leveret.metadata.interface import Metadata
 
@@ -78,7 +79,7 @@ class Node:
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.settings_rows = SettingsRows()
-        self.connections = Connections(
+        self.connections: Connections[Reader] = Connections(
             runtime, settings, self.access, self.vhosts, self.resources.alarms
         )
         self.sockets = Sockets(runtime, self.connections)
