@@ -1,4 +1,4 @@
-"""What a persistent message costs in a variable queue on a real store, threads and disk included.
+"""Costs of a message in a variable queue on a real store, threads and disk included.
 
 Three ways: *straight*, published, confirmed, fetched and acked while it is in RAM; *backlog*, all are
 published and confirmed, paged out, then read back and acked; *transient*, the same with transients.

@@ -1,7 +1,7 @@
-"""What the transient store costs: messages are paged out, their rows read, their contents read, all acked.
+"""Costs of the transient store: messages are paged out, their rows read, their contents read, all acked.
 
 On an asyncio loop with both threads and a real folder, four queues at once. Prints CPU microseconds per
-message, of all threads together, and what a message takes on the disk beyond its body.
+message, of all threads together, and the bytes per message on the disk beyond its body.
 
     .venv/bin/python -P benchmarks/micro/transient_store.py [COUNT]
 """
@@ -76,7 +76,7 @@ class Run:
         for low in range(0, count, BATCH):
             self.store.ack(no, [(seq,) for seq in range(low, low + BATCH)])
             await asyncio.sleep(0)
-        while self.store.figures().live:  # noqa: ASYNC110  nobody tells when acks are done
+        while self.store.figures().live:  # noqa: ASYNC110  acks have no callback
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""What the parts of the transient store pass each other: a queue's entries and rows, keys, places.
+"""The tuples that the parts of the transient store share: a queue's entries and rows, keys, places.
 
 *Entries* are the queue's own tuples (``queue_backing/status.py``); five of their positions are read here.
 *Rows* are those of ``LmdbIndex``, so that both can be merged, with flags 0: not persistent.

@@ -5,9 +5,8 @@
     incarnation:u32 seq:u64 (big endian) -> file_no:u32 offset:u32 length:u32 msg_no:u64 size:u32
                                             expiry_ms:u64                         (little endian)
 
-An *incarnation* is the number that the store gives to a queue until it is dropped. One value says both
-where the content lies and what the queue's row is. Pages live in the page cache of the system, not in
-this process.
+An *incarnation* is the number that the store gives to a queue until it is dropped. One value says the
+place of the content and the queue's row. Pages live in the page cache of the system, not in this process.
 
 One thread writes and one reads. Both may find the file unusable, which is an ``IndexLost``: then all that
 is on disk is lost, and ``renew`` begins another. A write that fails for another reason, above all a full

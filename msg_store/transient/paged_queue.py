@@ -5,14 +5,14 @@
     page_out -> contents --take_contents--> in_flight --job done--> in the index
     ack      -> a content above vanishes; else acks --take_acks--> acks_in_flight --job done--> forgotten
 
-What a job has taken stays here until the job is done, and goes back when it fails. A seq is paged out at
-most once, so an ack is final.
+Contents and acks that a job has taken stay here until the job is done, and go back when it fails. A seq is
+paged out at most once, so an ack is final.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -37,7 +37,7 @@ class RowsRead:
     """A read of rows in flight: the index's answer, overlaid with all that it may not know yet.
 
     Args:
-        queue: whose rows; its calls go into ``paged_out``, ``acked`` and ``deleted`` until the read is done.
+        queue: the queue; its calls go into ``paged_out``, ``acked`` and ``deleted`` until the read is done.
         low: the first seq.
         high: behind the last one.
         limit: how many are wanted.
@@ -57,7 +57,7 @@ class RowsRead:
         self._found: dict[int, Row] = {}
 
     def next_low(self) -> int:
-        """Return where the index should be read from, past what is being deleted there."""
+        """Return where to read the index from: behind the keys that are being deleted."""
         low = self._reached
         for keys in sorted(self.deleted):
             if keys.low <= low < keys.high:
@@ -127,13 +127,15 @@ class PagedQueue:
         """Something of it is in the index, or may get there before the next job."""
         return self.is_stored or bool(self.in_flight)
 
-    def message(self, seq: int) -> Message | None:
-        """Return a content that is in RAM."""
-        entry = self.contents.get(seq) or self.in_flight.get(seq)
-        message: Message | None = entry and entry[MESSAGE]
-        return message
+    def messages(self, seqs: Sequence[int]) -> list[Message | None]:
+        """Return the contents that are in RAM, None for others."""
+        if not self.contents and not self.in_flight:
+            return [None] * len(seqs)
+        waiting, in_flight = self.contents.get, self.in_flight.get
+        entries = [waiting(seq) or in_flight(seq) for seq in seqs]
+        return [None if entry is None else entry[MESSAGE] for entry in entries]
 
-    # What the queue calls.
+    # Calls of the queue.
 
     def page_out(self, entries: Iterable[Entry]) -> None:
         """Take contents."""
@@ -144,7 +146,7 @@ class PagedQueue:
             read.paged_out |= new
 
     def ack(self, seqs: list[int]) -> int:
-        """Remove contents; return the bytes of those that need not be written now."""
+        """Remove contents; return the bytes that need not be written any more."""
         size_bytes = 0
         before = len(self.contents)
         if before:
@@ -173,7 +175,7 @@ class PagedQueue:
         self.deleting.append(keys)
         return keys, size_bytes
 
-    # What jobs take, and how they end.
+    # Jobs.
 
     def take_contents(self, count_max: int, bytes_max: int) -> list[Entry]:
         """Take the first contents for a job, at least one if there is any."""

@@ -2,13 +2,13 @@
 
 Calls pile up in each queue's ``PagedQueue``. When no job is on its way the next one is made: ``Write``,
 ``Delete`` and ``Collect`` take turns, as far as there is work for each, so that none starves. Contents
-are written at once, for somebody waits for the RAM; ranges and dropped queues are deleted at once, for
-the disk space; acks wait for company.
+are written at once, to free RAM; ranges and dropped queues are deleted at once, to free the disk; acks
+linger, to share a transaction.
 
 Credit. A queue may have 4,000 contents waiting and gets 800 back when so many have been written
 (RabbitMQ's ``{4000, 800}``); all queues together may have 64 MiB waiting. A queue that was refused is told
-when at most half of that is waiting. While the disk refuses, nobody gets credit; every second it is tried
-again.
+when at most half of that is waiting. While the disk refuses, no queue gets credit; every second the job is
+tried again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Write:
 
 @dataclass(slots=True)
 class Delete:
-    """Delete keys and ranges from the index; ``left`` says afterwards what of the ranges is still to do."""
+    """Delete keys and ranges from the index; ``left`` has the ranges that are not done afterwards."""
 
     keys: list[Key]
     ranges: list[KeyRange]
@@ -67,11 +67,11 @@ _TURNS: Final[list[type[Job]]] = [Delete, Write, Collect]
 
 @dataclass(slots=True)
 class Notices:
-    """Queues whose owners must be told something.
+    """Queues to notify.
 
     Attributes:
-        credit: they were refused and may page out again.
-        lost: all that they had on disk is lost.
+        credit: refused before, they may page out again.
+        lost: all their contents on disk are lost.
     """
 
     credit: list[int] = field(default_factory=list)
@@ -86,7 +86,7 @@ class PagingCore:
 
     Attributes:
         queues: by queue_no.
-        job: the one that is on its way.
+        job: in flight.
         is_stalled: the disk has refused contents, and not taken any since.
         has_garbage: as the last job has found it.
         waiting_bytes: contents that are in RAM until they are written.
@@ -113,7 +113,7 @@ class PagingCore:
         self._is_lost = False  # found while a job was on its way
         self._last: type[Job] = Collect
 
-    # What queues call.
+    # Calls of queues.
 
     def page_out(self, queue_no: int, entries: Sequence[Entry], must: bool) -> int:
         """Take contents; see ``TransientStore``."""
@@ -134,7 +134,7 @@ class PagingCore:
         room = self._waiting_bytes_max - self.waiting_bytes
         if self.is_stalled or queue.credit <= 0 or room <= 0:
             return 0
-        return min(queue.credit, bisect_left(sizes, room) + 1)  # also the one that fills it
+        return min(queue.credit, bisect_left(sizes, room) + 1)  # the last one may pass the limit
 
     def _begin(self, queue_no: int) -> PagedQueue:
         queue = PagedQueue(queue_no, self._next_incarnation)
@@ -179,7 +179,7 @@ class PagingCore:
         self.waiting_bytes -= size_of(queue.contents.values())
         queue.contents, queue.acks = {}, {}
 
-    # What the driver calls.
+    # Calls of the driver.
 
     def delay_s(self) -> float | None:
         """Tell in how many seconds ``start`` should be called; None: not before the next call."""
@@ -275,7 +275,7 @@ class PagingCore:
         self.is_stalled = error is not None
 
     def retry(self) -> Notices:
-        """Try again what the disk has refused."""
+        """Try the jobs again that the disk has refused."""
         self.held.clear()
         if not self._to_write and not self._needs_renewal:
             self.is_stalled = False

@@ -1,9 +1,9 @@
 """The reader of the transient store: rows and contents, on a thread of its own.
 
 A content is looked up in the index and read at its place, while the writer may delete it, or copy it
-forward and unlink its segment. So one that cannot be read is looked up again, up to three times: gone from
-the index means acked, another place means moved, and one that is still there is *lost*. A shortage of
-descriptors or memory says nothing about a content: that is an ``OSError``.
+forward and unlink its segment. So after a failed read it is looked up again, up to three times: no key means
+acked, another place means moved, the same place means *lost*. A shortage of descriptors or memory says
+nothing about a content: that is an ``OSError``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TransientReader:
 
 
 def _parts_of(incarnation: int) -> Callable[[bytes], tuple[bytes, bytes]]:
-    """Return what reads origin and head of a record's meta; records of one batch share them."""
+    """Return a function from a record's meta to origin and head, which records of one read share."""
     shared: dict[bytes, tuple[bytes, bytes]] = {}
 
     def parts_of(packed: bytes) -> tuple[bytes, bytes]:

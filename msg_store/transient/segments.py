@@ -1,8 +1,8 @@
 """Segments of paged-out transients: appended to, never synced, unlinked when no live record is in them.
 
 Used by the writer's thread alone. A segment is full when its length has reached the limit, checked before
-each batch, so it may be longer by a batch. RAM holds of what is on disk how long each segment is and how
-much of it is live.
+each batch, so it may be longer by a batch. Of each segment RAM holds its length and how much of it is
+live.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TransientSegments:
             Its number, and where the first byte lies.
 
         Raises:
-            OSError: nothing was written, as far as anybody will read; unless the disk is full, the
+            OSError: nothing that will be read was written; unless the disk is full, the
                 next call begins a new segment.
         """
         if self._file is None or self.usage[self._file_no].size_bytes >= self.file_bytes:
@@ -127,7 +127,7 @@ class TransientSegments:
         usage.size_bytes = size_bytes
 
     def truncate(self, offset: int) -> None:
-        """Give back what was appended from there on."""
+        """Take back the batch that was appended there."""
         file = self._file
         assert file is not None, "something was appended"
         usage = self.usage[self._file_no]

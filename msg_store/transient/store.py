@@ -18,8 +18,8 @@ and counts are RAM per message.
 
 ::
 
-    loop     TransientStore, PagingCore: calls of queues, what is waiting, credit, one job at a time
-    writer   TransientWriter: jobs; the only one to write the index, counts what is live in each segment
+    loop     TransientStore, PagingCore: calls of queues, waiting contents, credit, one job at a time
+    writer   TransientWriter: jobs; alone writes the index and the segments, and counts live records
     reader   TransientReader: rows and contents
 
 A content can be read at any time: from RAM until its job is done, then from the disk, where a reader that
@@ -77,10 +77,10 @@ class Limits(NamedTuple):
     """Constants of a transient store, in bytes.
 
     Attributes:
-        file_bytes: when to begin a new segment.
-        waiting_bytes: what all queues together may have waiting to be written.
+        file_bytes: the length at which a segment is full.
+        waiting_bytes: contents that all queues together may have waiting to be written.
         map_bytes: the index's first map.
-        room_bytes: left on the disk, so that there is room for noting what goes.
+        room_bytes: left free on the disk, so that keys can be deleted.
     """
 
     file_bytes: int = FILE_BYTES
@@ -90,7 +90,7 @@ class Limits(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What status shows."""
+    """Figures for the store's status."""
 
     waiting_bytes: int
     disk_bytes: int
@@ -155,13 +155,13 @@ class TransientStore:
         self._read_worker = make_worker(loop, "leveret-transient-reader", self._reader.close)
         self._wake()
 
-    # What queues call.
+    # Calls of queues.
 
     def page_out(self, queue_no: int, entries: Sequence[Entry], must: bool = False) -> int:
         """Take contents, at seqs that are new to the queue. They and their rows can be read at once.
 
         Args:
-            queue_no: whose.
+            queue_no: the queue.
             entries: with their messages, in the order in which they are wanted on disk.
             must: take all of them, also beyond the credit, which is then owed.
 
@@ -194,7 +194,7 @@ class TransientStore:
     def contents(self, queue_no: int, seqs: Sequence[int]) -> list[Message | None]:
         """Return contents that are in RAM because they have not been written, None for others."""
         queue = self._core.queues.get(queue_no)
-        return [None] * len(seqs) if queue is None else [queue.message(seq) for seq in seqs]
+        return [None] * len(seqs) if queue is None else queue.messages(seqs)
 
     def read(self, queue_no: int, seqs: Sequence[int], then: GotContents) -> None:
         """Read contents and call ``then`` in a later turn.
@@ -206,10 +206,10 @@ class TransientStore:
         if queue is None:
             self._loop.call_soon(self._tell_nothing, then)
             return
-        in_ram = {seq: queue.message(seq) for seq in seqs}
+        in_ram = dict(zip(seqs, queue.messages(seqs), strict=True))
         found = {seq: message for seq, message in in_ram.items() if message is not None}
-        if len(found) < len(in_ram):
-            missing = [seq for seq in in_ram if seq not in found]
+        missing = [seq for seq, message in in_ram.items() if message is None]
+        if missing:
             self._read(queue, missing, found, then)
         else:
             self._loop.call_soon(self._got, queue, found, then)
@@ -301,7 +301,7 @@ class TransientStore:
             return False
         self._tell(self._core.lose_index())
         self._wake()
-        return self._core.job is not None  # whose end tells what is lost
+        return self._core.job is not None  # its end tells which queues have lost contents
 
     # Jobs.
 
@@ -376,7 +376,7 @@ class TransientStore:
 
     def _fail(self, error: Exception) -> None:
         self._is_closed = True
-        self._core.is_stalled = True  # nothing is taken any more but what must be
+        self._core.is_stalled = True  # only ``must`` is served any more
         self._on_failed(error)
 
     def figures(self) -> Figures:

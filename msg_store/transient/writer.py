@@ -8,8 +8,8 @@ records of the emptiest segment forward. Between jobs every key in the index lie
 Garbage. In a queue that drains a segment is soon without live records, and goes. Records that one slow
 queue keeps among those of fast ones are copied forward, by RabbitMQ's rule: when there are more bytes than
 twice a segment and more than half of them are garbage, the emptiest segment that is full is read, a slice
-a job, and its live records are appended to the segment in use. So the disk holds at most twice what is
-live, and two segments. A damaged record makes its segment stay until all that it holds is acked.
+a job, and its live records are appended to the segment in use. So the disk holds at most twice the
+live bytes, and two segments. A damaged record makes its segment stay until all that it holds is acked.
 
 A full disk stops writing; the contents stay in RAM. A delete needs pages of the index before it makes
 room, so writing leaves some of the disk free, and only a delete takes the ballast.
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class Outcome(NamedTuple):
-    """What the loop must know after a job.
+    """The result of a job, for the loop.
 
     Attributes:
         unlinked: segments that are gone.

@@ -1,4 +1,4 @@
-"""What the transient store does when the disk is full, refuses, or gives back something else."""
+"""The transient store on a disk that is full, refuses, or returns other bytes."""
 
 from __future__ import annotations
 

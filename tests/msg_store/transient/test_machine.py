@@ -58,7 +58,7 @@ class TransientMachine(RuleBasedStateMachine):
         gone = {seq for seq, found in zip(list(known), there, strict=True) if found is None}
         self.contents[queue_no] = {seq: each for seq, each in known.items() if seq not in gone}
 
-    # What queues say.
+    # Calls of queues.
 
     @rule(no=queue_nos, count=st.integers(1, 5), size=sizes, must=st.booleans(), skip=st.booleans(),
           expiry=st.integers(0, 9))  # fmt: skip
@@ -105,7 +105,7 @@ class TransientMachine(RuleBasedStateMachine):
         self.lives[no] += 1
         self.refused.discard(no)
 
-    # What they ask.
+    # Reads.
 
     @rule(no=queue_nos, low=st.integers(0, 60), length=st.integers(1, 80), limit=st.integers(1, 20))
     def ask_rows(self, no: int, low: int, length: int, limit: int) -> None:
@@ -135,7 +135,7 @@ class TransientMachine(RuleBasedStateMachine):
 
         self.rig.store.read(no, seqs, told)
 
-    # What happens.
+    # Threads, time and faults.
 
     @rule(steps=st.integers(1, 6))
     def write_on(self, steps: int) -> None:
@@ -180,7 +180,7 @@ class TransientMachine(RuleBasedStateMachine):
     def lose_the_index(self, reads: bool) -> None:
         self.rig.index.fail(IndexLost("damaged"), reads=reads)
 
-    # What holds.
+    # Invariants.
 
     @invariant()
     def contents_in_ram_are_those_of_the_model(self) -> None:

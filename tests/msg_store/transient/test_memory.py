@@ -1,4 +1,4 @@
-"""What is paged out costs next to no RAM, in a process of its own."""
+"""Paged-out messages cost next to no RAM, measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def test_a_backlog_costs_no_ram(count: int, tmp_path: Path) -> None:
 
     assert run.returncode == 0, run.stderr[-2_000:]
     result = json.loads(run.stdout)
-    assert result["growth"] < 16_000_000  # what is on its way; the same for any backlog
+    assert result["growth"] < 16_000_000  # messages in flight; the same for any backlog
     assert result["disk_bytes"] > 60 * count  # all of it was there

@@ -1,4 +1,4 @@
-"""Paged-out transients: what is taken can be read, what is acked goes, and the disk is left clean."""
+"""Paged-out transients can be read until they are acked, and leave nothing on the disk."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_queue_that_begins_anew_never_meets_what_it_had(
     assert not rig.store.holds(1)
     assert rig.rows(1) == []
     assert rig.read(1, 3) == {}
-    assert asked == read == []  # nobody is there to be told
+    assert asked == read == []  # the queue has gone
 
     again = rig.page(1, 3, size=50)
     assert rig.rows(1) == [row(again[0])]

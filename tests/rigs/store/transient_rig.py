@@ -1,4 +1,4 @@
-"""A transient store step by step, on a faulty disk and virtual time, beside a model of what must be true.
+"""A transient store on a faulty disk, with virtual time and threads that a test drives step by step.
 
 Writer and reader are jobs that a test advances by one point each, so every interleaving can be chosen.
 The segments lie on a disk in memory, the index in a real folder; ``index.broken`` lets it fail.
@@ -41,7 +41,7 @@ def message(text: str, size: int = 20) -> Message:
 
 
 def entry(seq: int, size: int = 20, expiry_ms: int = 0, msg_no: int = 0) -> Entry:
-    """Return what a queue pages out."""
+    """Return a queue's entry with its message."""
     content = message(f"m{seq}", size)
     return (seq, content, expiry_ms, False, msg_no, len(content[2]), False, False)
 
@@ -226,7 +226,7 @@ class TransientRig:
         raise AssertionError("the store does not come to rest")
 
     def settle(self) -> None:
-        """Let also what lingers be done."""
+        """Run until acks that linger are done as well."""
         for _ in range(4):
             self.run()
             self.loop.clock.jump(1.0)
@@ -276,7 +276,7 @@ class TransientRig:
         return [name for name in self.files.names(FOLDER) if name.endswith(".rdq")]
 
     def check_usage(self) -> None:
-        """Each segment's usage is what the index says; no other segment lies on the disk."""
+        """Compare each segment's usage with the index, and the segments with the files on the disk."""
         segments = self.store._writer.segments
         live: dict[int, list[int]] = {}
         try:

@@ -1,4 +1,4 @@
-"""A process that pages out a million small messages and says what that cost.
+"""A process that pages out a million small messages and reports RAM and CPU.
 
     python transient_worker.py FOLDER COUNT
 
@@ -97,7 +97,7 @@ class Worker:
 async def run(folder: Path, count: int) -> dict[str, float]:
     worker = Worker(folder)
     each = count // QUEUES
-    for no in range(QUEUES):  # what a first use costs
+    for no in range(QUEUES):  # the cost of a first use is not measured
         await worker.page_out(no, each, BATCH)
     before = rss_anon_bytes()
     result: dict[str, float] = {"before": before}
