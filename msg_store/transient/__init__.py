@@ -1,5 +1,5 @@
-"""The transient store: messages that need not survive and must leave RAM.
+"""The transient store: contents of messages that need not survive, paged out of RAM by their queues.
 
-Its own segments and LMDB file, never synced and wiped at every start.
-May import format, threads.
+``store`` is the part on the loop, ``paging_core`` and ``paged_queue`` decide without I/O, ``writer`` and
+``reader`` run on a thread each, over ``segments`` and ``index``. May import format, threads and reading.
 """

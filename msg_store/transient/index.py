@@ -12,6 +12,9 @@ One thread writes and one reads. Both may find the file unusable, which is an ``
 is on disk is lost, and ``renew`` begins another. A write that fails for another reason, above all a full
 disk, is an ``OSError`` and has changed nothing. (LMDB calls a full disk an I/O error.) A map that is full
 is doubled.
+
+*Entries* are the queue's own tuples (``queue_backing/status.py``); five of their positions are read here.
+*Rows* are those of ``LmdbIndex``, so that both can be merged, with flags 0: not persistent.
 """
 
 from __future__ import annotations
@@ -23,24 +26,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import lmdb
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.transient.entries import (
-    EXPIRY_MS,
-    MSG_NO,
-    SEQ,
-    SIZE,
-    Entry,
-    Key,
-    KeyRange,
-    Place,
-    Row,
-)
+from leveret.core.message import Message
 
+Entry: TypeAlias = tuple[Any, ...]
+Row: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, size, expiry_ms, flags
+Key: TypeAlias = tuple[int, int]  # incarnation, seq
+Place: TypeAlias = tuple[int, int, int]  # file_no, offset, length
+GotRows: TypeAlias = Callable[[list[Row]], None]
+GotContents: TypeAlias = Callable[[dict[int, Message]], None]  # by seq
+
+SEQ: Final = 0
+MESSAGE: Final = 1
+EXPIRY_MS: Final = 2
+MSG_NO: Final = 4
+SIZE: Final = 5
+
+SEQ_END: Final = 1 << 64
 NAME: Final = "index-%04x.lmdb"
 MAP_BYTES: Final = 1 << 30
 
@@ -58,6 +65,19 @@ _BROKEN: Final = (
     lmdb.VersionMismatchError,
 )
 _T = TypeVar("_T")
+
+
+class KeyRange(NamedTuple):
+    """The keys of an incarnation with ``low <= seq < high``."""
+
+    incarnation: int
+    low: int
+    high: int
+
+
+def row_of(entry: Entry) -> Row:
+    """Return the row of an entry."""
+    return entry[SEQ], entry[MSG_NO], entry[SIZE], entry[EXPIRY_MS], _TRANSIENT
 
 
 class IndexLost(StoreError):  # noqa: N818

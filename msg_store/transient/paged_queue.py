@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Final
 
 from leveret.core.message import Message
-from leveret.msg_store.transient.entries import (
+from leveret.msg_store.transient.index import (
     MESSAGE,
     SEQ,
     SIZE,

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from leveret.msg_store.transient.entries import SEQ, SEQ_END, SIZE, Entry, Key, KeyRange
-from leveret.msg_store.transient.index import IndexLost
+from leveret.msg_store.transient.index import SEQ, SEQ_END, SIZE, Entry, IndexLost, Key, KeyRange
 from leveret.msg_store.transient.paged_queue import PagedQueue, size_of
 
 JOB_OPS: Final = 1_000

@@ -19,8 +19,7 @@ from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.record import unpack_meta
 from leveret.msg_store.reading.segments import Outcome, SegmentReader
 from leveret.msg_store.threads.worker import Steps
-from leveret.msg_store.transient.entries import Place, Row
-from leveret.msg_store.transient.index import TransientIndex
+from leveret.msg_store.transient.index import Place, Row, TransientIndex
 
 DESCRIPTORS: Final = 32
 TRIES: Final = 3

@@ -18,7 +18,7 @@ from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.transient.entries import Place
+from leveret.msg_store.transient.index import Place
 
 FILE_BYTES: Final = 16 * 1024 * 1024  # RabbitMQ's
 ROOM_BYTES: Final = 16 * 1024 * 1024

@@ -50,8 +50,15 @@ from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
-from leveret.msg_store.transient.entries import Entry, GotContents, GotRows, Row
-from leveret.msg_store.transient.index import MAP_BYTES, IndexLost, TransientIndex
+from leveret.msg_store.transient.index import (
+    MAP_BYTES,
+    Entry,
+    GotContents,
+    GotRows,
+    IndexLost,
+    Row,
+    TransientIndex,
+)
 from leveret.msg_store.transient.paged_queue import PagedQueue, RowsRead
 from leveret.msg_store.transient.paging_core import RETRY_S, WAITING_BYTES, Notices, PagingCore
 from leveret.msg_store.transient.reader import Contents, TransientReader

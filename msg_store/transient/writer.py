@@ -33,8 +33,7 @@ from leveret.msg_store.format.record import (
     unpack_meta,
 )
 from leveret.msg_store.threads.worker import Steps
-from leveret.msg_store.transient.entries import MESSAGE, SEQ, Entry, Key, Place
-from leveret.msg_store.transient.index import TransientIndex
+from leveret.msg_store.transient.index import MESSAGE, SEQ, Entry, Key, Place, TransientIndex
 from leveret.msg_store.transient.paging_core import Collect, Delete, Job, Renew, Write
 from leveret.msg_store.transient.segments import TransientSegments
 

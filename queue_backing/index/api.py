@@ -76,7 +76,10 @@ class QueueIndex(Protocol):
         """
 
     def add(self, entries: list[Entry]) -> None:
-        """Add rows of transients whose contents have been paged out."""
+        """Add rows of transients whose contents have been paged out.
+
+        An implementation may have had them since, as it has those of persistent messages.
+        """
 
     def ack(self, entries: list[Entry]) -> None:
         """Remove rows, where ``INDEX_ON_DISK`` says that there is one, and the content references.
