@@ -1,6 +1,6 @@
-"""Time, injected: what depends on time asks a Clock, so that tests run on virtual time.
+"""Time, injected: time-dependent code uses a Clock, so that tests run on virtual time.
 
-``SystemClock`` is the real one on an asyncio loop; ``leveret.testing.virtual_clock`` has the other.
+``SystemClock`` is the machine's clock on an asyncio loop; ``leveret.testing.virtual_clock`` is for tests.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any, Protocol
 
 
 class TimerHandle(Protocol):
-    """A call that has been put off and can be taken back."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Forget the call; harmless when it has run already."""
+        """Cancel the call; harmless when it has already run."""
 
 
 class Clock(Protocol):
-    """Monotonic and wall time in seconds, and calls put off."""
+    """Monotonic and wall time in seconds, and scheduled calls."""
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back; only differences mean anything."""
+        """Return seconds that never go back; only differences are meaningful."""
 
     def wall_s(self) -> float:
-        """Return seconds since 1970, as the machine believes."""
+        """Return seconds since 1970, by the machine's clock."""
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
         """Call ``callback(*args)`` once, ``delay_s`` from now."""
@@ -48,5 +48,5 @@ class SystemClock:
         return time.time()
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        """Put the call on the loop."""
+        """Schedule the call on the loop."""
         return self._loop.call_later(delay_s, callback, *args)

@@ -1,8 +1,8 @@
-"""Choosing between the two implementations of a kernel, pure Python and compiled.
+"""The choice between the two implementations of a kernel, pure Python and compiled.
 
-A kernel is a module ``kernel`` in a package, with the contract; ``_kernel_py`` and ``_kernel_c`` beside
-it implement it. ``LEVERET_KERNEL`` = ``c`` or ``py`` chooses for all kernels; without it the compiled one is
-taken where it is there and up to date.
+A package's module ``kernel`` has the contract of a kernel; ``_kernel_py`` and ``_kernel_c`` beside it implement it.
+``LEVERET_KERNEL`` = ``c`` or ``py`` chooses for all kernels; by default the compiled kernel is used if it exists and is
+up to date.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def choose_kernel(package: str, folder: Path) -> tuple[str, Any]:
 
     Args:
         package: its name.
-        folder: where it lies.
+        folder: of the package.
 
     Returns:
         ``c`` or ``py``, and the module.
 
     Raises:
-        ImportError: the compiled one was asked for, and is not there or out of date.
-        ConfigError: LEVERET_KERNEL is neither.
+        ImportError: the compiled kernel was demanded, and is missing or out of date.
+        ConfigError: LEVERET_KERNEL has another value.
     """
     wanted = os.environ.get("LEVERET_KERNEL", "")
     if wanted not in {"", "c", "py"}:
@@ -48,7 +48,7 @@ def _compiled(package: str, folder: Path) -> Any:
     """Import the compiled kernel.
 
     Raises:
-        ImportError: it is not there, or was made from another source than the one beside it.
+        ImportError: the compiled kernel is missing, or was compiled from another source.
     """
     module = import_module(f"{package}._kernel_c")
     source = folder / "_kernel_c.pyx"
@@ -61,5 +61,5 @@ def _compiled(package: str, folder: Path) -> Any:
 
 
 def _hash_of(sources: Iterable[Path]) -> str:
-    """Return what ``setup.py`` compiles in as SOURCE_HASH."""
+    """Return the hash that ``setup.py`` compiles in as SOURCE_HASH."""
     return sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

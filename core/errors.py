@@ -5,15 +5,15 @@
     LeveretError
     ├── ProtocolError        a peer broke the protocol (leveret.amqp.errors: SoftError, HardError)
     ├── StoreError           a file or the metadata cannot be read or written as promised
-    ├── ActorError           the actor runtime was asked for something it cannot do
-    └── ConfigError          a setting is unknown or has a value that cannot be used
+    ├── ActorError           a request to the actor runtime cannot be fulfilled
+    └── ConfigError          a setting is unknown or has an invalid value
 """
 
 from __future__ import annotations
 
 
 class LeveretError(Exception):
-    """Root of everything Leveret raises on purpose."""
+    """Root of all errors that Leveret raises deliberately."""
 
 
 class ProtocolError(LeveretError):
@@ -25,8 +25,8 @@ class StoreError(LeveretError):
 
 
 class ActorError(LeveretError):
-    """The actor runtime was asked for something it cannot do."""
+    """A request to the actor runtime cannot be fulfilled."""
 
 
 class ConfigError(LeveretError):
-    """A setting is unknown or has a value that cannot be used."""
+    """A setting is unknown or has an invalid value."""

@@ -1,1 +1,1 @@
-"""For tests of Leveret and of services that embed it."""
+"""Test support for Leveret and for services that embed it."""

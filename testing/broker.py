@@ -1,12 +1,11 @@
-"""A real broker for tests, on a thread and an event loop of its own.
+"""A real broker for tests, with a thread and an event loop of its own.
 
-So clients that block (pika, kombu) work in the test's thread, and those that do not (aio-pika) in its
-event loop::
+Blocking clients (pika, kombu) work in the test's thread, asynchronous clients (aio-pika) in its event loop::
 
     with BrokerThread() as broker:
         pika.BlockingConnection(pika.URLParameters(broker.url))
 
-Everything of the broker belongs to its own thread: ``run`` and ``wait_for`` are the ways in.
+All objects of the broker belong to the broker's thread; ``run`` and ``wait_for`` call into it.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from leveret.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 
-START_S: Final = 30.0  # with a data directory that has to be recovered
+START_S: Final = 30.0  # enough for the recovery of a data directory
 STOP_S: Final = 15.0
 ANSWER_S: Final = 30.0
 
 
 class BrokerThreadError(LeveretError):
-    """The thread does not run, or has not done in time what it was asked for."""
+    """The thread does not run, or did not answer in time."""
 
 
 def memory_config(**settings: Any) -> Config:
-    """Return the settings of a broker for tests: a free port, all in memory, no heartbeats.
+    """Return settings for tests: a free port, everything in memory, no heartbeats.
 
     Args:
-        settings: fields of ``Config`` that are to be different.
+        settings: fields of ``Config`` that override these.
     """
     defaults: dict[str, Any] = {
         "listen": (Address("127.0.0.1", 0),),
         "data_dir": None,
-        "heartbeat_s": 0,  # or an hour that is skipped would end the connections
+        "heartbeat_s": 0,  # else a skipped hour would close the connections
     }
     return Config(**(defaults | settings))
 
@@ -53,11 +52,11 @@ class BrokerThread:
 
     Args:
         config: ``memory_config()`` by default.
-        files: the way to its messages; the machine's by default.
+        files: file access for the message store; the machine's by default.
 
     Attributes:
-        broker: the broker; it belongs to the thread.
-        clock: its time; likewise.
+        broker: the broker; it belongs to the broker's thread.
+        clock: the broker's clock; likewise.
     """
 
     broker: Broker
@@ -77,19 +76,19 @@ class BrokerThread:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port of the first listener."""
         return self.broker.addresses[0]
 
     @property
     def is_running(self) -> bool:
-        """Whether its supervision tree is there."""
+        """Whether the supervision tree runs."""
         return self._thread is not None and self.run(lambda: self.broker.root is not None)
 
     def start(self) -> None:
-        """Start it; when this returns clients can connect.
+        """Start the broker; clients can connect when this returns.
 
         Raises:
-            Exception: as ``Broker.start`` does.
+            Exception: as ``Broker.start``.
         """
         assert self._thread is None, "it runs"
         ready: Future[None] = Future()
@@ -115,12 +114,12 @@ class BrokerThread:
             return
         ready.set_result(None)
         await self._end_of_broker(asyncio.create_task(self._stops.wait()))
-        self.clock.release()  # or time-outs of what is to stop would never come
-        await self.broker.stop()  # also what has ended by itself has sockets open
+        self.clock.release()  # else time-outs while stopping would never come
+        await self.broker.stop()  # a broker that has ended by itself still has open sockets
         await self._stops.wait()
 
     async def _end_of_broker(self, stops: asyncio.Task[Any]) -> None:
-        """Wait until the broker is to stop, or has ended by itself."""
+        """Wait until the broker is told to stop or ends by itself."""
         ends = asyncio.create_task(self.broker.wait_ended())
         await asyncio.wait([ends, stops], return_when=asyncio.FIRST_COMPLETED)
         for task in (ends, stops):
@@ -128,7 +127,7 @@ class BrokerThread:
         await asyncio.gather(ends, stops, return_exceptions=True)
 
     def stop(self) -> None:
-        """Stop it; harmless when repeated."""
+        """Stop the broker; a second call does nothing."""
         if self._thread is not None:
             assert self._loop is not None
             assert self._stops is not None
@@ -155,7 +154,7 @@ class BrokerThread:
         """Run a coroutine in the broker's loop and return its result.
 
         Raises:
-            BrokerThreadError: it has not ended in time, or the broker is stopped.
+            BrokerThreadError: the coroutine did not end in time, or the broker is stopped.
         """
         if self._loop is None or threading.current_thread() is self._thread:
             coroutine.close()

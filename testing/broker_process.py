@@ -1,4 +1,4 @@
-"""A broker in a process of its own, to be killed with ``kill -9`` and started again on its data.
+"""A broker in a process of its own, which can be killed with ``kill -9`` and restarted on its data.
 
 ::
 
@@ -7,7 +7,7 @@
         broker.kill9()
         broker.start()
 
-It is ``leveret serve`` on a port that stays the same over all its lives.
+The process is ``leveret serve``; its port stays the same over restarts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PAUSE_S: Final = 0.02
 
 
 class BrokerProcessError(LeveretError):
-    """The process did not start, or not end; the text has its log."""
+    """The process did not start or did not end; the text contains its log."""
 
 
 class BrokerProcess:
@@ -38,11 +38,11 @@ class BrokerProcess:
 
     Args:
         folder: for its data (``data``) and its log (``log``).
-        arguments: further ones of ``leveret serve``.
+        arguments: further arguments of ``leveret serve``.
 
     Attributes:
-        port: where it listens, on 127.0.0.1.
-        process: the last one started.
+        port: of the listener on 127.0.0.1.
+        process: the last process started.
     """
 
     process: subprocess.Popen[bytes]
@@ -61,19 +61,19 @@ class BrokerProcess:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port of the listener."""
         return "127.0.0.1", self.port
 
     @property
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process runs."""
         return self._is_started and self.process.poll() is None
 
     def start(self) -> None:
-        """Start it, and wait until clients can connect.
+        """Start the process, and wait until clients can connect.
 
         Raises:
-            BrokerProcessError: it ended, or took too long.
+            BrokerProcessError: the process ended or took too long.
         """
         assert not self.is_running, "it runs"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -108,17 +108,17 @@ class BrokerProcess:
             time.sleep(_PAUSE_S)
 
     def kill9(self) -> None:
-        """End it with SIGKILL, and wait for its end."""
+        """Kill the process with SIGKILL, and wait for its end."""
         if self.is_running:
             self.process.send_signal(signal.SIGKILL)
         if self._is_started:
             self.process.wait(STOP_S)
 
     def stop(self) -> None:
-        """End it in order; harmless when it has ended.
+        """Stop the process in order; harmless when it has ended.
 
         Raises:
-            BrokerProcessError: it did not end in time; it is killed then.
+            BrokerProcessError: the process did not end in time and was killed.
         """
         if not self.is_running:
             return

@@ -1,4 +1,4 @@
-"""Chaos: actors of a running broker crash, are killed, cut off, paused and slowed, by their paths.
+"""Chaos: faults for actors of a running broker, by path: crash, kill, cut, pause, slow.
 
 ::
 
@@ -8,8 +8,8 @@
         ...
     print(chaos.report())
 
-What is done is written down with the time and the actor it was done to, and what is left to chance
-comes from the seed, so a run that has failed can be told and repeated. Paths: ``testing/tree_paths.py``.
+Every fault is recorded with its time and its actor, and all random choices come from the seed, so a failed run can
+be reported and repeated. Paths: ``testing/tree_paths.py``.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER 0: the peer gets a reset, not an end
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER 0: the peer sees a reset, not an orderly close
 
 
 class ChaosError(LeveretError):
-    """What ``crash`` raises in an actor, and what is asked of one that cannot have it done to it."""
+    """Raised in an actor by ``crash``, and raised when an actor cannot have the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One thing that was done.
+    """One fault that was injected.
 
     Attributes:
         at_s: by the broker's clock, since the chaos began.
-        verb: which method.
-        path: the whole path of the actor.
+        verb: the method.
+        path: the full path of the actor.
         detail: the other arguments.
     """
 
@@ -78,20 +78,20 @@ def _here(function: Callable[[], T]) -> T:
 
 
 class Chaos:
-    """What a test does to a running broker.
+    """Injects faults into a running broker.
 
-    Each verb takes a path. One with ``*`` may name many, and it is done to all of them; otherwise a path
-    names one actor or is a ``PathError``.
+    Each verb takes a path. A path with ``*`` may match many actors, and the fault hits all of them; any other
+    path must match exactly one actor, else ``PathError`` is raised.
 
     Args:
-        broker: it runs.
-        seed: of what is left to chance.
-        run: calls a function in the broker's thread; by default that is the caller's.
+        broker: a running broker.
+        seed: of all random choices.
+        run: calls a function in the broker's thread; by default the caller's thread.
 
     Attributes:
         seed: the seed.
-        random: the source of what is left to chance; use it for a test's own choices.
-        deeds: what was done, in order.
+        random: the generator of random choices; also for the test's own choices.
+        deeds: the injected faults, in order.
     """
 
     def __init__(self, broker: Broker, seed: int | str = 0, run: Run = _here) -> None:
@@ -103,21 +103,21 @@ class Chaos:
         self.random = random.Random(seed)
         self.deeds: list[Deed] = []
 
-    # What there is.
+    # The tree.
 
     def nodes(self) -> list[Node]:
         """Return the whole tree, parents first."""
         return self._run(self._nodes)
 
     def paths(self, path: Path = "*") -> list[str]:
-        """Return the whole paths of the running actors that a path names."""
+        """Return the full paths of the running actors that a path matches."""
         return [node.path for node in self._run(lambda: find_all(self._nodes(), path))]
 
     def find(self, path: Path) -> Ref:
-        """Return the address of one actor, the first if the path has a ``*``.
+        """Return the address of one actor, the first match if the path has a ``*``.
 
         Raises:
-            PathError: there is none, or it does not run, or the path is of many without a ``*``.
+            PathError: no actor matches, it does not run, or several match a path without a ``*``.
         """
         found = self._run(lambda: find_all(self._nodes(), path))[0].ref
         assert found is not None
@@ -128,18 +128,18 @@ class Chaos:
         return render(self.nodes())
 
     def mortal_nodes(self) -> list[Node]:
-        """Return whoever may die without an end of the whole broker, parents first."""
+        """Return the actors whose death does not end the whole broker, parents first."""
         return self._run(lambda: mortal(self._runtime, self._root()))
 
     def mortal_paths(self) -> list[str]:
-        """Return their paths, sorted."""
+        """Return the paths of ``mortal_nodes``, sorted."""
         return sorted(node.path for node in self.mortal_nodes())
 
     def choose(self, path: Path | None = None) -> Node:
-        """Return by chance one of the actors that a path names.
+        """Return a random actor of those that a path matches.
 
-        Without a path it is one of those that may die and are then started again, so that the choice
-        does not depend on who happens to be connected.
+        Without a path the choice is among the actors that may die and are then restarted, so that it does not
+        depend on the open connections.
         """
 
         def candidates() -> list[Node]:
@@ -150,31 +150,31 @@ class Chaos:
 
         return self.random.choice(sorted(self._run(candidates), key=lambda node: node.labels))
 
-    # What is done.
+    # Faults.
 
     def crash(self, path: Path, error: Exception | None = None) -> None:
         """Raise an error in the actor, as a fault in its code would.
 
         Args:
-            path: which one.
+            path: of the actor.
             error: a ``ChaosError`` by default.
         """
         error = error or ChaosError("crashed by chaos")
         self._each("crash", path, lambda ref: self._runtime.run_as(ref, _raise, error), repr(error))
 
     def exit(self, path: Path, reason: object) -> None:
-        """Send an exit signal; to an actor that traps exits (supervisors do) it is mail."""
+        """Send an exit signal; an actor that traps exits (as supervisors do) gets it as mail."""
         self._each("exit", path, lambda ref: self._runtime.exit(ref, reason), repr(reason))
 
     def kill(self, path: Path) -> None:
-        """Kill the actor; it can neither see it coming nor clean up."""
+        """Kill the actor; it gets no chance to clean up."""
         self._each("kill", path, lambda ref: self._runtime.exit(ref, KILL))
 
     def kill9(self, path: Path) -> None:
-        """Send SIGKILL to the operating system's process that the actor runs in, or stands for.
+        """Send SIGKILL to the operating system process that the actor runs in or represents.
 
         Raises:
-            ChaosError: it runs in the process of the broker. To kill that, run the broker in one of
+            ChaosError: the actor runs in the broker's process. To kill that, run the broker in a process of
                 its own: ``leveret.testing.broker_process``.
         """
         self._each("kill9", path, _kill9)
@@ -188,16 +188,16 @@ class Chaos:
         self._each("cut", path, self._cut)
 
     def pause(self, path: Path) -> Fault:
-        """Let the actor's mail wait, or a connection's socket unread, until ``resume`` or the block ends.
+        """Hold the actor's mail back, or leave a connection's socket unread, until ``resume`` or the end of the block.
 
-        Exit signals still act, and so do calls that are answered at once: a ``backing`` works on for
-        its amqqueue. A successor of the actor is not paused.
+        Exit signals still act, and so do inline calls: a ``backing`` still works for its amqqueue. A successor
+        of the actor is not paused.
         """
-        return self._hinder("pause", path, StillActor, StillSocket)
+        return self._inject("pause", path, StillActor, StillSocket)
 
     def slow(self, path: Path, delay_s: float) -> Fault:
         """Give the actor one turn every ``delay_s``, or a connection's socket one read."""
-        return self._hinder(
+        return self._inject(
             "slow",
             path,
             partial(SlowActor, delay_s=delay_s),
@@ -205,10 +205,10 @@ class Chaos:
             f"{delay_s} s",
         )
 
-    # What was done.
+    # The record.
 
     def report(self) -> str:
-        """Return seed and deeds as text."""
+        """Return the seed and the injected faults as text."""
         lines = [f"chaos with seed {self.seed}", *map(str, self.deeds)]
         return "\n".join(lines if self.deeds else [*lines, "  nothing was done"])
 
@@ -230,7 +230,7 @@ class Chaos:
             results = []
             for node in find_all(self._nodes(), path):
                 if node.ref is None or not node.ref.is_alive:
-                    continue  # the one before has taken it along
+                    continue  # the actor before it has taken it along
                 at_s = self._runtime.clock.monotonic_s() - self._began_s
                 results.append(act(node.ref))
                 self.deeds.append(Deed(at_s, verb, node.path, detail))
@@ -238,7 +238,7 @@ class Chaos:
 
         return self._run(done)
 
-    def _hinder(
+    def _inject(
         self,
         verb: str,
         path: Path,
@@ -246,16 +246,16 @@ class Chaos:
         on_socket: Callable[..., Any],
         detail: str = "",
     ) -> Fault:
-        def hinder(ref: Ref) -> Any:
+        def fault_of(ref: Ref) -> Any:
             reader = self._reader_of(ref)
             if reader is None:
                 return actor(self._runtime, ref)
             return on_socket(self._runtime, reader.ref, reader.read_control)
 
-        return Fault(self._each(verb, path, hinder, detail), self._run)
+        return Fault(self._each(verb, path, fault_of, detail), self._run)
 
     def _reader_of(self, ref: Ref) -> Reader | None:
-        """Return the reader of a connection that is given by it or by its supervisor of channels."""
+        """Return the reader of a connection; ``ref`` is the reader's or its channel supervisor's."""
         if isinstance(ref.cell.actor, Reader):
             return ref.cell.actor
         readers = self._broker.node.connections.readers.values()

@@ -1,4 +1,4 @@
-"""``expect_published``: a block of a test must publish what it says.
+"""``expect_published``: a block of a test that must publish certain messages.
 
 ::
 
@@ -45,22 +45,24 @@ class Expectation:
         self._count = count
         self._within_s = within_s
         self._changed = threading.Condition()
-        self._new: list[Message] = []  # not looked at yet
+        self._new: list[Message] = []  # not examined yet
         self._seen: list[SeenMessage] = []
         self._found: list[SeenMessage] = []
-        self._failures: dict[int, str] = {}  # by place in what was seen: why it does not count
+        self._failures: dict[
+            int, str
+        ] = {}  # by position in the seen messages: why it does not match
         self._tap = PublishTap(is_meant, self._sees)
 
     def _sees(self, messages: list[Message]) -> None:
-        """Take what was published; in the broker's thread, which it does not hold up."""
+        """Collect published messages; in the broker's thread, which is not blocked."""
         with self._changed:
             self._new += messages
             self._changed.notify_all()
 
-    # In the test's thread, so that a predicate may do what it likes.
+    # In the test's thread, so that a predicate may block.
 
     def _wait(self) -> None:
-        """Look at what is published until it is enough, or the time is over."""
+        """Examine published messages until enough match, or the time is over."""
         until_s = time.monotonic() + self._within_s
         while True:
             with self._changed:

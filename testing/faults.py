@@ -1,4 +1,4 @@
-"""Actors that are paused or slow, and sockets that are read late."""
+"""Faults of the chaos module: paused and slow actors, unread and slowly read sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-READ_S: Final = 0.001  # for which the socket of a slow connection is open
+READ_S: Final = 0.001  # how long the socket of a slow connection is read each time
 
 
 class Run(Protocol):
@@ -28,17 +28,17 @@ class Run(Protocol):
 
 
 class Undoable(Protocol):
-    """What has been put in somebody's way."""
+    """A fault of one actor."""
 
     def undo(self) -> None:
-        """Take it away; harmless when who was hindered has ended."""
+        """Remove the fault; harmless when the actor has ended."""
 
 
 class Fault:
-    """What was put in the way of some actors, until it is taken back: by ``resume``, or as a block.
+    """Faults of some actors, removed by ``resume`` or at the end of the block.
 
     Args:
-        parts: one for each of them.
+        parts: one for each actor.
         run: calls a function in the broker's thread.
     """
 
@@ -47,7 +47,7 @@ class Fault:
         self._run = run
 
     def resume(self) -> None:
-        """Take it back; harmless when repeated."""
+        """Remove the faults; a second call does nothing."""
         parts, self._parts = self._parts, []
         if parts:
             self._run(partial(_undo, parts))
@@ -65,14 +65,14 @@ def _undo(parts: list[Undoable]) -> None:
 
 
 class StillActor:
-    """An actor whose mail waits."""
+    """An actor whose mail is held back."""
 
     def __init__(self, runtime: Runtime, ref: Ref) -> None:
         self._runtime, self._ref = runtime, ref
         runtime.suspend(ref)
 
     def undo(self) -> None:
-        """Let it go on."""
+        """Let the actor continue."""
         self._runtime.resume(self._ref)
 
 
@@ -84,13 +84,13 @@ class StillSocket:
         read_control.block(Block.HELD_RUNS)
 
     def undo(self) -> None:
-        """Read again."""
+        """Read the socket again."""
         if self._reader.is_alive:
             self._read_control.unblock(Block.HELD_RUNS)
 
 
 class SlowActor:
-    """An actor that gets one turn every ``delay_s``."""
+    """An actor with one turn every ``delay_s``."""
 
     def __init__(self, runtime: Runtime, ref: Ref, delay_s: float) -> None:
         self._runtime, self._ref = runtime, ref
@@ -99,7 +99,7 @@ class SlowActor:
         self._wait()
 
     def _wait(self) -> None:
-        """Stop it, unless it has ended or is let go."""
+        """Suspend the actor, unless it has ended or the fault is removed."""
         if self._ref.is_alive and self._delay_s:
             self._runtime.suspend(self._ref)
             self._timer = self._runtime.clock.call_later(self._delay_s, self._turn)
@@ -109,7 +109,7 @@ class SlowActor:
         self._runtime.after_drain(self._wait)
 
     def undo(self) -> None:
-        """Let it go on."""
+        """Let the actor continue."""
         self._delay_s = 0.0
         if self._timer is not None:
             self._timer.cancel()
@@ -142,7 +142,7 @@ class SlowSocket:
             self._timer = self._clock.call_later(READ_S, self._shut)
 
     def undo(self) -> None:
-        """Read as ever."""
+        """Read the socket normally again."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_shut and self._reader.is_alive:

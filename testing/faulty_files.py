@@ -1,17 +1,16 @@
-"""System calls that fail, forget and run full: a faulty disk for ``leveret.core.files``.
+"""System calls that fail, lose data and run out of space: a faulty disk for ``leveret.core.files``.
 
 ::
 
     disk = FaultyCalls(MemoryDisk(), random.Random(1))       # or OsCalls(): a real folder
     files = Files(disk)
     disk.fail("fdatasync", OSError(errno.EIO, "gone"), pattern="*.rdq")
-    disk.power_cut(lambda path: Fate.SCATTERED)              # and everything un-synced is at risk
+    disk.power_cut(lambda path: Fate.SCATTERED)              # everything not synced is at risk
 
-**What a power cut does.** Every file is known twice: as it was at its last sync, and the writes and
-truncations since. Every folder likewise: the names at its last ``fsync_dir``, and the changes since.
-At the cut each file meets a ``Fate``, and of each folder's changes of names, which are atomic, some
-arbitrary ones have reached the disk. All descriptors are dead then; the same object goes on as the
-disk of the machine that starts again.
+**What a power cut does.** Every file is stored as of its last sync, with the writes and truncations since. Every
+folder is stored with the names as of its last ``fsync_dir``, and the changes since. At the cut each file meets a
+``Fate``, and a random subset of each folder's changes of names, which are atomic, reaches the disk. All descriptors
+become invalid; the same object is then the disk of the machine that starts again.
 
 **Points.** A system call is a point, named as in ``SystemCalls``; ``fail`` picks it by name, pattern
 of the file's name, and count. The error may be any exception: an ``OSError`` for the code under test,
@@ -36,11 +35,11 @@ _ADOPT_BYTES: Final = 1 << 20
 
 
 class Crash(BaseException):
-    """The process dies here. No ``except Exception`` catches it, as none catches a real one."""
+    """The process dies here. ``except Exception`` does not catch this, as it cannot catch a real crash."""
 
 
 class Fate(enum.Enum):
-    """What becomes of a file's un-synced bytes."""
+    """The effect of a power cut on a file's bytes that were not synced."""
 
     KEPT = "all reached the disk"
     LOST = "none did"
@@ -52,12 +51,14 @@ class Fate(enum.Enum):
 Fates: TypeAlias = Callable[[Path], Fate]
 
 
-_Change: TypeAlias = bytes | int | tuple[int, bytes]  # appended; cut to a length; written at
+_Change: TypeAlias = (
+    bytes | int | tuple[int, bytes]
+)  # appended; truncated to a length; written at an offset
 
 
 @dataclass(eq=False)
 class _Node:
-    """A file: as it is on the disk, and what was done since."""
+    """A file: its durable bytes, and the changes since."""
 
     durable: bytearray = field(default_factory=bytearray)
     changes: list[_Change] = field(default_factory=list)
@@ -89,7 +90,7 @@ class _Node:
         return image
 
     def _keep_untouched(self, image: bytearray, full: bytearray) -> None:
-        """Put back what was durable and has other bytes written over only before it."""
+        """Restore durable bytes that were not overwritten themselves."""
         if not any(isinstance(change, tuple) for change in self.changes):
             return
         if len(image) < len(self.durable) <= len(full):
@@ -129,7 +130,7 @@ def _common_prefix(one: bytearray, other: bytearray) -> int:
 
 @dataclass
 class _Rename:
-    """One change of names in a folder: ``old`` goes, ``new`` comes; either may be missing."""
+    """One change of names in a folder: ``old`` is removed, ``new`` added; either may be None."""
 
     old: Path | None
     new: Path | None
@@ -153,12 +154,12 @@ class _Fault:
 
 
 class FaultyCalls:
-    """Implements ``leveret.core.files.SystemCalls`` over another one.
+    """Implements ``leveret.core.files.SystemCalls`` over another implementation.
 
     Args:
-        calls: where the files really are: ``MemoryDisk`` or ``OsCalls``. Only files made through
-            this object, or adopted, may be in the folders it is used on.
-        rng: decides about short writes and what a power cut leaves.
+        calls: the underlying calls: ``MemoryDisk`` or ``OsCalls``. The folders may only contain files made
+            through this object, or adopted.
+        rng: decides about short writes and the effects of a power cut.
         sleep: called with the seconds of ``delay``; the test's virtual time, or ``time.sleep``.
     """
 
@@ -181,7 +182,7 @@ class FaultyCalls:
         self._open: dict[int, tuple[Path, _Node | None]] = {}
         self._is_dead = False
 
-    # What a test asks for.
+    # Faults.
 
     def fail(
         self,
@@ -191,25 +192,25 @@ class FaultyCalls:
         after: int = 0,
         times: int = 1,
     ) -> None:
-        """Raise ``error`` at the point, ``times`` times, the first ``after`` times not counted."""
+        """Raise ``error`` at the point, ``times`` times, after ``after`` successful calls."""
         self._faults.append(_Fault(point, error, pattern, after, times, 0.0))
 
     def delay(self, point: str, delay_s: float, pattern: str = "*", times: int = 1 << 60) -> None:
-        """Let the call take ``delay_s`` longer."""
+        """Delay the call by ``delay_s``."""
         self._faults.append(_Fault(point, None, pattern, 0, times, delay_s))
 
     def heal(self) -> None:
-        """Take all faults and delays back."""
+        """Remove all faults and delays."""
         self._faults.clear()
         self.short_writes = self.interrupts = 0.0
 
     @property
     def has_faults(self) -> bool:
-        """A fault or delay may come."""
+        """Whether a fault or delay is pending."""
         return any(fault.times for fault in self._faults)
 
     def kill(self) -> None:
-        """End the process that had the files open; what it wrote is in the page cache still."""
+        """End the process that has the files open; its writes are still in the page cache."""
         for descriptor in list(self._open):
             self.close(descriptor)
 
@@ -217,8 +218,8 @@ class FaultyCalls:
         """Cut the power and start the machine again.
 
         Args:
-            fates: what becomes of each file's un-synced bytes.
-            names: the share of un-synced changes of names that reach the disk; None draws it.
+            fates: the fate of each file's bytes that were not synced.
+            names: the share of unsynced changes of names that reach the disk; None: random.
         """
         self.kill()
         self.heal()
@@ -248,7 +249,7 @@ class FaultyCalls:
         self._calls.close(descriptor)
 
     def adopt(self, path: Path) -> None:
-        """Take a file that is there already for one whose bytes and name are durable."""
+        """Treat an existing file's bytes and name as durable."""
         descriptor = self._calls.open(path, os.O_RDONLY)
         try:
             image = bytearray()
@@ -259,7 +260,7 @@ class FaultyCalls:
         self._nodes[path] = self._durable_nodes[path] = _Node(image)
 
     def damage(self, path: Path, change: Callable[[bytearray], None]) -> None:
-        """Change a file's durable bytes behind everybody's back; ``change`` does it in place."""
+        """Damage a file's durable bytes; ``change`` works in place."""
         node = self._nodes[path]
         node.settle()
         change(node.durable)
@@ -267,7 +268,7 @@ class FaultyCalls:
         self._put(path, node.durable)
 
     def image(self, path: Path) -> bytes:
-        """Return what the file holds."""
+        """Return the file's bytes."""
         return bytes(self._nodes[path].now())
 
     def paths(self) -> list[Path]:
@@ -276,7 +277,7 @@ class FaultyCalls:
 
     @property
     def open_files(self) -> list[Path]:
-        """What is open, as long as it is open."""
+        """The open files."""
         return [path for path, _ in self._open.values()]
 
     # System calls.
@@ -313,7 +314,7 @@ class FaultyCalls:
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back; one of a process that was killed is gone already."""
+        """Close the descriptor; after ``kill`` it is closed already."""
         if self._open.pop(descriptor, None) is not None:
             self._calls.close(descriptor)
 
@@ -323,7 +324,7 @@ class FaultyCalls:
         return path, node
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """Append all, or less."""
+        """Append all bytes, or fewer."""
         path, node = self._node(descriptor)
         self._reach("writev", path)
         self._interrupt()
@@ -335,7 +336,7 @@ class FaultyCalls:
         return written
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write all, or less."""
+        """Write all bytes, or fewer."""
         path, node = self._node(descriptor)
         self._reach("pwrite", path)
         self._interrupt()
@@ -346,7 +347,7 @@ class FaultyCalls:
         return written
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Return all, or less."""
+        """Return all bytes, or fewer."""
         path, _ = self._node(descriptor)
         self._reach("pread", path)
         self._interrupt()
@@ -367,7 +368,7 @@ class FaultyCalls:
         node.changes.append(size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Take room."""
+        """Allocate disk space."""
         path, node = self._node(descriptor)
         self._reach("allocate", path)
         self._calls.allocate(descriptor, size_bytes)
@@ -412,7 +413,7 @@ class FaultyCalls:
         return copied
 
     def lock(self, descriptor: int) -> None:
-        """Take the file's lock."""
+        """Lock the file."""
         self._calls.lock(descriptor)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -436,7 +437,7 @@ class FaultyCalls:
         self._renames.append(_Rename(None, new, self._nodes[path]))
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder; its own name is durable at once."""
+        """Make a folder; its name is durable at once."""
         self._calls.mkdir(path)
 
     def names(self, folder: Path) -> list[str]:
@@ -444,6 +445,6 @@ class FaultyCalls:
         return self._calls.names(folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """Return the room that is left."""
+        """Return the free disk space."""
         self._reach("free_bytes", folder)
         return self._calls.free_bytes(folder)

@@ -1,23 +1,23 @@
-"""What clients saw, and what must be true of it whatever was done to the broker meanwhile.
+"""The history of a test: the events that clients saw, checked for violations of the broker's promises.
 
-Clients tell a ``History`` what they do and what they are told, each from its own thread; ``check`` then
-looks for what may never happen:
+Clients record their actions and the broker's answers in a ``History``, each from its own thread; ``check`` then looks
+for violations:
 
 * **lost**: a message that was confirmed, and that no consumer has acknowledged, is not in its queue;
 * **out of order**: a consumer gets messages of one channel for the first time, or a queue holds them, in
   another order than they were published in;
 * **back after its ack**: a message comes again, or is in the queue, although its ack was acknowledged;
 * **twice**: a message comes again without the redelivered flag, or is in the queue twice;
-* **out of nothing**: a message comes that was never published to that queue.
+* **out of nothing**: a consumer gets a message that was never published to that queue.
 
-Terms. A message has a *name* (any value that can be hashed), which its body must tell; each name is
+Terms. A message has a *name* (any hashable value), which its body must contain; each name is
 published once. A *channel* is one channel of one connection: after a reconnect it is another. AMQP does
 not answer acks, so an ack counts as *acknowledged* only when the client says so with ``settled``: when
 it has been told something that cannot be true before the broker has taken the ack, such as the confirm
-of a persistent message that the same channel published to the same queue after it. What is done to the
-broker is a ``disturbance``: an ack whose message came before its end and that was not settled before its
-beginning may have been lost with whoever was hit, and is not held against the broker. A disturbance lasts
-until clients have dealt with what they had got before (libraries keep deliveries in buffers): with a
+of a persistent message that the same channel published to the same queue after it. A fault of the
+broker is a ``disturbance``: an ack that was not settled before the beginning of a disturbance, of a message
+delivered before its end, may have been lost with the failed actor, which is no violation. A disturbance lasts
+until clients have processed the deliveries they had before (libraries buffer deliveries): with a
 prefetch of n, until each consumer has taken more than n.
 """
 
@@ -37,7 +37,7 @@ _SENT, _CONFIRMED, _DELIVERED, _ACKED, _SETTLED, _BEGIN, _END = range(7)
 
 
 class HistoryError(AssertionError):
-    """What may never happen has happened; ``violations`` says each."""
+    """A promise was violated; ``violations`` lists the violations."""
 
     def __init__(self, violations: list[str]) -> None:
         shown = violations[:_SHOWN]
@@ -47,7 +47,7 @@ class HistoryError(AssertionError):
 
 
 class History:
-    """The notes of all clients together. Every method may be called from any thread."""
+    """The events of all clients. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []  # ``append`` is atomic
@@ -55,49 +55,49 @@ class History:
 
     @property
     def confirmed_count(self) -> int:
-        """How many confirms have been noted."""
+        """The number of recorded confirms."""
         return len(self._confirms)
 
-    # What clients do and see.
+    # Recording.
 
     def sent(self, channel: str, name: Name, *queues: str) -> None:
-        """Note a publish before it is made, with the queues it is routed to."""
+        """Record a publish, before it is sent, with the queues it is routed to."""
         self._events.append((_SENT, channel, name, queues))
 
     def confirmed(self, name: Name) -> None:
-        """Note a confirm (basic.ack of the broker) of a persistent message for durable queues."""
+        """Record a confirm (basic.ack of the broker) of a persistent message for durable queues."""
         self._events.append((_CONFIRMED, name))
         self._confirms.append(name)
 
     def delivered(self, queue: str, channel: str, name: Name, redelivered: bool) -> None:
-        """Note a delivery."""
+        """Record a delivery."""
         self._events.append((_DELIVERED, queue, channel, name, redelivered))
 
     def acked(self, queue: str, channel: str, name: Name) -> None:
-        """Note an ack before it is sent."""
+        """Record an ack, before it is sent."""
         self._events.append((_ACKED, queue, channel, name))
 
     def settled(self, channel: str) -> None:
-        """Note that the broker has taken all acks that this channel has noted so far."""
+        """Record that the broker has received all acks recorded for this channel so far."""
         self._events.append((_SETTLED, channel))
 
     @contextmanager
     def disturbance(self) -> Iterator[None]:
-        """While the block lasts something is done to the broker, and it recovers."""
+        """Record that the block injects a fault into the broker, which recovers within the block."""
         self._events.append((_BEGIN,))
         try:
             yield
         finally:
             self._events.append((_END,))
 
-    # What must be true.
+    # Checking.
 
     def violations(self, contents: Mapping[str, Iterable[Name]] | None = None) -> list[str]:
-        """Return what may never happen and did.
+        """Return all violations.
 
         Args:
-            contents: what queues hold in the end, in order, once all clients have stopped; of queues
-                that are not given nothing can be said to be lost.
+            contents: the messages of queues in order, once all clients have stopped; losses are not detected
+                in queues that are missing here.
         """
         check = _Check()
         for at, event in enumerate(list(self._events)):
@@ -107,10 +107,10 @@ class History:
         return check.violations
 
     def check(self, contents: Mapping[str, Iterable[Name]] | None = None) -> None:
-        """Raise if anything happened that may not; see ``violations``.
+        """Raise if there are violations.
 
         Raises:
-            HistoryError: it did.
+            HistoryError: with all violations.
         """
         found = self.violations(contents)
         if found:
@@ -118,7 +118,7 @@ class History:
 
 
 class _Check:
-    """One pass over the notes."""
+    """One pass over the events."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
@@ -144,7 +144,7 @@ class _Check:
         }
 
     def take(self, at: int, event: Event) -> None:
-        """Take the next note."""
+        """Check the next event."""
         self._takes[event[0]](at, *event[1:])
 
     def _say(self, what: str, queue: str, name: Name, more: str = "") -> None:
@@ -201,7 +201,7 @@ class _Check:
         self._disturbed_at = at
 
     def contents(self, queue: str, names: list[Name]) -> None:
-        """Take what a queue holds in the end."""
+        """Check the final contents of a queue."""
         there: set[Name] = set()
         for name in names:
             if name in there:

@@ -1,11 +1,11 @@
-"""A clock that follows the machine's until a test holds it; then time passes as the test says.
+"""A manual clock: it follows the machine's clock until a test holds it; then the test sets the time.
 
-It belongs to a broker that clients talk to through sockets while the test steers its time: ``hold`` lets
-time stand still, ``advance`` lets it pass and runs what falls due, ``skip`` lets an hour have gone by
-for everybody who looks at the clock without a timer coming nearer.
+The clock belongs to a broker that clients use through sockets while the test controls its time: ``hold`` stops time,
+``advance`` moves time forward and runs the due timers, ``skip`` moves time forward and postpones all timers by the
+same duration.
 
-What lasts no longer than ``PACING_S`` goes on while time stands still: those are the broker's own pauses
-between two reads or two tries, and clients would wait for ever.
+Timers of at most ``PACING_S`` also run while time stands still: these are the broker's own pauses between two
+reads or tries, without which clients would wait for ever.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _QUIET_ROUNDS: Final = 10  # of the loop, each with a poll of the sockets
 
 
 class ManualClock:
-    """A ``leveret.core.clock.Clock``; all of it is for the loop's thread.
+    """A ``leveret.core.clock.Clock``; every method is for the loop's thread.
 
     Args:
-        loop: whose time it follows.
+        loop: whose time the clock follows.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -56,11 +56,11 @@ class ManualClock:
         return self._loop.time() + self._ahead_s if self._held_s is None else self._held_s
 
     def wall_s(self) -> float:
-        """Return seconds since 1970, as the test has it."""
+        """Return seconds since 1970, as set by the test."""
         return self.monotonic_s() + self._wall_ahead_s
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        """Put a call off; timers of the same moment run in the order made."""
+        """Schedule a call; timers of the same time run in the order of their creation."""
         at_s = self.monotonic_s() + max(0.0, delay_s)
         timer = VirtualTimer(at_s, next(self._numbers), (callback, *args))
         if self._held_s is not None and delay_s <= PACING_S:
@@ -70,15 +70,15 @@ class ManualClock:
             self._arm()
         return timer
 
-    # Steering.
+    # Control.
 
     @property
     def is_held(self) -> bool:
-        """Whether time stands still."""
+        """Whether the clock is held."""
         return self._held_s is not None
 
     def hold(self) -> None:
-        """Let time stand still from now on."""
+        """Stop time."""
         if self._held_s is not None:
             return
         now_s = self._held_s = self.monotonic_s()
@@ -88,30 +88,30 @@ class ManualClock:
             self._loop.call_later(max(0.0, timer.at_s - now_s), timer.run)
 
     def release(self) -> None:
-        """Let time go on from where it stands."""
+        """Let time pass again, from where it stands."""
         if self._held_s is not None:
             self._ahead_s = self._held_s - self._loop.time()
             self._held_s = None
             self._arm()
 
     def skip(self, duration_s: float) -> None:
-        """Let so much time have passed, and all timers be as far away as before."""
+        """Move time forward; timers stay as far away as before."""
         if self._held_s is not None:
             self._held_s += duration_s
         else:
             self._ahead_s += duration_s
-        for timer in self._timers:  # they keep their order
+        for timer in self._timers:  # their order stays
             timer.at_s += duration_s
 
     def set_wall_s(self, wall_s: float) -> None:
-        """Let the wall clock jump; monotonic time and timers do not notice."""
+        """Set the wall clock; monotonic time and timers do not change."""
         self._wall_ahead_s = wall_s - self.monotonic_s()
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass and run what falls due, each at its time and in order.
+        """Move time forward and run the due timers, each at its time and in order.
 
-        What clients have sent before is taken in first, and what follows is done before this returns,
-        as far as no other thread or process has to do anything for it.
+        Data that clients have sent before is processed first. All consequences are processed before this
+        returns, unless they depend on another thread or process.
         """
         was_held = self.is_held
         self.hold()
@@ -133,7 +133,7 @@ class ManualClock:
             self.release()
 
     async def settle(self) -> None:
-        """Let everything happen that happens without time passing."""
+        """Process everything that needs no time to pass."""
         quiet = 0
         while quiet < _QUIET_ROUNDS:
             for runtime in self._runtimes:
@@ -151,7 +151,7 @@ class ManualClock:
                 return timer
         return None
 
-    # The loop's timer for the next of ours.
+    # The event loop's timer for the next timer of this clock.
 
     def _arm(self) -> None:
         if self._held_s is not None or not self._timers:
@@ -168,11 +168,11 @@ class ManualClock:
             self._alarm = None
 
     def _ring(self) -> None:
-        """Run what is due; the loop's clock is coarse, so that may be nothing yet."""
+        """Run the due timers; the loop's clock is coarse, so there may be none yet."""
         self._alarm = None
         now_s = self.monotonic_s()
         try:
             while self._held_s is None and self._timers and self._timers[0].at_s <= now_s:
                 heapq.heappop(self._timers).run()
-        finally:  # the others must run though one has failed
+        finally:  # the other timers must run although one has failed
             self._arm()

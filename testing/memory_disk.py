@@ -1,8 +1,7 @@
 """A disk in memory: the system calls of ``leveret.core.files`` over a dict.
 
-Fast, the same on every machine, and without privileges; what it cannot do is serve code that opens
-files by itself (LMDB). It keeps no difference between written and durable: that is the business of
-``leveret.testing.faulty_files``, which wraps it.
+It is fast, the same on every machine, and needs no privileges. It cannot serve code that opens files itself (LMDB). It
+does not distinguish written from durable bytes; ``leveret.testing.faulty_files``, which wraps it, does.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from leveret.core.files import Buffer
 
 
 class _Inode:
-    """A file's bytes and who holds its lock."""
+    """A file's bytes and the holder of its lock."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -24,7 +23,7 @@ class _Inode:
 
 
 class _Opened:
-    """What a descriptor stands for; ``inode`` is None for a folder."""
+    """An open descriptor; ``inode`` is None for a folder."""
 
     def __init__(self, inode: _Inode | None, flags: int) -> None:
         self.inode = inode
@@ -43,7 +42,7 @@ class MemoryDisk:
 
     @property
     def open_files(self) -> int:
-        """How many descriptors are in use."""
+        """The number of open descriptors."""
         return len(self._open)
 
     def open(self, path: Path, flags: int) -> int:
@@ -73,7 +72,7 @@ class MemoryDisk:
         return opened.inode
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back and the lock taken with it."""
+        """Close the descriptor and release its lock."""
         opened = self._open.pop(descriptor, None)
         if opened is None:
             raise OSError(errno.EBADF, "bad file descriptor")
@@ -81,7 +80,7 @@ class MemoryDisk:
             opened.inode.locked_by = None
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """Append what fits on the disk."""
+        """Append as many bytes as fit on the disk."""
         inode, data = self._inode(descriptor), b"".join(buffers)
         if not self._open[descriptor].flags & os.O_RDWR:
             raise OSError(errno.EBADF, "file is not open for writing")
@@ -92,7 +91,7 @@ class MemoryDisk:
         return min(len(data), room)
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write over what is there; behind the end what fits on the disk."""
+        """Overwrite existing bytes; past the end write as many bytes as fit on the disk."""
         held = self._inode(descriptor).data
         room = self.free_bytes(Path("/")) + len(held) - offset
         if data and room <= 0:
@@ -102,7 +101,7 @@ class MemoryDisk:
         return min(len(data), room)
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Return the bytes that are there."""
+        """Return the existing bytes."""
         return bytes(self._inode(descriptor).data[offset : offset + count])
 
     def size(self, descriptor: int) -> int:
@@ -110,20 +109,20 @@ class MemoryDisk:
         return len(self._inode(descriptor).data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Cut the file, or lengthen it with zeros."""
+        """Truncate the file, or extend it with zeros."""
         data = self._inode(descriptor).data
         del data[size_bytes:]
         data.extend(bytes(size_bytes - len(data)))
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Fill with zeros, if there is room."""
+        """Extend the file with zeros, if there is space."""
         inode = self._inode(descriptor)
         if self.free_bytes(Path("/")) < size_bytes - len(inode.data):
             raise OSError(errno.ENOSPC, "no space left on device")
         inode.data.extend(bytes(size_bytes - len(inode.data)))
 
     def fdatasync(self, descriptor: int) -> None:
-        """Do nothing: memory is as durable as it gets."""
+        """Do nothing: all bytes count as durable."""
         self._inode(descriptor)
 
     def fsync(self, descriptor: int) -> None:
@@ -132,11 +131,11 @@ class MemoryDisk:
             raise OSError(errno.EBADF, "bad file descriptor")
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
-        """Append what the source has there."""
+        """Append the bytes of the source."""
         return self.writev(target, [self.pread(source, count, offset)])
 
     def lock(self, descriptor: int) -> None:
-        """Take the lock; every descriptor counts as another process."""
+        """Lock the file; every descriptor counts as another process."""
         inode = self._inode(descriptor)
         if inode.locked_by not in {None, descriptor}:
             raise BlockingIOError(errno.EWOULDBLOCK, "locked")
@@ -175,6 +174,6 @@ class MemoryDisk:
         return [path.name for path in inside if path.parent == folder and path != folder]
 
     def free_bytes(self, folder: Path) -> int:
-        """Return the room that is left."""
+        """Return the free disk space."""
         inodes = {id(inode): inode for inode in self._inodes.values()}
         return self.size_bytes - sum(len(inode.data) for inode in inodes.values())

@@ -1,7 +1,7 @@
 """An index in memory, for stores on a faulty disk: LMDB maps real files.
 
-It outlives crashes as LMDB does: a transaction is there as a whole when ``write`` has returned, and
-not at all before. ``fail`` lets transactions fail.
+It survives crashes as LMDB does: a transaction is complete when ``write`` has returned, and absent before. ``fail``
+makes transactions fail.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class MemoryIndex:
         self._errors += [error] * times
 
     def heal(self) -> None:
-        """Raise no errors any more."""
+        """Stop raising errors."""
         self._errors.clear()
 
     def image(self) -> Any:
-        """Return all that is in it, for ``restore``."""
+        """Return all contents, for ``restore``."""
         parts = (self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint)
         return copy.deepcopy(parts)
 
     def restore(self, image: Any) -> None:
-        """Be as it was."""
+        """Restore the contents."""
         self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint = image
         self._sorted.clear()
 
@@ -73,7 +73,7 @@ class MemoryIndex:
         return sorted(each for each in self.by_msg_no.items() if each[0] >= low)[:limit]
 
     def queue_nos(self) -> list[int]:
-        """Return the numbers that rows are under."""
+        """Return the queue numbers of all rows."""
         return sorted(queue_no for queue_no, rows in self.by_queue.items() if rows)
 
     def queues(self) -> dict[int, QueueTerms]:
@@ -85,11 +85,11 @@ class MemoryIndex:
         return dict(self.by_file)
 
     def checkpoint(self) -> Checkpoint | None:
-        """Return how far it goes."""
+        """Return the last checkpoint."""
         return self._checkpoint
 
     def write(self, batch: Batch) -> None:
-        """Take over a transaction, or raise what ``fail`` was given."""
+        """Commit a transaction, or raise the error of ``fail``."""
         if self._errors:
             raise self._errors.pop(0)
         self.writes += 1
@@ -106,16 +106,16 @@ class MemoryIndex:
             self._checkpoint = batch.checkpoint
 
     def copy_to(self, folder: Any) -> None:
-        """Remember what it is now as the copy in a folder."""
+        """Remember the contents as the copy in a folder."""
         self.copies[folder] = self.image()
 
     @property
     def size_bytes(self) -> int:
-        """Take nothing of the disk."""
+        """Return 0: nothing is on disk."""
         return 0
 
     def close(self) -> None:
-        """Do nothing: the next process finds it as it is."""
+        """Do nothing: the next process finds the same contents."""
 
 
 def _update(table: dict[int, Any], changes: Any) -> None:
@@ -127,7 +127,7 @@ def _update(table: dict[int, Any], changes: Any) -> None:
 
 
 class MemoryLocation:
-    """``msg_store.index_rows.IndexLocation``: the same index again, until it is lost."""
+    """``msg_store.index_rows.IndexLocation``: returns the same index until it is lost."""
 
     def __init__(self) -> None:
         self.index = MemoryIndex()
@@ -143,17 +143,17 @@ class MemoryLocation:
         return self.index
 
     def set_aside(self, quarantine: Any, name: str) -> None:
-        """Forget it."""
+        """Discard the index."""
         self.index, self.is_damaged, self.was_lost = MemoryIndex(), False, True
 
     def condemn(self) -> None:
-        """Have it damaged at the next start."""
+        """Make the next start find the index damaged."""
         self.is_damaged = True
 
     def fail_next(self, error: Exception) -> None:
-        """Raise an error in the first transaction of an index that will be made."""
+        """Raise an error in the first transaction of the next new index."""
         self._errors_of_next.append(error)
 
     def lose(self) -> None:
-        """Have an empty index at the next start."""
+        """Make the next start find an empty index."""
         self.index = MemoryIndex()

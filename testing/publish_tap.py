@@ -1,7 +1,7 @@
-"""A tap on what clients publish: it sees messages once the broker has routed them.
+"""A tap on published messages: it sees messages when the broker has routed them.
 
-While a tap is open, the publishing half of all channels of the process goes through it, which costs a
-little per run of messages; when none is, nothing is in the way.
+While a tap is open, all publishes of the process go through it, which costs a little per run of messages; without an
+open tap there is no cost.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _plain: Final = Publisher.publish
 
 
 class PublishTap:
-    """Sees what is published to one vhost of one broker, from ``open`` to ``close``.
+    """Sees the messages published to one vhost of one broker, from ``open`` to ``close``.
 
     ``sees`` is called in the broker's thread with messages in the order of publishing. A run that the
     broker refuses (no such exchange, no permission) is not seen.
 
     Args:
-        is_meant: whether a ``VHost`` is the one.
+        is_meant: whether a ``VHost`` is the tapped one.
         sees: called with messages.
     """
 
@@ -56,7 +56,7 @@ class PublishTap:
     def publish(
         cls, publisher: Publisher, method: bytes, mode: int, messages: list[Message]
     ) -> list[Message] | None:
-        """Publish as ever, and show what was."""
+        """Publish, and show the messages to the taps."""
         rest: list[Message] | None = _plain(publisher, method, mode, messages)
         vhost = publisher.vhost
         for tap in cls._open:

@@ -1,7 +1,7 @@
-"""The pytest plugin: a real broker in the process of the tests, and what tests do with one.
+"""The pytest plugin: a real broker in the process of the tests, with fixtures for its clock, faults and messages.
 
-It is found by its entry point, so ``pip install leveret`` is all. Nothing of the broker is loaded before
-a test asks for one. Fixtures: ``amqp_broker``, ``amqp_url``, ``virtual_clock``, ``chaos``,
+pytest finds the plugin by its entry point, so ``pip install leveret`` is sufficient. The broker is imported only
+when a test uses one. Fixtures: ``amqp_broker``, ``amqp_url``, ``virtual_clock``, ``chaos``,
 ``expect_published``; ``docs/testing.md`` describes them and the settings.
 """
 
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed and the kernel; a kernel that has been loaded already cannot be changed."""
+    """Choose the seed and the kernel; a kernel that is already loaded cannot be changed."""
     config.addinivalue_line(
         "markers",
         f"{MARKER}(durable=..., data_dir=..., **config): settings of the broker of this test",
@@ -59,11 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Brokers:
-    """The brokers of a run: one for each combination of settings, started when first asked for.
+    """The brokers of a run: one for each combination of settings, started at the first use.
 
     Args:
         config: pytest's.
-        folders: makes folders for data.
+        folders: creates data directories.
     """
 
     def __init__(self, config: pytest.Config, folders: pytest.TempPathFactory) -> None:
@@ -72,7 +72,7 @@ class Brokers:
         self._running: dict[str, BrokerThread] = {}
 
     def get(self, given: dict[str, Any]) -> BrokerThread:
-        """Return the broker with these settings; one that has ended is replaced."""
+        """Return the broker with these settings; a broker that has ended is replaced."""
         key = repr(sorted(given.items()))
         broker = self._running.get(key)
         if broker is not None and broker.is_running:
@@ -84,7 +84,7 @@ class Brokers:
         return broker
 
     def discard(self, broker: BrokerThread) -> None:
-        """Stop a broker that no other test may have."""
+        """Stop a broker that no other test may use."""
         self._running = {key: each for key, each in self._running.items() if each is not broker}
         broker.stop()
 
@@ -106,7 +106,7 @@ class Brokers:
         return BrokerThread(memory_config(**(settings | given)))
 
     def _data_dir(self, folder: Any) -> Path:
-        """Return a folder that no other worker of pytest-xdist has."""
+        """Return a folder that no other worker of pytest-xdist uses."""
         if not folder:
             return self._folders.mktemp("leveret")
         place: Path = self._config.rootpath / folder
@@ -114,7 +114,7 @@ class Brokers:
 
 
 def _setting(line: str) -> tuple[str, Any]:
-    """Read ``FIELD = VALUE``; numbers and true and false are what they look like."""
+    """Parse ``FIELD = VALUE``; numbers, true and false are converted."""
     name, is_there, text = (part.strip() for part in line.partition("="))
     if not is_there:
         raise pytest.UsageError(f'leveret_config: "{line}" is not FIELD = VALUE')
@@ -148,7 +148,7 @@ def amqp_broker(request: pytest.FixtureRequest, amqp_brokers: Brokers) -> Iterat
 
     given: dict[str, Any] = {}
     for marker in request.node.iter_markers(MARKER):
-        given = marker.kwargs | given  # the nearest counts
+        given = marker.kwargs | given  # the nearest marker counts
     vhost = FreshVhost(amqp_brokers.get(given))
     yield vhost
     vhost.delete()
@@ -162,7 +162,7 @@ def amqp_url(amqp_broker: FreshVhost) -> str:
 
 @pytest.fixture
 def virtual_clock(amqp_broker: FreshVhost) -> Iterator[VirtualTime]:
-    """The broker's time: it stands still, and passes by ``advance``."""
+    """The broker's time: it stands still until ``advance``."""
     from leveret.testing.virtual_time import VirtualTime  # noqa: PLC0415 - loads the broker
 
     with VirtualTime(amqp_broker.thread) as time:
@@ -173,7 +173,7 @@ def virtual_clock(amqp_broker: FreshVhost) -> Iterator[VirtualTime]:
 def chaos(
     request: pytest.FixtureRequest, amqp_broker: FreshVhost, amqp_brokers: Brokers
 ) -> Iterator[Chaos]:
-    """What a test can do to the broker; afterwards that broker is not used again."""
+    """Faults for the broker; the broker is not used by other tests afterwards."""
     from leveret.testing.chaos import Chaos  # noqa: PLC0415 - loads the broker
 
     seed = request.config.stash[_SEED]
@@ -187,7 +187,7 @@ def chaos(
 
 @pytest.fixture
 def expect_published(amqp_broker: FreshVhost) -> Any:
-    """A block that must publish something; ``FreshVhost.expect_published`` has the arguments."""
+    """A block that must publish certain messages; see ``FreshVhost.expect_published``."""
     return amqp_broker.expect_published
 
 
@@ -195,7 +195,7 @@ def expect_published(amqp_broker: FreshVhost) -> Any:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Tell with a failure what was done to the broker, and how to have it again."""
+    """Add the injected faults and the way to repeat them to the report of a failure."""
     report = yield
     chaos = item.stash.get(_CHAOS, None)
     if chaos is not None and report.failed:

@@ -1,4 +1,4 @@
-"""Looking into a queue without taking anything out of it."""
+"""Reading a queue without consuming its messages."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
     from leveret.testing.broker import BrokerThread
 
-PAUSE_S: Final = 0.005  # between two looks
+PAUSE_S: Final = 0.005  # between two tries
 SOON_S: Final = 5.0
 
 
 class QueueLookError(LeveretError):
-    """There is no such queue, or it does not run."""
+    """The queue does not exist or does not run."""
 
 
 class QueueLook:
-    """One queue of a vhost, seen from outside; each question is answered anew.
+    """One queue of a vhost; every property is read from the queue at each access.
 
-    What a client has published without waiting for a confirm may still be on its way: use confirms,
-    or ``wait_until``.
+    Messages that a client has published without waiting for a confirm may still be in flight: use confirms or
+    ``wait_until``.
 
     Args:
         broker: the queue's.
@@ -46,35 +46,35 @@ class QueueLook:
 
     @property
     def state(self) -> str:
-        """``running``, ``crashed``, ``stopped`` and so on; ``missing`` when there is none."""
+        """``running``, ``crashed``, ``stopped`` and so on; ``missing`` if it does not exist."""
         entry = self._broker.run(self._queues).get(self.name)
         return "missing" if entry is None else entry.state
 
     @property
     def ready(self) -> int:
-        """How many messages wait."""
+        """The number of ready messages."""
         return int(self._info()["messages_ready"])
 
     @property
     def unacked(self) -> int:
-        """How many have been delivered and wait for their acks."""
+        """The number of delivered messages without an ack."""
         return int(self._info()["messages_unacknowledged"])
 
     @property
     def depth(self) -> int:
-        """Ready and unacked together."""
+        """The number of ready and unacked messages."""
         info = self._info()
         return int(info["messages_ready"] + info["messages_unacknowledged"])
 
     @property
     def consumers(self) -> int:
-        """How many consumers it has."""
+        """The number of consumers."""
         return int(self._info()["consumers"])
 
     def messages(self) -> list[SeenMessage]:
-        """Return ready and unacked messages in the order of publishing; nothing is taken.
+        """Return ready and unacked messages in the order of publishing, without consuming them.
 
-        A queue with priorities delivers in another order than that.
+        A priority queue delivers in another order.
         """
         return self._broker.wait_for(self._messages())
 
@@ -84,10 +84,10 @@ class QueueLook:
         return [message.body for message in self.messages()]
 
     def wait_until(self, holds: Callable[[QueueLook], object], within_s: float = SOON_S) -> None:
-        """Wait until something is true of the queue, such as ``lambda queue: queue.ready == 3``.
+        """Wait until a predicate holds, such as ``lambda queue: queue.ready == 3``.
 
         Raises:
-            AssertionError: it was not within that time.
+            AssertionError: the predicate did not hold within that time.
         """
         deadline_s = time.monotonic() + within_s
         while not holds(self):
@@ -154,11 +154,11 @@ class QueueLook:
             if not part.is_cut:
                 return found
             from_seq = part.last_seq + 1 if part.found else from_seq
-            await asyncio.sleep(PAUSE_S)  # until what is on disk has been read
+            await asyncio.sleep(PAUSE_S)  # while messages are read from disk
 
 
 class _Part:
-    """What one fold has seen."""
+    """The messages of one scan."""
 
     def __init__(self) -> None:
         self.found: list[SeenMessage] = []

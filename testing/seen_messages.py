@@ -1,4 +1,4 @@
-"""A message as tests look at it: where it was published to, its properties and its body."""
+"""A message as seen by tests: exchange, routing key, properties and body."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class SeenMessage:
     Attributes:
         exchange: it was published to.
         routing_key: it was published with.
-        body: as it came.
+        body: as published.
         properties: those that are set, by their names in the specification with ``_`` for ``-``
             (``content_type``, ``delivery_mode``); ``headers`` without the types of their fields.
-        is_unacked: it has been delivered and waits for its ack; False for one that is ready.
+        is_unacked: whether it has been delivered and waits for its ack; else it is ready.
     """
 
     exchange: str
@@ -37,7 +37,7 @@ class SeenMessage:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Its headers; empty when there are none."""
+        """The headers; empty if there are none."""
         headers: dict[str, Any] = self.properties.get("headers", {})
         return headers
 
@@ -47,7 +47,7 @@ class SeenMessage:
         return self.body.decode()
 
     def json(self) -> Any:
-        """Return what its body means as JSON."""
+        """Return the body parsed as JSON."""
         return json.loads(self.body)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class SeenMessage:
 
 
 def seen(message: Message, is_unacked: bool = False) -> SeenMessage:
-    """Return a message as tests look at it."""
+    """Return a message in the form for tests."""
     exchange, key = exchange_and_key(message[ORIGIN])
     return SeenMessage(
         exchange.decode("utf-8", "surrogateescape"),

@@ -1,8 +1,7 @@
 """Finding actors of a running tree by path: ``vhost:/ > queue:orders > backing``.
 
-A path names labels from above to below; levels may be left out as long as one actor alone is meant, so
-``queue:orders > backing`` is enough where one vhost has such a queue. ``*`` in a label stands for
-anything: ``connection:* > channel:1``. Labels that contain `` > `` themselves are given as a tuple.
+A path lists labels from the root downwards; levels may be left out as long as exactly one actor matches, so
+``queue:orders > backing`` suffices if only one vhost has such a queue. ``*`` in a label matches any text: ``connection:* > channel:1``. Labels that contain `` > `` themselves are given as a tuple.
 Where many actors have one path (readers) a ``Node`` of the tree names one of them.
 """
 
@@ -27,14 +26,14 @@ _SHOWN: Final = 12  # labels in an error
 
 
 class PathError(LeveretError):
-    """A path names no actor, one that does not run, or more than one."""
+    """A path matches no actor, an actor that does not run, or more than one."""
 
 
 def labels_of(path: Path) -> tuple[str, ...]:
     """Return the labels of a path.
 
     Raises:
-        PathError: there is none, or an empty one.
+        PathError: the path or a label is empty.
     """
     if isinstance(path, Node):
         return path.labels
@@ -45,13 +44,13 @@ def labels_of(path: Path) -> tuple[str, ...]:
 
 
 def matching(nodes: Iterable[Node], path: Path) -> list[Node]:
-    """Return the nodes a path names, in the tree's order."""
+    """Return the nodes that a path matches, in the tree's order."""
     labels = labels_of(path)
     return [node for node in nodes if _names(labels, node.labels)]
 
 
 def _names(wanted: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether the wanted labels stand in this order in the others, the last one last."""
+    """Return whether the wanted labels occur in this order, the last one at the end."""
     if not _is_like(wanted[-1], labels[-1]):
         return False
     left = list(wanted[:-1])
@@ -68,10 +67,10 @@ def _is_like(wanted: str, label: str) -> bool:
 
 
 def find_all(nodes: Sequence[Node], path: Path) -> list[Node]:
-    """Return the running nodes a path names: one, or those that its ``*`` stands for.
+    """Return the running nodes that a path matches: one, or several if it has a ``*``.
 
     Raises:
-        PathError: there is none; the text names the nearest node there is, and its children.
+        PathError: no node matches; the text names the nearest existing node and its children.
     """
     found = [path] if isinstance(path, Node) else matching(nodes, path)
     if not found:
@@ -87,7 +86,7 @@ def find_all(nodes: Sequence[Node], path: Path) -> list[Node]:
 
 
 def _missing(nodes: Sequence[Node], labels: tuple[str, ...]) -> str:
-    """Say what is there instead."""
+    """Return an error text with the nearest existing node."""
     if not nodes:
         return f"no actor is at {_shown(labels)}: the tree has ended"
     nearest, unknown = nodes[0], labels[0]
@@ -115,12 +114,14 @@ def _shown(path: Path) -> str:
 
 
 def mortal(runtime: Runtime, root: Ref) -> list[Node]:
-    """Return the running actors that may die without an end of the whole tree.
+    """Return the running actors whose death does not end the whole tree.
 
-    Left out are the root and whoever has only supervisors of intensity 0 between itself and the root,
-    and would be started again: there one death is the end of all.
+    Left out are the root, and restarted actors that have only supervisors of intensity 0 between themselves and
+    the root: one such death ends the tree.
     """
-    doomed: set[tuple[str, ...]] = set()  # supervisors that end, and all with them, with any child
+    doomed: set[tuple[str, ...]] = (
+        set()
+    )  # supervisors that end, with the whole tree, when any child ends
     found = []
     for node in walk(runtime, root):
         if node.ref is None:
@@ -134,7 +135,7 @@ def mortal(runtime: Runtime, root: Ref) -> list[Node]:
 
 
 def is_restarted(ref: Ref) -> bool:
-    """Whether the actor's supervisor does something about its end."""
+    """Return whether the actor's supervisor restarts it."""
     parent = ref.cell.parent
     kernel = parent.cell.actor.kernel if parent is not None else None
     members = kernel.members() if kernel is not None else ()

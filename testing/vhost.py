@@ -1,4 +1,4 @@
-"""A vhost of its own for one test: made before it, looked into by it, deleted after it."""
+"""A vhost for one test: added before the test and deleted after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FreshVhost:
 
     Args:
         thread: the broker's.
-        name: the vhost's; one that no other has by default.
+        name: of the vhost; unique by default.
 
     Attributes:
         thread: the broker's.
@@ -48,12 +48,12 @@ class FreshVhost:
         await self._users.set_permissions(self.vhost, self.user, _ALL, _ALL, _ALL)
 
     def delete(self) -> None:
-        """Close its connections and delete all that is in it; harmless when the broker has ended."""
+        """Delete the vhost and close its connections; harmless when the broker has ended."""
         thread = self.thread
         if thread.is_running and self.vhost in thread.run(lambda: list(self.broker.node.vhosts)):
             thread.wait_for(self._vhosts.delete_vhost(self.vhost))
 
-    # Where it is.
+    # The broker.
 
     @property
     def broker(self) -> Broker:
@@ -62,17 +62,17 @@ class FreshVhost:
 
     @property
     def clock(self) -> ManualClock:
-        """The broker's time; likewise. The fixture ``virtual_clock`` is the way to steer it."""
+        """The broker's clock; it belongs to the broker's thread. Tests set the time with the fixture ``virtual_clock``."""
         return self.thread.clock
 
     @property
     def host(self) -> str:
-        """Where the broker listens."""
+        """The host of the broker's listener."""
         return self.thread.address[0]
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port of the broker's listener."""
         return self.thread.address[1]
 
     @property
@@ -81,10 +81,10 @@ class FreshVhost:
         who = f"{quote(self.user, '')}:{quote(self.password, '')}"
         return f"amqp://{who}@{self.broker.addresses[0]}/{quote(self.vhost, '')}"
 
-    # What is in it.
+    # The contents.
 
     def queue(self, name: str) -> QueueLook:
-        """Look into a queue; it need not be there yet."""
+        """Return a view of a queue; the queue need not exist yet."""
         return QueueLook(self.thread, self.vhost, name)
 
     def queue_names(self) -> list[str]:
@@ -114,17 +114,17 @@ class FreshVhost:
     ) -> Expectation:
         """Return a block, ``with`` or ``async with``, that must publish such messages to this vhost.
 
-        Its value is the list of those found. Messages count whether a queue gets them or not.
+        Its value is the list of matching messages. Messages count whether a queue gets them or not.
 
         Args:
             exchange: its name, ``""`` is the default exchange; None is any.
             routing_key: None is any.
-            where: what must be true of the message besides.
-            count: exactly so many, 0 for none at all; by default one at least.
-            within_s: how long, in real time, they may be on their way when the block ends.
+            where: a predicate that the message must satisfy too.
+            count: the exact number, 0 for none; by default at least one.
+            within_s: how long, in real time, messages may be in flight when the block ends.
 
         Returns:
-            The block; at its end ``AssertionError`` says what was published in their place.
+            The block; a failure raises ``AssertionError`` with the messages that were published instead.
         """
 
         def is_meant(vhost: Any) -> bool:

@@ -7,7 +7,7 @@ With a runtime on an event loop::
     ...
     await clock.advance(5.0)
 
-Without a loop, the runtime is driven by hand and ``jump`` takes the place of ``advance``.
+Without an event loop, the test drives the runtime and calls ``jump`` instead of ``advance``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SETTLE_ROUNDS = 10
 
 
 class Drivable(Protocol):
-    """What the clock needs of a runtime."""
+    """The methods of a runtime that the clock uses."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left to do at this moment."""
+        """Whether no work is pending."""
 
     def run_until_idle(self) -> None:
-        """Do what there is to do."""
+        """Do all pending work."""
 
 
 class VirtualTimer:
-    """One call to come."""
+    """One scheduled call."""
 
     __slots__ = ("_call", "at_s", "number")
 
@@ -44,11 +44,11 @@ class VirtualTimer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it has neither run nor been cancelled."""
+        """Whether the call has neither run nor been cancelled."""
         return self._call is not None
 
     def cancel(self) -> None:
-        """Forget the call."""
+        """Cancel the call."""
         self._call = None
 
     def run(self) -> None:
@@ -65,7 +65,7 @@ class VirtualClock:
     """A ``leveret.core.clock.Clock`` for tests.
 
     Args:
-        wall_s: what ``wall_s()`` says at the start.
+        wall_s: the initial value of ``wall_s()``.
     """
 
     def __init__(self, wall_s: float = 1_700_000_000.0) -> None:
@@ -88,11 +88,11 @@ class VirtualClock:
         return self._wall_offset_s + self._now_s
 
     def set_wall_s(self, wall_s: float) -> None:
-        """Let the wall clock jump; monotonic time and timers do not notice."""
+        """Set the wall clock; monotonic time and timers do not change."""
         self._wall_offset_s = wall_s - self._now_s
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> VirtualTimer:
-        """Put a call off; timers of the same moment run in the order made."""
+        """Schedule a call; timers of the same time run in the order of their creation."""
         at_s = self._now_s + max(0.0, delay_s)
         timer = VirtualTimer(at_s, next(self._numbers), (callback, *args))
         heapq.heappush(self._timers, timer)
@@ -100,11 +100,11 @@ class VirtualClock:
 
     @property
     def pending_count(self) -> int:
-        """How many calls are to come."""
+        """The number of scheduled calls."""
         return sum(timer.is_pending for timer in self._timers)
 
     def jump(self, seconds: float) -> None:
-        """Let time pass without a loop: runtimes attached are driven by hand."""
+        """Move time forward without an event loop; attached runtimes are driven by hand."""
         until_s = self._now_s + seconds
         self._drain()
         while (timer := self._next_due(until_s)) is not None:
@@ -113,7 +113,7 @@ class VirtualClock:
         self._now_s = until_s
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass; after each timer the runtimes and the loop's tasks come to rest."""
+        """Move time forward; after each timer the runtimes and the loop's tasks run until idle."""
         until_s = self._now_s + seconds
         await self.settle()
         while (timer := self._next_due(until_s)) is not None:
@@ -122,7 +122,7 @@ class VirtualClock:
         self._now_s = until_s
 
     async def settle(self) -> None:
-        """Let everything happen that happens without time passing."""
+        """Process everything that needs no time to pass."""
         quiet = 0
         while quiet < _SETTLE_ROUNDS:
             self._drain()

@@ -1,4 +1,4 @@
-"""The time of a broker on its own thread, in the hands of a test."""
+"""Control over the time of a broker that runs on its own thread."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ if TYPE_CHECKING:
 
 
 class VirtualTime:
-    """While the block lasts the broker's time stands still and passes by ``advance`` only.
+    """During the block the broker's time stands still, except for ``advance``.
 
-    Message and queue TTLs, heartbeats, time-outs and restarts go by it; what clients do goes by the
-    machine's time.
+    TTLs, heartbeats, time-outs and restarts use this time; clients use the machine's time.
 
     Args:
-        broker: whose time.
+        broker: with the time.
     """
 
     def __init__(self, broker: BrokerThread) -> None:
@@ -23,11 +22,11 @@ class VirtualTime:
         self._clock = broker.clock
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and what falls due happen; done when this returns."""
+        """Move time forward; the due timers have run when this returns."""
         self._broker.wait_for(self._clock.advance(seconds))
 
     def skip(self, seconds: float) -> None:
-        """Let time have passed without any timer coming nearer: restarts then lie further apart."""
+        """Move time forward without timers coming nearer, so that restarts lie further apart."""
         self._broker.run(self._clock.skip, seconds)
 
     @property
@@ -37,19 +36,19 @@ class VirtualTime:
 
     @property
     def wall_s(self) -> float:
-        """Seconds since 1970, as the broker believes."""
+        """Seconds since 1970, for the broker."""
         return self._broker.run(self._clock.wall_s)
 
     def set_wall_s(self, wall_s: float) -> None:
-        """Let the wall clock jump; nothing that runs by monotonic time notices."""
+        """Set the wall clock; monotonic time does not change."""
         self._broker.run(self._clock.set_wall_s, wall_s)
 
     def hold(self) -> None:
-        """Let time stand still from now on."""
+        """Stop time."""
         self._broker.run(self._clock.hold)
 
     def release(self) -> None:
-        """Let time go by itself from now on."""
+        """Let time pass by itself again."""
         self._broker.run(self._clock.release)
 
     def __enter__(self) -> Self:

@@ -28,7 +28,7 @@ def test_each_root_package_has_its_link() -> None:
     assert links == {folder: f"../{folder}" for folder in FOLDERS}
 
 
-def test_the_link_tool_finds_nothing_to_mend() -> None:
+def test_the_link_tool_finds_nothing_to_change() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools/links.py"), "--check"],
         capture_output=True,

@@ -18,7 +18,7 @@ from leveret.server.perf.latency import Histogram
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.run import Run
 from leveret.server.perf.verify import ConsumerCheck, LaneReader, QueueLedger, Violations
-from rigs.crooked_broker import Batch, crooked_broker
+from rigs.faulty_broker import Batch, faulty_broker
 
 
 async def run(uri: str, *options: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def run(uri: str, *options: str) -> dict[str, Any]:
     ],
 )
 async def test_an_honest_broker_passes(options: list[str]) -> None:
-    async with crooked_broker() as uri:
+    async with faulty_broker() as uri:
         result = await run(uri, *options)
 
     assert result["ok"], result["violation_texts"]
@@ -67,13 +67,13 @@ def one(change: Any) -> Any:
     """Do something to the second message of a run, once."""
     done: list[bool] = []
 
-    def crook(batch: Batch) -> Batch:
+    def fault(batch: Batch) -> Batch:
         if done or len(batch) < 3:
             return batch
         done.append(True)
         return [*batch[:1], *change(*batch[1]), *batch[2:]]
 
-    return crook
+    return fault
 
 
 def with_body(flag: bool, message: Any, body: bytes) -> Batch:
@@ -82,7 +82,7 @@ def with_body(flag: bool, message: Any, body: bytes) -> Batch:
     return [(flag, (origin, head, body))]
 
 
-CROOKS = {
+FAULTS = {
     "lost": lambda: one(lambda flag, message: []),
     "duplicate": lambda: one(lambda flag, message: [(flag, message), (flag, message)]),
     "order": lambda: swapped,
@@ -90,9 +90,9 @@ CROOKS = {
 }
 
 
-@pytest.mark.parametrize("kind", CROOKS)
+@pytest.mark.parametrize("kind", FAULTS)
 async def test_a_wrong_done_to_messages_is_found(kind: str) -> None:
-    async with crooked_broker(CROOKS[kind]()) as uri:
+    async with faulty_broker(FAULTS[kind]()) as uri:
         result = await run(uri, "-C", "100", "-s", "40", "-u", "q", "-a")
 
     assert not result["ok"]
@@ -106,7 +106,7 @@ async def test_every_byte_of_a_body_is_checked(at: int) -> None:
         body[at] ^= 1
         return with_body(flag, message, bytes(body))
 
-    async with crooked_broker(one(spoil)) as uri:
+    async with faulty_broker(one(spoil)) as uri:
         result = await run(uri, "-C", "100", "-s", "40", "-u", "q", "-a")
 
     assert not result["ok"]
@@ -114,35 +114,35 @@ async def test_every_byte_of_a_body_is_checked(at: int) -> None:
 
 async def test_a_redelivered_message_is_no_duplicate() -> None:
     again = one(lambda flag, message: [(flag, message), (True, message)])
-    async with crooked_broker(again) as uri:
+    async with faulty_broker(again) as uri:
         result = await run(uri, "-C", "100", "-u", "q", "-a")
 
     assert (result["ok"], result["redelivered"]) == (True, 1)
 
 
 async def test_a_message_lost_on_its_way_to_the_queue_is_found_without_consumers() -> None:
-    async with crooked_broker(CROOKS["lost"]()) as uri:
+    async with faulty_broker(FAULTS["lost"]()) as uri:
         result = await run(uri, "-C", "10", "-y", "0", "-u", "q")
 
     assert result["violations"] == {"lost": 1}
 
 
 async def test_a_refused_publish_is_a_violation() -> None:
-    async with crooked_broker(confirm=lambda tag: methods.BasicNack(tag, True)) as uri:
+    async with faulty_broker(confirm=lambda tag: methods.BasicNack(tag, True)) as uri:
         result = await run(uri, "-C", "10", "-c", "5", "-u", "q", "-a")
 
     assert result["violations"]["nack"] == result["nacked"] == 10
 
 
 async def test_a_missing_confirm_is_a_violation() -> None:
-    async with crooked_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
+    async with faulty_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
         result = await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
 
     assert result["violations"]["unconfirmed"] == 1
 
 
 async def test_a_confirm_that_comes_too_late_is_a_violation() -> None:
-    async with crooked_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
+    async with faulty_broker(confirm=lambda tag: methods.BasicAck(1, False)) as uri:
         result = await run(
             uri, "-C", "2", "-c", "5", "-u", "q", "-a", "-ct", "0.1", "--stall", "60"
         )
@@ -151,7 +151,7 @@ async def test_a_confirm_that_comes_too_late_is_a_violation() -> None:
 
 
 async def test_an_interrupted_run_is_settled() -> None:
-    async with crooked_broker() as uri:
+    async with faulty_broker() as uri:
         scenario = args.parse(["-h", uri, "-u", "q", "-q", "10"])
         running = Run(scenario, Reporter("test", is_quiet=True))
         asyncio.get_running_loop().call_later(0.1, running.stop)
@@ -163,7 +163,7 @@ async def test_an_interrupted_run_is_settled() -> None:
 
 
 async def test_a_confirm_of_nothing_is_a_violation() -> None:
-    async with crooked_broker(confirm=lambda tag: methods.BasicAck(tag + 100, False)) as uri:
+    async with faulty_broker(confirm=lambda tag: methods.BasicAck(tag + 100, False)) as uri:
         result = await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
 
     assert result["violations"]["confirm"] >= 1
@@ -171,7 +171,7 @@ async def test_a_confirm_of_nothing_is_a_violation() -> None:
 
 async def test_a_close_by_the_broker_ends_the_run() -> None:
     closing = methods.ConnectionClose(320, "CONNECTION_FORCED - bye", 0, 0)
-    async with crooked_broker(confirm=lambda tag: closing) as uri:
+    async with faulty_broker(confirm=lambda tag: closing) as uri:
         with pytest.raises(BrokerError, match="320 CONNECTION_FORCED - bye"):
             await run(uri, "-C", "2", "-c", "5", "-u", "q", "-a")
 
@@ -180,12 +180,12 @@ async def test_a_close_by_the_broker_ends_the_run() -> None:
 
 
 async def test_the_command_exits_by_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    async with crooked_broker() as uri:
+    async with faulty_broker() as uri:
         scenario = args.parse(["-h", uri, "-C", "50", "-u", "q", "-a", "--pid", "1"])
         assert await command._run(scenario) == 0
     assert "sent 50, received 50, confirmed 0: verified" in capsys.readouterr().out
 
-    async with crooked_broker(CROOKS["duplicate"]()) as uri:
+    async with faulty_broker(FAULTS["duplicate"]()) as uri:
         scenario = args.parse(["-h", uri, "-C", "50", "-u", "q", "-a", "--json", "-"])
         assert await command._run(scenario) == 1
     result = json.loads(capsys.readouterr().out)

@@ -1,7 +1,7 @@
-"""Just enough of a broker to run ``leveret perf`` against, which may do wrong to the messages.
+"""A minimal broker for tests of ``leveret perf``, which injects faults into deliveries.
 
-One queue whatever is declared; what is published goes to all consumers in turn after ``crook`` has had
-its way with the batch of ``(redelivered, message)``.
+It has a single queue, whatever is declared. Published messages go to the consumers in turn, after ``fault`` has
+changed the batch of ``(redelivered, message)``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from leveret.amqp import kernel, methods
 from leveret.core.message import Message
 
 Batch = list[tuple[bool, Message]]
-Crook = Callable[[Batch], Batch]
+Fault = Callable[[Batch], Batch]
 
 
-class CrookedBroker(asyncio.Protocol):
+class FaultyBroker(asyncio.Protocol):
     """One connection; ``shared`` is what all connections of one broker share."""
 
     def __init__(self, shared: Shared) -> None:
@@ -64,7 +64,7 @@ class CrookedBroker(asyncio.Protocol):
     def published(self, channel: int, messages: list[Message]) -> None:
         shared = self.shared
         self.confirm(channel, len(messages))
-        batch = shared.crook([(False, message) for message in messages])
+        batch = shared.fault([(False, message) for message in messages])
         shared.kept += [message for _, message in batch]
         for redelivered, message in batch if shared.consumers else ():
             broker, at, tag = shared.consumers[shared.turn % len(shared.consumers)]
@@ -84,24 +84,24 @@ class CrookedBroker(asyncio.Protocol):
 class Shared:
     """What the connections of one broker share."""
 
-    def __init__(self, crook: Crook, confirm: Callable[[int], Any]) -> None:
-        self.crook = crook
+    def __init__(self, fault: Fault, confirm: Callable[[int], Any]) -> None:
+        self.fault = fault
         self.confirm = confirm
         self.kept: list[Message] = []
-        self.consumers: list[tuple[CrookedBroker, int, bytes]] = []
-        self.tags: dict[tuple[CrookedBroker, int], int] = {}
+        self.consumers: list[tuple[FaultyBroker, int, bytes]] = []
+        self.tags: dict[tuple[FaultyBroker, int], int] = {}
         self.turn = 0
 
 
 @asynccontextmanager
-async def crooked_broker(
-    crook: Crook = lambda batch: batch,
+async def faulty_broker(
+    fault: Fault = lambda batch: batch,
     confirm: Callable[[int], Any] = lambda tag: methods.BasicAck(tag, True),
 ) -> AsyncIterator[str]:
     """Run a broker and give its URI."""
-    shared = Shared(crook, confirm)
+    shared = Shared(fault, confirm)
     server = await asyncio.get_running_loop().create_server(
-        lambda: CrookedBroker(shared), "127.0.0.1", 0
+        lambda: FaultyBroker(shared), "127.0.0.1", 0
     )
     async with server:
         yield f"amqp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
