@@ -63,15 +63,22 @@ class LmdbLocation:
         self._compact_bytes_min = compact_bytes_min
         self._leaves_bytes_max = leaves_bytes_max
 
-    @property
-    def is_condemned(self) -> bool:
-        """Whether it was condemned: found damaged while it was in use."""
-        return (self._path / CONDEMNED).exists()
+    def check(self, leaves_bytes_max: float = math.inf) -> None:
+        """Check whether LMDB may open the index.
+
+        Args:
+            leaves_bytes_max: see ``page_check.fault_of``.
+
+        Raises:
+            IndexDamaged: it was condemned, or a page is damaged.
+        """
+        if (self._path / CONDEMNED).exists():
+            raise IndexDamaged(f"{self._path} was found damaged when it was used")
+        if fault := fault_of(self._path / DATA, leaves_bytes_max):
+            raise IndexDamaged(fault)
 
     def open(self) -> LmdbIndex:
         """Open it, or make it; a file of mostly free pages is compacted first."""
-        if self.is_condemned:
-            raise IndexDamaged(f"{self._path} was found damaged when it was used")
         index = self._opened()
         if index.size_bytes < self._compact_bytes_min:
             return index
@@ -100,9 +107,7 @@ class LmdbLocation:
     def _opened(self) -> LmdbIndex:
         shutil.rmtree(self._draft, ignore_errors=True)  # of a start that was cut off
         in_use = self._path / _IN_USE
-        leaves_bytes_max = math.inf if in_use.exists() else self._leaves_bytes_max
-        if fault := fault_of(self._path / DATA, leaves_bytes_max):
-            raise IndexDamaged(fault)
+        self.check(math.inf if in_use.exists() else self._leaves_bytes_max)
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         in_use.touch(mode=0o600)
         _sync(self._path)

@@ -32,9 +32,8 @@ from leveret.msg_store.format.rows import (
     Location,
 )
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
+from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
-from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.recovery.format_repair import restore_format
@@ -73,10 +72,7 @@ class ReadOnlyLocation:
             return LmdbIndex(self._scratch / lmdb_index.FOLDER, self._uuid)
         if self._damage:
             raise IndexDamaged(self._damage)
-        if LmdbLocation(self._path, self._uuid).is_condemned:
-            raise IndexDamaged(f"{self._path} was found damaged when it was used")
-        if fault := fault_of(self._path / DATA):
-            raise IndexDamaged(fault)
+        LmdbLocation(self._path, self._uuid).check()
         try:
             self.read = LmdbIndex(self._path, self._uuid, is_readonly=True)
         except IndexMissing:
