@@ -32,13 +32,12 @@ class Replay:
         from_lsn: records below it are in the index.
 
     Attributes:
-        durable: how far everything was durable, by the last frame.
         moved: messages that the collector copied.
         msg_no_seen, file_no_seen: the highest.
     """
 
     def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
-        self.durable = DurablePosition(0, 0, 0)
+        self._durable = DurablePosition(0, 0, 0)
         self.moved: set[int] = set()
         self.msg_no_seen = 0
         self.file_no_seen = 0
@@ -50,8 +49,8 @@ class Replay:
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
         """Replay a frame."""
-        self.durable = max(self.durable, frame.durable)
-        self._young = [run for run in self._young if run[0] >= self.durable.lsn]
+        self._durable = max(self._durable, frame.durable)
+        self._young = [run for run in self._young if run[0] >= self._durable.lsn]
         for lsn, record in enumerate(records, frame.first_lsn):
             if lsn < self._from_lsn:
                 continue
