@@ -30,7 +30,7 @@ from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
-from leveret.msg_store.recovery import opening
+from leveret.msg_store.recovery import recovery
 from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.actor import SetRamDurationTarget
@@ -94,7 +94,7 @@ class FaultyDisk:
 def make_all_rare_things_frequent() -> None:
     """Change the constants of this process."""
     files = partial(StoreFiles, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
-    opening.StoreFiles = files  # type: ignore[assignment,misc]
+    recovery.StoreFiles = files  # type: ignore[assignment,misc]
     msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
     maintenance.PERIOD_S = 0.05  # type: ignore[misc]
     maintenance.ORPHANS_PERIODS = 1  # type: ignore[misc]
