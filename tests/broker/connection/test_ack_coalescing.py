@@ -14,6 +14,7 @@ from leveret.broker.connection.ack_coalescing import (
     WORTH,
     AckCoalescing,
 )
+from leveret.broker.connection.info import connection_info
 from rigs.broker_rig import Client, Rig
 
 PACE_S = 0.0005
@@ -176,4 +177,4 @@ def test_a_pause_is_not_shown_as_flow_control(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
     one_by_one(rig, publisher, consumer, range(1, STREAK + 2))
 
-    assert rig.runtime.call_inline(consumer.reader, "info")["state"] == "running"
+    assert connection_info(rig.node.connections.readers[consumer.reader])["state"] == "running"
