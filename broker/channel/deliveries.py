@@ -22,7 +22,7 @@ from leveret.core.message import Message
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Table
-    from leveret.broker.channel.channel import Channel
+    from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
 
 _GET_OK: Final = struct.Struct(">HHQB")
@@ -91,7 +91,7 @@ class Deliveries:
         "unacked",
     )
 
-    def __init__(self, channel: Channel, gate: DeliveryGate) -> None:
+    def __init__(self, channel: ChannelActor, gate: DeliveryGate) -> None:
         self._channel = channel
         self._session = channel.session
         self._number = channel.number

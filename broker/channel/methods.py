@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import spec
 from leveret.amqp.errors import (
@@ -40,6 +40,7 @@ from leveret.amqp.methods import (
 )
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.deliveries import Consumer
+from leveret.broker.channel.session import ChannelActor
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.asking import ask_queue
@@ -48,8 +49,30 @@ from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.amqp.fields import Method
     from leveret.amqp.tables import Table
-    from leveret.broker.channel.channel import Channel
+    from leveret.broker.channel.deliveries import Deliveries
+    from leveret.broker.channel.publish import Publisher
+
+
+class Channel(ChannelActor, Protocol):
+    """The channel's actor, as its methods use it."""
+
+    last_queue: str
+    deliveries: Deliveries
+    publisher: Publisher
+
+    def send_method(self, method: Method) -> None:
+        """Write a method to the client."""
+
+    def when_writable(self, callback: Callable[[Any], None]) -> None:
+        """Call back when the connection takes more again."""
+
+    def call(
+        self, to: Ref, request: Any, then: Callable[[Any], object], timeout_s: float | None
+    ) -> None:
+        """Ask another actor."""
 
 
 def unimplemented() -> CommandInvalid:

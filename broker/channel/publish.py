@@ -34,7 +34,7 @@ from leveret.core.message import Message
 from leveret.msg_store.format.errors import StoreFailed
 
 if TYPE_CHECKING:
-    from leveret.broker.channel.channel import Channel
+    from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.store import MsgStore
@@ -80,7 +80,7 @@ class Publisher:
         "work_left",
     )
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: ChannelActor) -> None:
         self._channel = channel
         self._session = channel.session
         self._number = channel.number

@@ -15,8 +15,8 @@ from leveret.broker.channel.methods import consume_request
 from leveret.broker.mail import Cancel
 
 if TYPE_CHECKING:
-    from leveret.broker.channel.channel import Channel
     from leveret.broker.channel.deliveries import Consumer
+    from leveret.broker.channel.methods import Channel
     from leveret.broker.queue.registry import QueueEntry
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.routes import Routes
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.access import User
@@ -92,3 +93,25 @@ class Session:
         self.settings = settings
         self.frame_max = frame_max
         self.cancel_notify = cancel_notify
+
+
+class ChannelActor(Protocol):
+    """The channel's actor, as its publishing and its consuming half use it."""
+
+    number: int
+    session: Session
+    check_timer: Any
+
+    @property
+    def ref(self) -> Ref:
+        """Its address."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where it runs."""
+
+    def watch(self, queue: Ref) -> None:
+        """Monitor a queue, once."""
+
+    def expect_settlement(self) -> None:
+        """Have the oldest unacked delivery looked at from time to time."""
