@@ -1,4 +1,4 @@
-"""LMDB's errors become the store's: no room, a failing disk, or a damaged index."""
+"""LMDB for stores: environments of one format; its errors become no room, a failing disk, or damage."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import lmdb
 
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 
 _FULL_BYTES: Final = 1 << 20
+
+
+def open_lmdb(path: Path, **options: Any) -> Any:
+    """Open an environment in LMDB's 0.9 format, which bindings of any version know.
+
+    Raises:
+        lmdb.Error: it cannot be opened.
+    """
+    options |= {"mode": 0o600, "readahead": True}  # pages written together are read together
+    try:
+        # Bindings that know several formats would write the newest.
+        return lmdb.open(str(path), lib_version=0, **options)
+    except TypeError:
+        return lmdb.open(str(path), **options)  # they know the 0.9 format only
 
 
 @contextmanager

@@ -49,7 +49,7 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.index.lmdb_errors import free_bytes, store_error, store_errors
+from leveret.msg_store.index.lmdb_errors import free_bytes, open_lmdb, store_error, store_errors
 from leveret.msg_store.index.readers import Readers
 from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
 
@@ -391,19 +391,13 @@ def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
         "map_size": map_bytes,
         "max_dbs": 8,
         "max_readers": READERS_MAX,
-        "mode": 0o600,
-        "readahead": True,  # pages that were written together are read together
     }
     if is_readonly:
         options |= {"readonly": True, "lock": False, "create": False}
     else:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     with store_errors():
-        try:
-            # Bindings that know several LMDBs would write the newest format.
-            return lmdb.open(str(path), lib_version=0, **options)
-        except TypeError:
-            return lmdb.open(str(path), **options)  # they know the 0.9 format only
+        return open_lmdb(path, **options)
 
 
 def _size_of(path: Path) -> int:

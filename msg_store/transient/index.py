@@ -33,6 +33,7 @@ import lmdb
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.message import Message
+from leveret.msg_store.index.lmdb_errors import open_lmdb
 
 Entry: TypeAlias = tuple[Any, ...]
 Row: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, size, expiry_ms, flags
@@ -123,20 +124,11 @@ class TransientIndex:
         """
         self._number += 1
         path = self._folder / (NAME % self._number)
-        options: dict[str, Any] = {
-            "subdir": False,
-            "map_size": self._map_bytes,
-            "mode": 0o600,
-            "sync": False,
-            "metasync": False,
-            "readahead": True,  # as ``lmdb_index``
-        }
         self._unlink_all_but(self._lmdb)
         try:
-            try:
-                opened = lmdb.open(str(path), lib_version=0, **options)
-            except TypeError:  # bindings that know the 0.9 format only
-                opened = lmdb.open(str(path), **options)
+            opened = open_lmdb(
+                path, subdir=False, map_size=self._map_bytes, sync=False, metasync=False
+            )
         except lmdb.Error as error:
             raise OSError(errno.EIO, f"{path} cannot be made: {error}") from error
         with self._reading:
