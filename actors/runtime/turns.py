@@ -253,11 +253,11 @@ class Turns:
         budget = left
         handle = cell.actor.handle_mail
         try:
-            while inbox and left:
+            while True:
                 message, sender = inbox.popleft()
                 left -= 1
                 handle(message, sender)
-                if cell.state != ACTIVE:
+                if cell.state != ACTIVE or not inbox or not left:
                     break
         except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
             self._failed(cell, error)
