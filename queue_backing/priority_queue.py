@@ -17,7 +17,8 @@ from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
 from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
-from leveret.queue_backing.variable import fold as folding
+from leveret.queue_backing.variable import fold as folds
+from leveret.queue_backing.variable.paging import aim_at
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
@@ -233,7 +234,7 @@ class PriorityQueue:
         from_seq: int = 0,
     ) -> Accumulator:
         """Fold over all levels by ``seq``, which is the order of publishing, not of delivery."""
-        return folding.fold(self._levels, step, start, from_seq)
+        return folds.fold(self._levels, step, start, from_seq)
 
     def purge(self) -> int:
         """Remove all ready messages."""
@@ -269,7 +270,7 @@ class PriorityQueue:
 
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Set it for all levels; what goes to disk then goes level by level, a step in each turn."""
-        lower = [level for level in self._levels if level.aim_at(duration_s)]
+        lower = [level for level in self._levels if aim_at(level, duration_s)]
         for level in lower:
             level.bump = True
         if lower:

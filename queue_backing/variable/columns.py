@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import chain, count, islice, repeat
-from typing import TYPE_CHECKING, Final
+from itertools import chain, islice, repeat
+from itertools import count as counter
+from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.message import BODY
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, NEVER_MS, body_of
 
 if TYPE_CHECKING:
@@ -152,16 +154,56 @@ def _entries(
     """Make entries of messages without a number in the store: they have their seqs'."""
     expiries_ms = NEVER if expiries_ms is None else expiries_ms
     return zip(
-        count(first),
+        counter(first),
         messages,
         expiries_ms,
         flags,
-        count(first),
+        counter(first),
         map(len, map(body_of, messages)),
         NO,
         NO,
         strict=False,
     )
+
+
+def entries_of(
+    first: int,
+    messages: list[Message],
+    persistent: bool,
+    expiries_ms: list[int] | None,
+    size_bytes: int | None,
+    first_msg_no: int,
+    has_index: bool,
+) -> tuple[Any, int]:
+    """Return the entries of a batch, to be gone through once, and the size of all bodies.
+
+    Persistent messages of a queue with an index are on disk: position and content have been issued.
+    """
+    is_on_disk = persistent and has_index
+    count = len(messages)
+    if count == 1:
+        if size_bytes is None:
+            size_bytes = len(messages[0][BODY])
+        expiry_ms = expiries_ms[0] if expiries_ms else NEVER_MS
+        entry = (first, messages[0], expiry_ms, persistent, first_msg_no, size_bytes)
+        return ((*entry, is_on_disk, is_on_disk),), size_bytes
+    sizes: Iterable[int] = map(len, map(body_of, messages))
+    if size_bytes is None:
+        sizes = list(sizes)
+        size_bytes = sum(sizes)
+    flags = YES if is_on_disk else NO
+    entries = zip(
+        range(first, first + count),
+        messages,
+        expiries_ms or NEVER,
+        YES if persistent else NO,
+        range(first_msg_no, first_msg_no + count),
+        sizes,
+        flags,
+        flags,
+        strict=False,
+    )
+    return entries, size_bytes
 
 
 NO_COLUMNS: Final = Columns()  # shared by queues that have none; always empty

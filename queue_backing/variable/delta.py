@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from leveret.queue_backing.status import PERSISTENT, SEQ
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.queue_backing.status import Entry
 
 
@@ -56,3 +58,15 @@ def window_start(start: int, seq: int, segment: int, read_max: int) -> int:
     """Return the start of the window that holds ``seq``, when windows are laid from ``start`` on."""
     base = start if seq < next_boundary(start, segment) else seq // segment * segment
     return base + (seq - base) // read_max * read_max
+
+
+def runs_between(low: int, high: int, seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the runs within ``[low, high)`` that are free of the given seqs, as half-open ranges."""
+    runs = []
+    for seq in sorted([seq for seq in seqs if seq >= low]):
+        if low < seq:
+            runs.append((low, seq))
+        low = seq + 1
+    if low < high:
+        runs.append((low, high))
+    return runs

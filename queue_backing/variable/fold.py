@@ -16,28 +16,26 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from leveret.core.message import LOST
 from leveret.queue_backing.api import Accumulator
 from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
-from leveret.queue_backing.variable import read_ahead
 from leveret.queue_backing.variable.delta import BLANK, window_end
-from leveret.queue_backing.variable.fetch import fetch_contents
 
 if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
-    from leveret.queue_backing.variable.state import QueueState
+    from leveret.queue_backing.variable.queue import VariableQueue
 
-_Step: TypeAlias = "tuple[int, Entry, bool, QueueState]"  # seq, entry, unacked, of which queue
+_Step: TypeAlias = "tuple[int, Entry, bool, VariableQueue]"  # seq, entry, unacked, of which queue
 
 _CHUNK: Final = 256
 _NO_ROW: Final = -1  # the msg_no of the marker: from this seq on rows must be read
 
 
 def ackfold(
-    queue: QueueState,
+    queue: VariableQueue,
     step: Callable[[Entry, Accumulator], Accumulator],
     start: Accumulator,
     seqs: list[int],
 ) -> Accumulator:
     """Fold over unacked messages in the order of ``seqs``; unknown ones are passed over."""
-    rpa, dpa = queue.rpa, queue.dpa
+    rpa, dpa = queue.pending.in_ram, queue.pending.on_disk
     entries = [rpa.get(seq) or dpa[seq] for seq in seqs if seq in rpa or seq in dpa]
     entries = _with_found(queue, entries)
     absent = [entry for entry in entries if entry[MESSAGE] is None]
@@ -50,7 +48,7 @@ def ackfold(
 
 
 def fold(
-    queues: Sequence[QueueState],
+    queues: Sequence[VariableQueue],
     step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
     start: Accumulator,
     from_seq: int,
@@ -67,8 +65,8 @@ def fold(
     return start
 
 
-def _walks(queue: QueueState, from_seq: int) -> list[Iterator[_Step]]:
-    unacked = chain(queue.rpa.values(), queue.dpa.values())
+def _walks(queue: VariableQueue, from_seq: int) -> list[Iterator[_Step]]:
+    unacked = chain(queue.pending.in_ram.values(), queue.pending.on_disk.values())
     of_unacked = sorted(entry for entry in unacked if entry[SEQ] >= from_seq)
     return [
         _walk(queue, _with_contents(queue, _ready(queue, from_seq)), False),
@@ -76,18 +74,18 @@ def _walks(queue: QueueState, from_seq: int) -> list[Iterator[_Step]]:
     ]
 
 
-def _walk(queue: QueueState, entries: Iterator[Entry], is_unacked: bool) -> Iterator[_Step]:
+def _walk(queue: VariableQueue, entries: Iterator[Entry], is_unacked: bool) -> Iterator[_Step]:
     return ((entry[SEQ], entry, is_unacked, queue) for entry in entries)
 
 
-def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entry]:
+def _with_contents(queue: VariableQueue, entries: Iterator[Entry]) -> Iterator[Entry]:
     """Yield the entries with their contents; one without is the last, and has been asked for."""
     while chunk := list(islice(entries, _CHUNK)):
         end = chunk.pop() if chunk[-1][MSG_NO] == _NO_ROW else None
         full = _with_found(queue, chunk)
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
-            read_ahead.ask(queue, absent)  # before the first of them ends the walk
+            queue.backlog.prefetch(absent)  # before the first of them ends the walk
         yield from full
         if absent:
             return
@@ -95,26 +93,26 @@ def _with_contents(queue: QueueState, entries: Iterator[Entry]) -> Iterator[Entr
             yield end
 
 
-def _with_found(queue: QueueState, entries: list[Entry]) -> list[Entry]:
-    found = with_messages(entries, fetch_contents(queue, entries))
+def _with_found(queue: VariableQueue, entries: list[Entry]) -> list[Entry]:
+    found = with_messages(entries, queue.backlog.fetch_contents(entries))
     return [entry for entry in found if entry[MESSAGE] is not LOST]
 
 
-def _ready(queue: QueueState, from_seq: int) -> Iterator[Entry]:
+def _ready(queue: VariableQueue, from_seq: int) -> Iterator[Entry]:
     yield from (entry for entry in queue.q4 if entry[SEQ] >= from_seq)
     if queue.columns.messages:
         yield from queue.columns.from_seq(from_seq)
-    yield from (entry for entry in queue.q3 if entry[SEQ] >= from_seq)
+    yield from (entry for entry in queue.backlog.q3 if entry[SEQ] >= from_seq)
     for entry in _in_delta(queue, from_seq):
         yield entry
         if entry[MSG_NO] == _NO_ROW:
             return
-    for part in (queue.q2, queue.q1):
+    for part in (queue.backlog.q2, queue.q1):
         yield from (entry for entry in part if entry[SEQ] >= from_seq)
 
 
-def _in_delta(queue: QueueState, from_seq: int) -> Iterator[Entry]:
-    delta, limits = queue.delta, queue.limits
+def _in_delta(queue: VariableQueue, from_seq: int) -> Iterator[Entry]:
+    delta, limits = queue.backlog.delta, queue.backlog.limits
     if delta is BLANK:
         return
     low, high = max(delta.start, from_seq), delta.end
@@ -131,7 +129,7 @@ def _in_delta(queue: QueueState, from_seq: int) -> Iterator[Entry]:
             low = high if following == [] else following[0][SEQ] if following else end
 
 
-def _is_ready(queue: QueueState, row: Entry) -> bool:
+def _is_ready(queue: VariableQueue, row: Entry) -> bool:
     seq = row[SEQ]
-    is_left = seq < queue.transient_threshold and not row[PERSISTENT]
-    return not is_left and seq not in queue.rpa and seq not in queue.dpa
+    is_left = seq < queue.backlog.transient_threshold and not row[PERSISTENT]
+    return not is_left and seq not in queue.pending.in_ram and seq not in queue.pending.on_disk

@@ -21,16 +21,17 @@ from leveret.queue_backing.status import (
     SIZE,
     seq_of,
 )
+from leveret.queue_backing.variable.backlog import NOTHING
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK
-from leveret.queue_backing.variable.state import NOBODY, NOTHING
+from leveret.queue_backing.variable.pending_acks import NOBODY
 
 if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
-    from leveret.queue_backing.variable.state import QueueState
+    from leveret.queue_backing.variable.queue import VariableQueue
 
 
-def check(queue: QueueState) -> None:
+def check(queue: VariableQueue) -> None:
     """Assert all of it.
 
     Raises:
@@ -52,9 +53,9 @@ def check(queue: QueueState) -> None:
     _check_counters(queue)
 
 
-def _check_parts(queue: QueueState) -> None:
-    q1, q2, q3, q4 = len(queue.q1), len(queue.q2), len(queue.q3), queue.len_q4()
-    delta, awaited = queue.delta.length, queue.rows_awaited
+def _check_parts(queue: VariableQueue) -> None:
+    q1, q2, q3, q4 = len(queue.q1), len(queue.backlog.q2), len(queue.backlog.q3), queue.len_q4()
+    delta, awaited = queue.backlog.delta.length, queue.backlog.rows_awaited
     assert not q1 or q3 or awaited, "I1: Q1 is not empty, Q3 is"
     assert not q2 or delta, "I2: Q2 is not empty, delta is"
     assert not delta or q3 or awaited, "I3: delta is the head"
@@ -62,43 +63,47 @@ def _check_parts(queue: QueueState) -> None:
     assert q1 + q2 + delta + q3 + q4 == queue.count, "I5: len is not the sum"
 
 
-def _check_lazy(queue: QueueState) -> None:
+def _check_lazy(queue: VariableQueue) -> None:
     assert not queue.q1, "L1: Q1 is not empty"
-    assert not queue.q2, "L1: Q2 is not empty"
+    assert not queue.backlog.q2, "L1: Q2 is not empty"
     assert not queue.len_q4(), "L1: Q4 is not empty"
-    assert (not queue.count) == (not queue.delta.length and not queue.q3), "L2: len"
-    assert queue.delta.length + len(queue.q3) == queue.count, "L3: len is not the sum"
+    assert (not queue.count) == (not queue.backlog.delta.length and not queue.backlog.q3), "L2: len"
+    assert queue.backlog.delta.length + len(queue.backlog.q3) == queue.count, (
+        "L3: len is not the sum"
+    )
 
 
-def _check_delta(queue: QueueState) -> None:
-    delta = queue.delta
+def _check_delta(queue: VariableQueue) -> None:
+    delta = queue.backlog.delta
     assert (delta.length == 0) == (delta is BLANK), "a delta without entries is not BLANK"
     assert delta.start + delta.length <= delta.end, "delta is smaller than its count"
     assert 0 <= delta.transient <= delta.length, "delta counts too many transients"
-    assert not queue.rows_awaited or delta is not BLANK, "rows are awaited without a delta"
+    assert not queue.backlog.rows_awaited or delta is not BLANK, "rows are awaited without a delta"
 
 
-def _check_order(queue: QueueState) -> None:
-    before = list(map(seq_of, chain(queue.q4, _columns(queue), queue.q3)))
-    behind = list(map(seq_of, chain(queue.q2, queue.q1)))
+def _check_order(queue: VariableQueue) -> None:
+    before = list(map(seq_of, chain(queue.q4, _columns(queue), queue.backlog.q3)))
+    behind = list(map(seq_of, chain(queue.backlog.q2, queue.q1)))
     assert all(a < b for a, b in pairwise(before)), "I6: Q4, Q3 are not sorted"
     assert all(a < b for a, b in pairwise(behind)), "I6: Q2, Q1 are not sorted"
-    delta = queue.delta
+    delta = queue.backlog.delta
     if delta is not BLANK:
         assert not before or before[-1] < delta.start, "I6: delta starts before Q3 ends"
         assert not behind or behind[0] >= delta.end, "I6: delta ends after Q2 starts"
     elif before and behind:
         assert before[-1] < behind[0], "I6: Q1 starts before Q3 ends"
-    newest = max(chain(before[-1:], behind[-1:], queue.rpa, queue.dpa), default=-1)
+    newest = max(
+        chain(before[-1:], behind[-1:], queue.pending.in_ram, queue.pending.on_disk), default=-1
+    )
     assert newest < queue.next_seq, "I7: a seq was not given out yet"
     assert delta.end <= queue.next_seq, "I7: delta ends beyond what was given out"
 
 
-def _check_entries(queue: QueueState) -> None:
+def _check_entries(queue: VariableQueue) -> None:
     assert all(entry[MESSAGE] is not None for entry in queue.q1), "I8: Q1 holds a beta"
     absent = sum(entry[MESSAGE] is None for entry in queue.q4)
     assert absent == queue.absent, "I8: Q4 holds betas"
-    assert all(entry[MESSAGE] is None for entry in chain(queue.q2, queue.q3)), (
+    assert all(entry[MESSAGE] is None for entry in chain(queue.backlog.q2, queue.backlog.q3)), (
         "I8: Q2, Q3: an alpha"
     )
     in_ram = len(queue.q1) + queue.len_q4() - absent
@@ -113,19 +118,21 @@ def _check_entries(queue: QueueState) -> None:
         assert queue.has_stored or not entry[CONTENT_ON_DISK], "has_stored is wrong"
 
 
-def _columns(queue: QueueState) -> Iterable[Entry]:
+def _columns(queue: VariableQueue) -> Iterable[Entry]:
     return queue.columns.entries()
 
 
-def _known(queue: QueueState) -> Iterable[Entry]:
-    ready = chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)
-    return chain(ready, queue.rpa.values(), queue.dpa.values())
+def _known(queue: VariableQueue) -> Iterable[Entry]:
+    ready = chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1)
+    return chain(ready, queue.pending.in_ram.values(), queue.pending.on_disk.values())
 
 
-def _check_unacked(queue: QueueState) -> None:
-    rpa, dpa = queue.rpa, queue.dpa
+def _check_unacked(queue: VariableQueue) -> None:
+    rpa, dpa = queue.pending.in_ram, queue.pending.on_disk
     assert rpa.keys().isdisjoint(dpa), "I11: unacked twice"
-    ready = set(map(seq_of, chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)))
+    ready = set(
+        map(seq_of, chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1))
+    )
     assert ready.isdisjoint(rpa), "I11: ready and unacked"
     assert ready.isdisjoint(dpa), "I11: ready and unacked"
     assert all(entry[MESSAGE] is not None for entry in rpa.values()), "I12: rpa without content"
@@ -133,30 +140,37 @@ def _check_unacked(queue: QueueState) -> None:
     assert all(seq == entry[SEQ] for seq, entry in chain(rpa.items(), dpa.items()))
     assert all(seq < queue.next_deliver for seq in chain(rpa, dpa)), "unacked, never handed out"
     is_sorted = list(rpa) == sorted(rpa)
-    assert is_sorted or not queue.rpa_sorted or not queue.can_page, "rpa_sorted is wrong"
+    assert is_sorted or not queue.pending.is_sorted or not queue.can_page, "rpa_sorted is wrong"
 
 
-def _check_counters(queue: QueueState) -> None:
-    unacked = (*queue.rpa.values(), *queue.dpa.values())
-    assert queue.unacked_bytes == sum(entry[SIZE] for entry in unacked), "unacked_bytes"
-    parts = (queue.q1, queue.q4, _columns(queue), queue.rpa.values())
+def _check_counters(queue: VariableQueue) -> None:
+    unacked = (*queue.pending.in_ram.values(), *queue.pending.on_disk.values())
+    assert queue.pending.size_bytes == sum(entry[SIZE] for entry in unacked), "unacked_bytes"
+    parts = (queue.q1, queue.q4, _columns(queue), queue.pending.in_ram.values())
     ram = [e for e in chain.from_iterable(parts) if e[MESSAGE] is not None]
     in_ram = sum(entry[SIZE] for entry in ram)
     assert queue.ram_bytes == in_ram or not queue.can_page, "ram_bytes"
     known = [entry[SIZE] for entry in _known(queue) if entry[PERSISTENT]]
-    delta = queue.delta
+    delta = queue.backlog.delta
     persistent = len(known) + delta.length - delta.transient
     assert queue.persistent_count == persistent or not queue.can_page, "persistent_count"
     assert queue.persistent_bytes >= sum(known) or not queue.can_page, "persistent_bytes"
-    ready = chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)
+    ready = chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1)
     assert queue.ready_bytes >= sum(entry[SIZE] for entry in ready), "ready_bytes"
-    assert delta.transient or not queue.delta_transient_bytes, "delta_transient_bytes"
+    assert delta.transient or not queue.backlog.transient_bytes, "delta_transient_bytes"
     if queue.can_page:
         assert 0 <= queue.ram_count <= queue.count, "I13: ram_count"
-        assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.unacked_bytes, "I13: ram_bytes"
-    figures = (queue.count, queue.ready_bytes, queue.unacked_bytes, queue.delta_transient_bytes)
+        assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.pending.size_bytes, (
+            "I13: ram_bytes"
+        )
+    figures = (
+        queue.count,
+        queue.ready_bytes,
+        queue.pending.size_bytes,
+        queue.backlog.transient_bytes,
+    )
     assert min(*figures, queue.persistent_count, queue.persistent_bytes) >= 0, "I13: negative"
     if delta is BLANK:
-        ready = chain(queue.q4, _columns(queue), queue.q3, queue.q2, queue.q1)
+        ready = chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1)
         sizes = sum(entry[SIZE] for entry in ready)
         assert queue.ready_bytes == sizes, "ready_bytes"

@@ -2,12 +2,12 @@
 
 Four transitions, each bounded by a *quota*:
 
-* ``limit_ram_acks``: unacked messages give up their contents, the youngest first.
-* ``alphas_to_betas``: Q1's head becomes Q3's tail (Q2's, when there is a delta), then Q4's tail
+* ``_limit_ram_acks``: unacked messages give up their contents, the youngest first.
+* ``_alphas_to_betas``: Q1's head becomes Q3's tail (Q2's, when there is a delta), then Q4's tail
   becomes Q3's head. Contents of transients go to the store, as far as it gives credit; persistent
   ones are there already. A persistent message is at once a gamma, its row is in the index.
-* ``betas_to_deltas``: Q3's tail, but nothing of its head's segment, then Q2's head get their rows and
-  leave RAM. So delta grows downwards from Q3 and upwards from Q2.
+* ``Backlog.push_to_delta``: Q3's tail, but nothing of its head's segment, then Q2's head get their rows
+  and leave RAM. So delta grows downwards from Q3 and upwards from Q2.
 
 What is far from being delivered goes first and furthest. Nothing comes back but by being read.
 
@@ -20,36 +20,71 @@ then its ``resume`` is the next turn. Source: ``rabbit_variable_queue:reduce_mem
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.status import (
-    CONTENT_ON_DISK,
-    INDEX_ON_DISK,
-    MESSAGE,
-    PERSISTENT,
-    SEQ,
-    SIZE,
-    seq_of,
-    trimmed,
-)
-from leveret.queue_backing.variable.delta import BLANK, expand, next_boundary
-from leveret.queue_backing.variable.state import INFINITE, NOBODY, NOTHING
+from leveret.queue_backing.status import CONTENT_ON_DISK, MESSAGE, SIZE, trimmed
+from leveret.queue_backing.variable.ram_target import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from leveret.queue_backing.api import QueueMode
     from leveret.queue_backing.status import Entry
-    from leveret.queue_backing.variable.state import QueueState
-
-SORT_MAX: Final = 20_000  # unacked messages that are sorted in one turn
-TARGET_SLACK_DIVISOR: Final = 16
+    from leveret.queue_backing.variable.queue import VariableQueue
 
 
-def reduce_above(target: float, slack: int) -> float:
-    """Return up to how many messages in RAM a publish does not reduce."""
-    return target if target == INFINITE else target + max(slack, target // TARGET_SLACK_DIVISOR)
+PAGED_BYTES_MIN: Final = 64 * 1024  # of bodies; less is not worth an index
+
+
+def aim_at(queue: VariableQueue, duration_s: float) -> bool:
+    """Set the target, and page nothing yet; return whether some may have to go.
+
+    A queue without an index gets one when there is a target and it is large enough for that to matter.
+    """
+    if not queue.can_page:
+        is_large = queue.ready_bytes + queue.pending.size_bytes >= PAGED_BYTES_MIN
+        if duration_s == INFINITE or not is_large or not queue.begin_paging():
+            return False
+    is_lower = queue.ram.aim_at(duration_s)
+    if queue.to_lazy:
+        return False
+    queue.ram.look_at_target()
+    return is_lower and bool(queue.count or queue.pending.in_ram)
+
+
+def set_mode(queue: VariableQueue, mode: QueueMode) -> None:
+    """Change between ``default`` and ``lazy``.
+
+    What must go to disk goes in steps, the first of them in the next turn: there may be many levels of a
+    priority queue to tell in this one. A queue that gets no index stays in RAM.
+    """
+    if mode == ("lazy" if queue.to_lazy else queue.mode) and queue.can_page:
+        return
+    was_on_the_way, queue.to_lazy = queue.to_lazy, mode == "lazy"
+    if mode == "lazy":
+        if queue.begin_paging():
+            queue.ram.look_always()
+            queue.bump = bool(queue.count or queue.pending.in_ram)
+            if not queue.bump:
+                reduce_memory_use(queue)
+    elif queue.can_page:
+        queue.ram.look_at_target()
+        if not was_on_the_way:
+            queue.mode = "default"
+            queue.backlog.load()
+
+
+def go_on(queue: VariableQueue) -> None:
+    """Do the next step of loading and paging."""
+    backlog = queue.backlog
+    if backlog.loading_goes_on:
+        backlog.loading_goes_on = False
+    if backlog.rows_awaited:
+        backlog.rows_awaited = False
+        if not backlog.q3 and backlog.load():
+            queue.note_news()
+    reduce_memory_use(queue)
 
 
 def excess(current: int, permitted: float) -> int:
@@ -57,52 +92,51 @@ def excess(current: int, permitted: float) -> int:
     return 0 if permitted >= current else int(current - permitted)
 
 
-def permitted_betas(queue: QueueState, target: float) -> float:
+def permitted_betas(queue: VariableQueue, target: float) -> float:
     """Return how many entries Q2 and Q3 may hold."""
     if not queue.count:
         return INFINITE
     if queue.mode == "lazy":
         return target
-    segment = queue.limits.segment
+    segment = queue.backlog.limits.segment
     if target == 0:
-        return min(len(queue.q3), segment)
+        return min(len(queue.backlog.q3), segment)
     behind = queue.count - len(queue.q1) - queue.len_q4()
     return max(segment, behind - behind * behind // (behind + int(target)))
 
 
-def reduce_memory_use(queue: QueueState) -> None:
+def reduce_memory_use(queue: VariableQueue) -> None:
     """Make one step towards the target; ``bump`` says afterwards whether more is to do at once."""
     queue.bump = False
-    if not queue.can_page:
+    target = 0.0 if queue.to_lazy else queue.ram.target
+    if target == INFINITE or not queue.can_page:
         return
-    target = 0.0 if queue.to_lazy else queue.target
-    if target == INFINITE:
-        return
+    backlog, unacked = queue.use_backlog(), queue.pending
     if queue.mode == "lazy":
         _reduce_lazy(queue, target)
         return
-    io_batch = 0 if queue.to_lazy else queue.limits.io_batch
-    step = queue.limits.step
-    too_many = excess(queue.ram_count + len(queue.rpa), target)
+    io_batch = 0 if queue.to_lazy else backlog.limits.io_batch
+    step = backlog.limits.step
+    too_many = excess(queue.ram_count + len(unacked.in_ram), target)
     left, blocked = _page_contents(queue, min(too_many, step), target)
     # Part of the quota may have gone to messages of Q4 whose contents are on disk only.
-    goes_on = left == 0 and queue.ram_count + len(queue.rpa) > target
-    too_many = excess(len(queue.q2) + len(queue.q3), permitted_betas(queue, target))
+    goes_on = left == 0 and queue.ram_count + len(unacked.in_ram) > target
+    too_many = excess(len(backlog.q2) + len(backlog.q3), permitted_betas(queue, target))
     if too_many and too_many >= io_batch:
-        betas_to_deltas(queue, min(too_many, step))
+        backlog.push_to_delta(min(too_many, step), is_lazy=False)
         goes_on = goes_on or too_many > step
     queue.bump = goes_on and not blocked
     if queue.to_lazy:
         _finish_to_lazy(queue, blocked)
 
 
-def _page_contents(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+def _page_contents(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     """Return what is left of the quota, and whether the store has no credit."""
     if not quota:
         return 0, False
-    transitions = (limit_ram_acks, alphas_to_betas)
-    if not queue.rates.acks_grow_faster():
-        transitions = (alphas_to_betas, limit_ram_acks)
+    transitions = (_limit_ram_acks, _alphas_to_betas)
+    if not queue.ram.rates.acks_grow_faster():
+        transitions = (_alphas_to_betas, _limit_ram_acks)
     for transition in transitions:
         quota, blocked = transition(queue, quota, target)
         if blocked:
@@ -110,36 +144,37 @@ def _page_contents(queue: QueueState, quota: int, target: float) -> tuple[int, b
     return quota, False
 
 
-def _reduce_lazy(queue: QueueState, target: float) -> None:
-    step = queue.limits.step
-    unacked = excess(queue.ram_count + len(queue.rpa), target)
+def _reduce_lazy(queue: VariableQueue, target: float) -> None:
+    backlog = queue.backlog
+    step = backlog.limits.step
+    unacked = excess(queue.ram_count + len(queue.pending.in_ram), target)
     blocked = False
     if unacked:
-        _, blocked = limit_ram_acks(queue, min(unacked, step), target)
-    betas = excess(len(queue.q3), permitted_betas(queue, target))
+        _, blocked = _limit_ram_acks(queue, min(unacked, step), target)
+    betas = excess(len(backlog.q3), permitted_betas(queue, target))
     if queue.wanted:
         betas = 0  # or what is being read would be forgotten before it is there, again and again
     if betas:
-        betas_to_deltas(queue, min(betas, step))
+        backlog.push_to_delta(min(betas, step), is_lazy=True)
     queue.bump = betas > step or (unacked > step and not blocked)
 
 
-def _finish_to_lazy(queue: QueueState, blocked: bool) -> None:
+def _finish_to_lazy(queue: VariableQueue, blocked: bool) -> None:
     if queue.q4 and not queue.ram_count:
         _push_absent(queue)
-    if queue.q1 or queue.q2 or queue.q4 or queue.columns.messages:
+    if queue.q1 or queue.backlog.q2 or queue.q4 or queue.columns.messages:
         queue.bump = not blocked
         return
     queue.mode, queue.to_lazy = "lazy", False
     queue.uses_columns = False
     queue.bump = not blocked  # unacked messages and betas may be more than a lazy queue keeps
-    queue.reduce_above = reduce_above(queue.target, queue.limits.slack)
+    queue.ram.look_at_target()
 
 
 # Contents.
 
 
-def page_out(queue: QueueState, entries: list[Entry], must: bool = False) -> int:
+def page_out(queue: VariableQueue, entries: list[Entry], must: bool = False) -> int:
     """See to it that contents are on disk; return for how many of the first ones they are."""
     missing = [entry for entry in entries if not entry[CONTENT_ON_DISK]]
     if not missing:
@@ -147,35 +182,34 @@ def page_out(queue: QueueState, entries: list[Entry], must: bool = False) -> int
     taken = queue.index.page_out(missing, must)
     if taken:
         queue.has_stored = True
-        queue.disk_writes += taken
+        queue.writes += taken
     return len(entries) if taken == len(missing) else entries.index(missing[taken])
 
 
-def limit_ram_acks(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+def write_through(queue: VariableQueue, entries: list[Entry]) -> list[Entry]:
+    """Write contents and rows of transients that stay in RAM all the same; return them so marked."""
+    page_out(queue, entries, must=True)
+    queue.index.add([(*entry[:-1], True) for entry in entries])
+    return [(*entry[: SIZE + 1], True, True) for entry in entries]
+
+
+def _limit_ram_acks(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     """Trim the youngest unacked messages; return the quota left and whether credit ran out."""
-    rpa = queue.rpa
-    if not rpa:
+    pending = queue.pending
+    if not pending.in_ram:
         return quota, False
-    if not queue.rpa_sorted and len(rpa) <= SORT_MAX:
-        rpa = queue.rpa = dict(sorted(rpa.items()))
-        queue.rpa_sorted, queue.rpa_last = True, next(reversed(rpa))
-    take = rpa.popitem
-    batch = [take()[1] for _ in range(min(quota, len(rpa)))]
+    batch = pending.take_youngest(quota)
     done = page_out(queue, batch)
     blocked = done < len(batch)
     if blocked:
-        rest = batch[done:]
-        rest.reverse()
-        rpa.update(zip(map(seq_of, rest), rest, strict=True))
+        pending.put_back(batch[done:])
         del batch[done:]
     queue.ram_bytes -= bytes_of(batch)
-    if queue.dpa is NOBODY:
-        queue.dpa = {}
-    queue.dpa.update(zip(map(seq_of, batch), trimmed(batch), strict=True))
+    pending.add_on_disk(trimmed(batch), 0)
     return quota - done, blocked
 
 
-def alphas_to_betas(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+def _alphas_to_betas(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     """Trim Q1's head, then Q4's tail; return the quota left and whether credit ran out."""
     if queue.q1 and queue.ram_count > target:
         quota, blocked = _push_q1(queue, quota, target)
@@ -189,22 +223,15 @@ def alphas_to_betas(queue: QueueState, quota: int, target: float) -> tuple[int, 
     return quota, False
 
 
-def _push_q1(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+def _push_q1(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     count = min(quota, excess(queue.ram_count, target), len(queue.q1))
     batch = _paged_out(queue, count, queue.q1.popleft, queue.q1.extendleft)
     _count_trimmed(queue, batch)
-    if queue.delta is BLANK:
-        if queue.q3 is NOTHING:
-            queue.q3 = deque()
-        queue.q3.extend(trimmed(batch))
-    else:
-        if queue.q2 is NOTHING:
-            queue.q2 = deque()
-        queue.q2.extend(trimmed(batch))
+    queue.backlog.append(batch)
     return quota - len(batch), len(batch) < count
 
 
-def _push_columns(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+def _push_columns(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     columns = queue.columns
     count = min(quota, excess(queue.ram_count, target), len(columns.messages))
     batch = columns.take_youngest(count)
@@ -213,14 +240,11 @@ def _push_columns(queue: QueueState, quota: int, target: float) -> tuple[int, bo
         columns.put_back(batch[done:])
         del batch[done:]
     _count_trimmed(queue, batch)
-    if queue.q3 is NOTHING:
-        queue.q3 = deque()
-    queue.q3.extendleft(trimmed(batch))
-    queue.read_ahead_mark = -1
+    queue.backlog.prepend(batch)
     return quota - len(batch), len(batch) < count
 
 
-def _push_q4(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
+def _push_q4(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     count = min(quota, excess(queue.ram_count, target), len(queue.q4))
     batch = _paged_out(queue, count, queue.q4.pop, queue.q4.extend)
     if queue.absent:
@@ -229,15 +253,12 @@ def _push_q4(queue: QueueState, quota: int, target: float) -> tuple[int, bool]:
         _count_trimmed(queue, present)
     else:
         _count_trimmed(queue, batch)
-    if queue.q3 is NOTHING:
-        queue.q3 = deque()
-    queue.q3.extendleft(trimmed(batch))
-    queue.read_ahead_mark = -1
+    queue.backlog.prepend(batch)
     return quota - len(batch), len(batch) < count
 
 
 def _paged_out(
-    queue: QueueState,
+    queue: VariableQueue,
     count: int,
     take: Callable[[], Entry],
     put_back: Callable[[Iterable[Entry]], None],
@@ -251,49 +272,14 @@ def _paged_out(
     return batch
 
 
-def _push_absent(queue: QueueState) -> None:
+def _push_absent(queue: VariableQueue) -> None:
     """Push Q4's tail to Q3, when all of Q4 is without content."""
     take = queue.q4.pop
-    batch = [take() for _ in range(min(queue.limits.step, len(queue.q4)))]
+    batch = [take() for _ in range(min(queue.backlog.limits.step, len(queue.q4)))]
     queue.absent -= len(batch)
-    if queue.q3 is NOTHING:
-        queue.q3 = deque()
-    queue.q3.extendleft(batch)
-    queue.read_ahead_mark = -1
+    queue.backlog.prepend(batch)
 
 
-def _count_trimmed(queue: QueueState, batch: list[Entry]) -> None:
+def _count_trimmed(queue: VariableQueue, batch: list[Entry]) -> None:
     queue.ram_count -= len(batch)
     queue.ram_bytes -= bytes_of(batch)
-
-
-# Positions.
-
-
-def betas_to_deltas(queue: QueueState, quota: int) -> None:
-    """Push Q3's tail, then Q2's head to delta; in lazy mode also what is in the head's segment."""
-    q3 = queue.q3
-    if q3:
-        head: int = q3[0][SEQ]
-        lowest = head if queue.mode == "lazy" else next_boundary(head, queue.limits.segment)
-        batch: list[Entry] = []
-        while q3 and len(batch) < quota and q3[-1][SEQ] >= lowest:
-            batch.append(q3.pop())
-        to_delta(queue, batch)
-        quota -= len(batch)
-    count = min(quota, len(queue.q2))
-    if count and queue.mode != "lazy":
-        take = queue.q2.popleft
-        to_delta(queue, [take() for _ in range(count)])
-
-
-def to_delta(queue: QueueState, entries: list[Entry]) -> None:
-    """Add entries to delta, sorted up or down, contents on disk; rows are written where missing."""
-    if not entries:
-        return
-    missing = [entry for entry in entries if not entry[INDEX_ON_DISK]]
-    if missing:
-        queue.index.add(missing)
-    queue.delta = expand(queue.delta, entries)
-    sizes = [entry[SIZE] for entry in entries if not entry[PERSISTENT]]
-    queue.delta_transient_bytes += sum(sizes)

@@ -8,73 +8,187 @@ They stand in five parts::
            alphas  betas,    betas,  alphas
                    gammas    gammas
 
-A queue that fits into RAM is Q4 alone, and costs what a queue in memory costs. When the RAM target is
-passed, the middle goes to disk first: that is as far from being delivered as from having been
-published. Delta is never the head, so after every operation (``invariants.py`` has all of it)::
+A queue that fits into RAM is Q4 alone. A queue that is not durable has no index until it must page
+(``begin_paging``); till then nothing is counted but its messages. When the RAM target is passed, the
+middle goes to disk first: that is as far from being delivered as from having been published. Delta is
+never the head, so after every operation (``invariants.py`` has all of it)::
 
     Q1 not empty => Q3 not empty       Q2 not empty => delta not empty => Q3 not empty
 
-A new message enters Q4 if nothing lies behind Q4, else Q1. Where messages move:
-``paging.py`` towards disk, ``loading.py`` delta to Q3, ``taking.py`` out, ``requeue.py`` back in.
+The one exception is ``Backlog.rows_awaited``: delta's first rows have been asked for and are not in RAM
+yet. For the same reason Q4 may hold entries without content, ``absent`` counts them: a message that was put
+back while its content was not in RAM is read when it is handed out.
 
-In *lazy* mode there are Q3 and delta only, and a new message goes to delta at once.
+A new message enters Q4 if nothing lies behind Q4, else Q1. In *lazy* mode there are Q3 and delta only,
+and a new message goes to delta at once.
 
-The queue is sans-IO: the disk is a ``QueueIndex`` that never waits, time is an injected clock, and
-what takes long is done in steps by ``timeout`` as long as ``needs_timeout`` asks for it. Entries are
-exact tuples (``status.py``), batches are lists of them. Source: ``rabbit_variable_queue``, 3.10.8.
+The parts: Q4 with its ``Columns`` and Q1 are here, Q3, delta and Q2 the ``Backlog``, what was handed out the
+``PendingAcks``; ``RamTarget`` says how much may be in RAM, ``paging.py`` moves messages towards the disk,
+``fetch.py`` takes those that are not simply in Q4.
+
+The disk is a ``QueueIndex`` that never waits, time is an injected clock, and what takes long is done in
+steps by ``timeout`` as long as ``needs_timeout`` asks for it. Entries are exact tuples (``status.py``),
+batches are lists of them. Source: ``rabbit_variable_queue``, 3.10.8.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.message import BODY
+from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
 from leveret.queue_backing.rates import UPDATE_AFTER
-from leveret.queue_backing.status import SIZE, body_of, message_of, seq_of, trimmed
-from leveret.queue_backing.variable import fetch as taking
-from leveret.queue_backing.variable import fold as folding
-from leveret.queue_backing.variable import lifecycle, requeue
-from leveret.queue_backing.variable.columns import NEVER, NO, NO_COLUMNS, YES, Columns
+from leveret.queue_backing.status import (
+    CONTENT_ON_DISK,
+    MESSAGE,
+    PERSISTENT,
+    SEQ,
+    SIZE,
+    body_of,
+    message_of,
+    seq_of,
+    size_of,
+    trimmed,
+    with_messages,
+)
+from leveret.queue_backing.variable import fold as folds
+from leveret.queue_backing.variable import lifecycle, paging
+from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING, Backlog
+from leveret.queue_backing.variable.columns import NO_COLUMNS, Columns, entries_of
 from leveret.queue_backing.variable.delta import BLANK
-from leveret.queue_backing.variable.housekeeping import Housekeeping
-from leveret.queue_backing.variable.paging import page_out, reduce_memory_use, to_delta
-from leveret.queue_backing.variable.state import AHEAD, NOBODY, NOTHING, taken
+from leveret.queue_backing.variable.fetch import Batch
+from leveret.queue_backing.variable.info import info
+from leveret.queue_backing.variable.limits import DEFAULT_LIMITS
+from leveret.queue_backing.variable.merge import merge
+from leveret.queue_backing.variable.paging import page_out
+from leveret.queue_backing.variable.pending_acks import NOBODY, PendingAcks
+from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, RamTarget
 
 if TYPE_CHECKING:
+    from leveret.core.clock import Clock
     from leveret.core.message import Message
+    from leveret.queue_backing.api import QueueMode, Urgency
+    from leveret.queue_backing.index.api import QueueIndex
     from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.limits import Limits
+    from leveret.queue_backing.variable.release import Release
 
-_UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # of those that come in and go out at once
+AHEAD: Final = 256  # entries made of columns at once, so that small fetches cost no more
 _DIRECT: Final = 8  # messages at once for which no entries are put into Q4
 _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
+_UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # of those that come in and go out at once
 
 
-class VariableQueue(Housekeeping):
-    """See ``BackingQueue`` for the methods, ``QueueState`` for the parts.
+class VariableQueue:
+    """See ``BackingQueue`` for the methods.
 
     Args:
-        index: this queue's.
-        clock: for rates.
+        index: of a durable queue; another has none at first.
+        clock: for rates; None only for a queue that never pages.
         limits: the constants.
+        open_index: makes the index of a queue that is not durable when it first has to page; returns None
+            when that cannot be now. None: the queue is durable, or the node has no stores.
+
+    Attributes:
+        q4, columns: the head: entries, and behind them messages that came in batches or are many.
+        q1: the tail.
+        backlog: what lies between them; shared by queues of which nothing was paged out.
+        pending: the unacked.
+        ram: the target; shared by queues that do not page, and then infinite.
+        count, ready_bytes: ready messages, and their bodies.
+        next_deliver: every message below this seq has been handed out.
+        uses_columns: new messages have no rows, and no gaps in their seqs.
+        to_lazy: the change to lazy mode is under way, or is wanted and there is no index.
+        releasing: containers that are freed in the next turns.
+        can_page: there is an ``index``. What follows is kept only then.
+        ram_count: ready messages with content in RAM.
+        ram_bytes: bodies in RAM, ready and unacked.
+        persistent_count, persistent_bytes: of persistent messages, ready and unacked.
+        has_stored: something may be on disk; when False, certainly nothing is.
+        writes: contents paged out.
+        absent: entries of Q4 without content.
+        bump: paging goes on in the next turn.
+        waiting: the amqqueue was told that something is pending.
+        wanted: nothing was taken since then, so Q3's head must not go back to delta.
+        news: it may be there now.
     """
 
-    __slots__ = ()
+    __slots__ = ("_clock", "_limits", "_open_index", "absent", "backlog", "bump", "can_page",
+        "columns", "count", "has_stored", "index", "mode", "news", "next_deliver", "next_seq", "pending",
+        "persistent_bytes", "persistent_count", "q1", "q4", "ram", "ram_bytes", "ram_count",
+        "ready_bytes", "releasing", "to_lazy", "uses_columns", "waiting", "wanted", "writes")  # fmt: skip
+
+    def __init__(
+        self,
+        index: QueueIndex | None = None,
+        clock: Clock | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        open_index: Callable[[], QueueIndex | None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._open_index = open_index
+        self.index: QueueIndex
+        self.releasing: Release | None = None
+        self.q1 = self.q4 = NOTHING
+        self.columns = NO_COLUMNS
+        self.pending = PendingAcks()
+        self.backlog = NO_BACKLOG
+        self.ram = NO_TARGET
+        self.mode: QueueMode = "default"
+        self.next_seq = self.next_deliver = self.count = self.ready_bytes = 0
+        self.ram_count = self.ram_bytes = self.persistent_count = self.persistent_bytes = 0
+        self.writes = self.absent = 0
+        self.can_page = self.has_stored = self.to_lazy = self.bump = False
+        self.waiting = self.wanted = self.news = False
+        self.uses_columns = index is None
+        if index is not None:
+            self._use(index)
 
     # Lifecycle.
 
     def init(self, recover: bool) -> None:
         """Start empty, or with what the index has."""
-        if recover:
+        if recover and self.can_page:
             lifecycle.recover(self)
 
+    def begin_paging(self) -> bool:
+        """Open the index of a queue that is not durable, if need be; return whether there is one."""
+        if not self.can_page and self._open_index is not None:
+            index = self._open_index()
+            if index is not None:
+                self._use(index)
+        return self.can_page
+
+    def use_backlog(self) -> Backlog:
+        """Return the backlog, made now if nothing was paged out before."""
+        if self.backlog is NO_BACKLOG:
+            self.backlog = Backlog(self.index, self.pending, self._limits)
+        return self.backlog
+
+    def _use(self, index: QueueIndex) -> None:
+        assert self._clock is not None
+        self.index, self.can_page = index, True
+        self.ram = RamTarget(self._clock, self._limits.slack)
+        self.ram_count, self.ram_bytes = self.count, self.ready_bytes + self.pending.size_bytes
+        self.pending.is_sorted = False
+        self.bump = bool(self.count or self.pending.in_ram)
+        if self.to_lazy:
+            self.ram.look_always()
+        if self.releasing is not None:
+            self.releasing.index = index
+
     def terminate(self) -> None:
-        """End and keep what is persistent."""
-        lifecycle.terminate(self)
+        """End and keep what is persistent; the unacked come back as ready."""
+        if self._open_index is None:
+            lifecycle.terminate(self)
+        else:
+            lifecycle.delete(self)
 
     def abandon(self) -> None:
         """End and leave the disk as it is."""
@@ -97,43 +211,42 @@ class VariableQueue(Housekeeping):
     ) -> tuple[int, bool]:
         """Append a batch at the tail."""
         first, count = self.next_seq, len(messages)
-        if (
-            self.uses_columns
-            and (count > 1 or self.columns.messages or len(self.q4) > AHEAD)
-            and not self.q3
-            and self.delta is BLANK
-        ):
+        backlog = self.backlog
+        is_alone = not backlog.q3 and backlog.delta is BLANK
+        is_long = count > 1 or self.columns.messages or len(self.q4) > AHEAD
+        if is_alone and is_long and self.uses_columns:
             return self._publish_columns(messages, persistent, expiries, size_bytes, delivered)
-        entries, size_bytes = self._entries(
-            messages, persistent, expiries, size_bytes, first_msg_no
+        entries, size_bytes = entries_of(
+            first, messages, persistent, expiries, size_bytes, first_msg_no, self.can_page
         )
+        self.next_seq = first + count
         self.count += count
         self.ready_bytes += size_bytes
         if delivered and first == self.next_deliver:
             self.next_deliver = self.next_seq
-        if not self.can_page:
+        if self.can_page:
+            self.ram.incoming += count
+            if persistent:
+                entries = self._issue(entries, size_bytes)
+            if self.mode == "lazy":
+                entries = list(entries)
+                page_out(self, entries, must=True)
+                backlog.add_to_delta(trimmed(entries))
+                self._maybe_reduce()
+                return first, not persistent
+            self.ram_count += count
+            self.ram_bytes += size_bytes
+        if is_alone:
             if self.q4 is NOTHING:
                 self.q4 = deque()
             self.q4.extend(entries)
-            return first, True
-        self.incoming += count
-        if persistent:
-            entries = self._issue(entries, size_bytes)
-        if self.mode == "lazy":
-            self._publish_lazy(entries)
         else:
-            self.ram_count += count
-            self.ram_bytes += size_bytes
-            if self.q3 or self.delta is not BLANK:
-                if self.q1 is NOTHING:
-                    self.q1 = deque()
-                self.q1.extend(entries)
-            else:
-                if self.q4 is NOTHING:
-                    self.q4 = deque()
-                self.q4.extend(entries)
-        self._maybe_reduce()
-        return first, not persistent
+            if self.q1 is NOTHING:
+                self.q1 = deque()
+            self.q1.extend(entries)
+        if self.can_page:
+            self._maybe_reduce()
+        return first, not (persistent and self.can_page)
 
     def _publish_columns(
         self,
@@ -156,47 +269,11 @@ class VariableQueue(Housekeeping):
         if delivered and first == self.next_deliver:
             self.next_deliver = self.next_seq
         if self.can_page:
-            self.incoming += count
+            self.ram.incoming += count
             self.ram_count += count
             self.ram_bytes += size_bytes
             self._maybe_reduce()
         return first, True
-
-    def _entries(
-        self,
-        messages: list[Message],
-        persistent: bool,
-        expiries: list[int] | None,
-        size_bytes: int | None,
-        first_msg_no: int,
-    ) -> tuple[Any, int]:
-        """Number a batch; return its entries, to be gone through once, and the size of all bodies."""
-        first, count = self.next_seq, len(messages)
-        self.next_seq = first + count
-        has_row = persistent and self.can_page
-        if count == 1:
-            if size_bytes is None:
-                size_bytes = len(messages[0][BODY])
-            expiry = expiries[0] if expiries else 0
-            entry = (first, messages[0], expiry, persistent, first_msg_no, size_bytes)
-            return ((*entry, has_row, has_row),), size_bytes
-        sizes: Iterable[int] = map(len, map(body_of, messages))
-        if size_bytes is None:
-            sizes = list(sizes)
-            size_bytes = sum(sizes)
-        is_on_disk = YES if has_row else NO
-        entries = zip(
-            range(first, first + count),
-            messages,
-            expiries or NEVER,
-            YES if persistent else NO,
-            range(first_msg_no, first_msg_no + count),
-            sizes,
-            is_on_disk,
-            is_on_disk,
-            strict=False,
-        )
-        return entries, size_bytes
 
     def _issue(self, entries: Any, size_bytes: int) -> list[Entry]:
         """Give persistent messages their rows; their contents are in the store already."""
@@ -207,16 +284,12 @@ class VariableQueue(Housekeeping):
         self.index.publish(entries)
         return entries  # type: ignore[no-any-return]
 
-    def _publish_lazy(self, entries: Any) -> None:
-        entries = list(entries)
-        page_out(self, entries, must=True)
-        to_delta(self, trimmed(entries))
-
     def _maybe_reduce(self) -> None:
-        if self.incoming + self.outgoing > UPDATE_AFTER:
-            self.update_rates()
-        if self.ram_count + len(self.rpa) > self.reduce_above:
-            reduce_memory_use(self)
+        ram = self.ram
+        if ram.incoming + ram.outgoing > UPDATE_AFTER:
+            ram.update_rates()
+        if self.ram_count + len(self.pending.in_ram) > ram.reduce_above:
+            paging.reduce_memory_use(self)
 
     def publish_delivered(
         self,
@@ -228,70 +301,44 @@ class VariableQueue(Housekeeping):
     ) -> tuple[int, bool]:
         """Take a batch as unacked."""
         assert not self.count, "publish_delivered on a queue that is not empty"
-        first = self.next_seq
-        if not self.can_page:
-            if len(messages) == 1 and size_bytes is not None and self.rpa is not NOBODY:
-                self.next_seq = self.next_deliver = first + 1
-                expiry = expiries[0] if expiries else 0
-                message = messages[0]
-                entry = (first, message, expiry, persistent, first_msg_no, size_bytes, False, False)
-                self.rpa[first] = entry
-                self.unacked_bytes += size_bytes
-                return first, True
-            entries, size_bytes = self._entries(
-                messages, persistent, expiries, size_bytes, first_msg_no
-            )
-            if self.rpa is NOBODY:
-                self.rpa = {}
-            self.rpa.update(zip(range(first, self.next_seq), entries, strict=False))
-            self.next_deliver = self.next_seq
-            self.unacked_bytes += size_bytes
+        first, pending = self.next_seq, self.pending
+        is_simple = not self.can_page or (not persistent and self.mode == "default")
+        if len(messages) == 1 and is_simple and size_bytes is not None:
+            # What a queue with a waiting consumer mostly does.
+            self.next_seq = self.next_deliver = first + 1
+            if pending.in_ram is NOBODY:
+                pending.in_ram = {}
+            expiry = expiries[0] if expiries else 0
+            entry = (first, messages[0], expiry, persistent, first_msg_no, size_bytes, False, False)
+            pending.in_ram[first] = entry
+            pending.size_bytes += size_bytes
+            if self.can_page:
+                pending.last_seq = first
+                self._went_straight(1, size_bytes)
             return first, True
-        if len(messages) == 1 and not persistent and self.mode == "default":
-            self._one_delivered(messages[0], expiries, size_bytes, first_msg_no)
-            return first, True
-        entries, size_bytes = self._entries(
-            messages, persistent, expiries, size_bytes, first_msg_no
+        entries, size_bytes = entries_of(
+            first, messages, persistent, expiries, size_bytes, first_msg_no, self.can_page
         )
-        self.next_deliver = self.next_seq
+        self.next_seq = self.next_deliver = first + len(messages)
+        if not self.can_page:
+            pending.add(range(first, self.next_seq), entries, size_bytes)
+            return first, True
         if persistent:
             entries = self._issue(entries, size_bytes)
         elif self.mode == "lazy":
-            entries = lifecycle.to_disk(self, list(entries))
-        self.incoming += len(messages)
-        self.outgoing += len(messages)
-        self.unacked_bytes += size_bytes
-        self.ram_bytes += size_bytes
-        self.await_acks(range(first, self.next_seq), entries)
-        self._maybe_reduce()
+            entries = paging.write_through(self, list(entries))
+        pending.add(range(first, self.next_seq), entries, size_bytes)
+        self._went_straight(len(messages), size_bytes)
         return first, not persistent
 
-    def _one_delivered(
-        self,
-        message: Message,
-        expiries: list[int] | None,
-        size_bytes: int | None,
-        first_msg_no: int,
-    ) -> None:
-        """Take one transient, which is what a queue with a waiting consumer mostly does."""
-        seq = self.next_seq
-        self.next_seq = self.next_deliver = seq + 1
-        if size_bytes is None:
-            size_bytes = len(message[BODY])
-        rpa = self.rpa
-        if not rpa:
-            if rpa is NOBODY:
-                rpa = self.rpa = {}
-            self.rpa_sorted = True
-        self.rpa_last = seq
-        expiry = expiries[0] if expiries else 0
-        rpa[seq] = (seq, message, expiry, False, first_msg_no, size_bytes, False, False)
-        self.unacked_bytes += size_bytes
+    def _went_straight(self, count: int, size_bytes: int) -> None:
+        """Count messages that came in and went out at once."""
+        ram = self.ram
+        ram.incoming += count
+        ram.outgoing += count
+        ram.ack_in += count
         self.ram_bytes += size_bytes
-        self.ack_in += 1
-        self.outgoing += 1
-        self.incoming = incoming = self.incoming + 1
-        if incoming > _UPDATE_RATES_AFTER or len(rpa) > self.reduce_above:
+        if ram.incoming > _UPDATE_RATES_AFTER or len(self.pending.in_ram) > ram.reduce_above:
             self._maybe_reduce()
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
@@ -302,6 +349,12 @@ class VariableQueue(Housekeeping):
     def is_duplicate(self, message: Message) -> bool:
         """Never: there is no mirror."""
         return False
+
+    def skip_to(self, seq: int) -> None:
+        """Let the next message have this seq, which is not below that it would have."""
+        if self.next_deliver == self.next_seq:
+            self.next_deliver = seq
+        self.next_seq = seq
 
     # Out.
 
@@ -314,9 +367,9 @@ class VariableQueue(Housekeeping):
                 return self._fetch_columns(wanted, bytes_max, ack_required)
             q4 = self.make_entries(wanted - len(q4))
         if not 0 < wanted <= len(q4) or wanted > _FAST or self.absent:
-            return taking.fetch(self, limit, bytes_max, ack_required)
+            return self._fetch_parts(limit, bytes_max, ack_required)
         if wanted == 1:
-            return self._fetch_one(ack_required)
+            return self._fetch_one(q4.popleft(), ack_required)
         if wanted == len(q4):
             entries = list(q4)
             q4.clear()
@@ -326,16 +379,26 @@ class VariableQueue(Housekeeping):
         size_bytes = bytes_of(entries)
         if size_bytes > bytes_max:
             q4.extendleft(reversed(entries))
-            return taking.fetch(self, limit, bytes_max, ack_required)
+            return self._fetch_parts(limit, bytes_max, ack_required)
         seqs = list(map(seq_of, entries))
-        self._took_alphas(wanted, size_bytes)
+        self._took_alphas(wanted, size_bytes, ack_required)
         if ack_required:
-            self.unacked_bytes += size_bytes
-            self.await_acks(seqs, entries)
-        else:
-            self.ram_bytes -= size_bytes
+            self.pending.add(seqs, entries, size_bytes)
+        elif self.has_stored:
             self.forget(entries)
         return Fetched(list(map(message_of, entries)), seqs, self.pass_watermark(seqs))
+
+    def _fetch_one(self, entry: Entry, ack_required: bool) -> Fetched:
+        seq, size_bytes = entry[SEQ], entry[SIZE]
+        self._took_alphas(1, size_bytes, ack_required)
+        if ack_required:
+            self.pending.add_one(seq, entry, size_bytes)
+        elif self.has_stored:
+            self.forget([entry])
+        if seq < self.next_deliver:
+            return Fetched([message_of(entry)], [seq], 1)
+        self.next_deliver = seq + 1
+        return Fetched([message_of(entry)], [seq])
 
     def _fetch_columns(self, wanted: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take a batch from the columns, without a way through Q4, which is empty."""
@@ -345,85 +408,183 @@ class VariableQueue(Housekeeping):
             size_bytes = bytes_of(entries)
             if size_bytes > bytes_max:
                 self.q4 = deque(entries)
-                return taking.fetch(self, wanted, bytes_max, ack_required)
+                return self._fetch_parts(wanted, bytes_max, ack_required)
             seqs = list(map(seq_of, entries))
             messages = list(map(message_of, entries))
-            self.unacked_bytes += size_bytes
-            self.await_acks(seqs, entries)
+            self.pending.add(seqs, entries, size_bytes)
         else:
             size_bytes = sum(map(len, map(body_of, islice(columns.messages, wanted))))
             if size_bytes > bytes_max:
-                return taking.fetch(self, wanted, bytes_max, ack_required)
+                return self._fetch_parts(wanted, bytes_max, ack_required)
             first_seq = columns.end_seq - len(columns.messages)
             seqs = list(range(first_seq, first_seq + wanted))
             messages = columns.drop(wanted)
-            self.ram_bytes -= size_bytes
-        self._took_alphas(wanted, size_bytes)
+        self._took_alphas(wanted, size_bytes, ack_required)
         return Fetched(messages, seqs, self.pass_watermark(seqs))
 
-    def _took_alphas(self, count: int, size_bytes: int) -> None:
+    def _took_alphas(self, count: int, size_bytes: int, ack_required: bool) -> None:
         self.count -= count
         self.ready_bytes -= size_bytes
         if self.can_page:
             self.ram_count -= count
-            self.outgoing += count
+            self.ram.outgoing += count
+            if ack_required:
+                self.ram.ack_in += count
+            else:
+                self.ram_bytes -= size_bytes
 
-    def _fetch_one(self, ack_required: bool) -> Fetched:
-        entry = self.q4.popleft()
-        seq, size_bytes = entry[0], entry[SIZE]
-        self._took_alphas(1, size_bytes)
-        if ack_required:
-            self.unacked_bytes += size_bytes
-            self.await_acks([seq], (entry,))
+    def _fetch_parts(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
+        """Take messages from the head, part by part."""
+        batch = Batch(self, ack_required, bytes_max)
+        batch.take_all(limit)
+        return batch.fetched()
+
+    def make_entries(self, count: int) -> deque[Entry]:
+        """Make entries of the oldest messages in the columns, at least some, and return Q4."""
+        if self.q4 is NOTHING:
+            self.q4 = deque()
+        self.q4.extend(self.columns.take(min(max(count, AHEAD), len(self.columns.messages))))
+        return self.q4
+
+    def q3_was_taken_from(self) -> None:
+        """See to what must follow when the last of Q3 is taken, and ask early for what comes next."""
+        backlog = self.backlog
+        if backlog.q3:
+            backlog.read_ahead()
+        elif self.mode == "lazy":
+            return
+        elif backlog.delta is BLANK:
+            assert not backlog.q2, "Q2 is not empty, but delta is"
+            assert not self.q4, "Q3 was taken from while Q4 was the head"
+            self.q4, self.q1 = self.q1, NOTHING
         else:
-            self.ram_bytes -= size_bytes
-            self.forget([entry])
-        seqs = [seq]
-        return Fetched([message_of(entry)], seqs, self.pass_watermark(seqs))
+            backlog.load()
+
+    def pass_watermark(self, seqs: list[int]) -> int:
+        """Count which of these ascending seqs were handed out before; now all of them were."""
+        watermark = self.next_deliver
+        if not seqs or seqs[-1] < watermark:
+            return len(seqs)
+        self.next_deliver = seqs[-1] + 1
+        return 0 if seqs[0] >= watermark else bisect_left(seqs, watermark)
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         """Take messages from the head without reading them."""
-        return taking.drop(self, limit, ack_required)
+        batch = Batch(self, ack_required, with_contents=False)
+        batch.take(limit)
+        return batch.fetched().seqs
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         """Remove messages from the head while the predicate holds."""
-        return taking.dropwhile(self, predicate, limit)
+        batch = Batch(self, ack_required=False, with_contents=False)
+        head = batch.take_while(predicate, limit)
+        fetched = batch.fetched()
+        return Dropped(len(fetched.seqs), head, fetched.pending)
 
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
         """Hand out messages from the head while the predicate holds."""
-        return taking.fetchwhile(self, predicate, limit, bytes_max)
+        batch = Batch(self, True, bytes_max)
+        head = batch.take_while(predicate, limit)
+        return batch.fetched(), head
 
     # Back.
 
     def ack(self, seqs: list[int]) -> int:
         """Forget unacked messages for good."""
-        if len(seqs) == 1 and (entry := self.rpa.pop(seqs[0], None)) is not None:
-            self.unacked_bytes -= entry[SIZE]
+        pending = self.pending
+        if len(seqs) == 1 and (entry := pending.in_ram.pop(seqs[0], None)) is not None:
+            pending.size_bytes -= entry[SIZE]
             if self.can_page:
                 self.ram_bytes -= entry[SIZE]
-                self.ack_out += 1
+                self.ram.ack_out += 1
                 if self.has_stored:
                     self.forget([entry])
             return 1
-        if not self.can_page:
-            found = taken(self.rpa, seqs) if self.rpa else []
-            self.unacked_bytes -= bytes_of(found)
-            return len(found)
-        entries, on_disk = self.settle(seqs)
-        if on_disk:
-            entries += on_disk
-        self.ack_out += len(entries)
-        self.forget(entries)
+        entries, ram_bytes, on_disk = pending.take(seqs)
+        if self.can_page:
+            if on_disk:
+                entries += on_disk
+            self.ram_bytes -= ram_bytes
+            self.ram.ack_out += len(entries)
+            self.forget(entries)
         return len(entries)
 
+    def forget(self, entries: list[Entry]) -> None:
+        """Let what is on disk of these entries go; they are in no container any more."""
+        if not self.has_stored:
+            return
+        stored = [entry for entry in entries if entry[CONTENT_ON_DISK]]
+        if stored:
+            self.index.ack(stored)
+            if self.persistent_count:
+                sizes = [entry[SIZE] for entry in stored if entry[PERSISTENT]]
+                self.persistent_count -= len(sizes)
+                self.persistent_bytes -= sum(sizes)
+        if not self.count and not self.pending.in_ram and not self.pending.on_disk:
+            self.has_stored = False
+
     def requeue(self, seqs: list[int]) -> int:
-        """Put unacked messages back to their places."""
-        count = requeue.requeue(self, seqs)
-        if count and self.can_page:
+        """Put unacked messages back to their places.
+
+        Sorted by seq they fall into three stages: what lies before Q3's head belongs into Q4, what lies
+        before delta into Q3, all the rest into delta; Q2 and Q1 hold only what was never handed out, which
+        is younger. Each is brought into the state of its place: contents for Q4, none for Q3, a row as well
+        for delta. The store is not asked whether it has credit: a message cannot stay half put back.
+        """
+        in_ram, ram_bytes, on_disk = self.pending.take(seqs)
+        back = in_ram + on_disk
+        if not back:
+            return 0
+        back.sort()
+        backlog = self.backlog
+        before_delta = len(back)
+        if backlog.delta is not BLANK:
+            before_delta = bisect_left(back, backlog.delta.start, key=seq_of)
+        before_q3 = 0
+        if self.mode != "lazy":
+            before_q3 = before_delta
+            if backlog.q3:
+                before_q3 = bisect_left(back, backlog.q3[0][SEQ], 0, before_delta, key=seq_of)
+        self.count += len(back)
+        self.ready_bytes += sum(map(size_of, back))
+        self.ram_bytes -= ram_bytes
+        if before_q3:
+            self._requeue_to_q4(back[:before_q3])
+        if before_q3 < before_delta:
+            page_out(self, back[before_q3:before_delta], must=True)
+            backlog.insert(back[before_q3:before_delta])
+        if before_delta < len(back):
+            page_out(self, back[before_delta:], must=True)
+            backlog.insert_into_delta(back[before_delta:])
+        if self.can_page:
+            self.ram.incoming += len(back)
             self._maybe_reduce()
-        return count
+        return len(back)
+
+    def _requeue_to_q4(self, back: list[Entry]) -> None:
+        """Q4 wants contents.
+
+        RabbitMQ reads the missing ones; here those that are in RAM are taken, the others are asked for and
+        go into Q4 without (``absent``): who takes them finds them there or must wait.
+        """
+        present = back
+        if any(entry[MESSAGE] is None for entry in back):
+            found = self.backlog.fetch_contents(back)
+            if LOST in found:  # that it is damaged matters to who takes it
+                found = [None if each is LOST else each for each in found]
+            back = with_messages(back, found)
+            present = [entry for entry in back if entry[MESSAGE] is not None]
+            absent = [entry for entry in back if entry[MESSAGE] is None]
+            if absent:
+                self.absent += len(absent)
+                self.backlog.prefetch(absent)
+        self.ram_count += len(present)
+        self.ram_bytes += sum(map(size_of, present))
+        if self.q4 is NOTHING:
+            self.q4 = deque()
+        merge(self.q4, back)
 
     # All.
 
@@ -434,7 +595,7 @@ class VariableQueue(Housekeeping):
         seqs: list[int],
     ) -> Accumulator:
         """Fold over the given unacked messages."""
-        return folding.ackfold(self, step, start, seqs)
+        return folds.ackfold(self, step, start, seqs)
 
     def fold(
         self,
@@ -443,7 +604,7 @@ class VariableQueue(Housekeeping):
         from_seq: int = 0,
     ) -> Accumulator:
         """Fold over everything by ``seq``."""
-        return folding.fold([self], step, start, from_seq)
+        return folds.fold([self], step, start, from_seq)
 
     def purge(self) -> int:
         """Remove all ready messages."""
@@ -453,7 +614,73 @@ class VariableQueue(Housekeeping):
         """Forget all unacked messages."""
         return lifecycle.purge_acks(self)
 
+    # Paging.
+
+    def ram_duration(self) -> float:
+        """Return how many seconds of traffic are in RAM; infinite when nothing of it can leave RAM."""
+        if not self.can_page:
+            return INFINITE
+        return self.ram.duration_s(self.ram_count + len(self.pending.in_ram))
+
+    def set_ram_duration_target(self, duration_s: float) -> None:
+        """Keep no more than so many seconds of traffic in RAM; a lower target pages at once."""
+        if paging.aim_at(self, duration_s):
+            paging.reduce_memory_use(self)
+
+    def set_queue_mode(self, mode: QueueMode) -> None:
+        """Change between ``default`` and ``lazy``; what must go to disk goes in steps."""
+        paging.set_mode(self, mode)
+
+    def needs_timeout(self) -> Urgency | None:
+        """``timed`` while there is something to page, load or free."""
+        is_due = self.bump or self.backlog.loading_goes_on or self.releasing
+        return "timed" if is_due else None
+
+    def timeout(self) -> None:
+        """Do a slice of it."""
+        if self.releasing:
+            self.releasing.do_some()
+        if self.bump or self.backlog.loading_goes_on:
+            paging.go_on(self)
+
+    def resume(self) -> None:
+        """Go on with paging and with what had to be read."""
+        self.note_news()
+        if self.can_page:
+            paging.go_on(self)
+
+    def resume_later(self) -> None:
+        """As ``resume``, but what it has to do is done in steps, none of them now."""
+        self.note_news()
+        if self.backlog.rows_awaited:
+            self.backlog.loading_goes_on = True
+        is_unlimited = self.ram.target == INFINITE and not self.to_lazy
+        self.bump = self.bump or (not is_unlimited and bool(self.count or self.pending.in_ram))
+
+    def note_news(self) -> None:
+        """Remember that what was pending may be there now, if anything was."""
+        if self.waiting:
+            self.waiting, self.news = False, True
+
+    def take_resident(self) -> bool:
+        """Whether what was pending may be there now."""
+        news, self.news = self.news, False
+        return news
+
+    def handle_pre_hibernate(self) -> None:
+        """Let go of empty containers."""
+        self.q1 = self.q1 or NOTHING
+        self.q4 = self.q4 or NOTHING
+        if not self.columns.messages:
+            self.columns = NO_COLUMNS
+        self.pending.release_empty()
+        self.backlog.release_empty()
+
     # Figures.
+
+    def len_q4(self) -> int:
+        """Return how many messages are in Q4."""
+        return len(self.q4) + len(self.columns.messages)
 
     def len(self) -> int:
         """Return the number of ready messages."""
@@ -465,8 +692,8 @@ class VariableQueue(Housekeeping):
 
     def depth(self) -> int:
         """Return the number of ready and unacked messages."""
-        return self.count + len(self.rpa) + len(self.dpa)
+        return self.count + self.pending.count()
 
     def info(self) -> dict[str, Any]:
         """Return figures by RabbitMQ's names."""
-        return lifecycle.info(self)
+        return info(self)

@@ -28,12 +28,12 @@ class Release:
     """Containers that wait to be freed.
 
     Args:
-        index: told of what goes.
+        index: told of what goes; None as long as nothing can be on disk.
     """
 
     __slots__ = ("_aside", "index")
 
-    def __init__(self, index: QueueIndex) -> None:
+    def __init__(self, index: QueueIndex | None) -> None:
         self.index = index
         self._aside: list[tuple[deque[Entry] | dict[int, Entry], str]] = []
 
@@ -83,4 +83,5 @@ class Release:
         if what == CONTENTS:
             stored = [entry for entry in stored if not entry[INDEX_ON_DISK]]
         if stored:
+            assert self.index is not None
             self.index.ack(stored)

@@ -19,8 +19,8 @@ from leveret.msg_store.format.errors import StoreFailed, StoreLocked
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.variable_rig import UNBOUNDED, message
 from rigs.waiting import eventually

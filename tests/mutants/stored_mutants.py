@@ -114,6 +114,6 @@ MUTANTS = {
         "queue_backing/variable/fetch.py", "if LOST in messages:", "if False:"
     ),
     "a damaged content is put back as it is": Mutant(
-        "queue_backing/variable/requeue.py", "if LOST in found:", "if False:"
+        "queue_backing/variable/queue.py", "if LOST in found:", "if False:"
     ),
 }  # fmt: skip

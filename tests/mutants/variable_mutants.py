@@ -10,30 +10,38 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "placement by q1, not q3": Mutant(
-        "variable/queue.py", "if self.q3 or self.delta is not BLANK:", "if self.q1:"
+        "variable/queue.py",
+        "is_alone = not backlog.q3 and backlog.delta is BLANK",
+        "is_alone = not self.q1",
     ),
     "q4 does not take over q1": Mutant(
-        "variable/load_delta.py", "queue.q4, queue.q1 = queue.q1, NOTHING", "pass"
+        "variable/queue.py", "self.q4, self.q1 = self.q1, NOTHING", "pass"
     ),
     "q2 does not join q3 when delta is empty": Mutant(
-        "variable/load_delta.py", "queue.q3.extend(queue.q2)\n        queue.q2 = NOTHING", "pass"
+        "variable/backlog.py", "self.q3.extend(self.q2)\n            self.q2 = NOTHING", "pass"
     ),
     "unacked are loaded from delta": Mutant(
-        "variable/load_delta.py", "for unacked in (rpa, dpa):", "for unacked in ():"
+        "variable/backlog.py",
+        "for unacked in (self._pending.in_ram, self._pending.on_disk):",
+        "for unacked in ():",
     ),
-    "q1 always goes to q2": Mutant("variable/paging.py", "if queue.delta is BLANK:", "if False:"),
+    "q1 always goes to q2": Mutant("variable/backlog.py", "if self.delta is BLANK:", "if False:"),
     "q3 goes to delta without regard to segments": Mutant(
-        "variable/paging.py",
-        'head if queue.mode == "lazy" else next_boundary',
+        "variable/backlog.py",
+        "head if is_lazy else next_boundary",
         "head or next_boundary",
     ),
     "contents without a row leak": Mutant(
-        "variable/state.py",
+        "variable/queue.py",
         "[entry for entry in entries if entry[CONTENT_ON_DISK]]",
         "[entry for entry in entries if entry[CONTENT_ON_DISK - 1]]",
     ),
-    "a requeue does not sort": Mutant("variable/requeue.py", "back.sort()", "pass"),
-    "a requeue to q4 has no limit": Mutant("variable/requeue.py", "if queue.q3:", "if False:"),
+    "a requeue does not sort": Mutant("variable/queue.py", "back.sort()", "pass"),
+    "a requeue to q4 has no limit": Mutant(
+        "variable/queue.py",
+        "if backlog.q3:\n                before_q3",
+        "if False:\n                before_q3",
+    ),
     "delta is read beyond its end": Mutant(
         "variable/delta.py", "delta.start + read_max, delta.end)", "delta.start + read_max)"
     ),
@@ -41,18 +49,20 @@ MUTANTS = {
         "variable/delta.py", "start = min(delta.start, first)", "start = delta.start"
     ),
     "placement forgets awaited rows": Mutant(
-        "variable/queue.py", "if self.q3 or self.delta is not BLANK:", "if self.q3:"
+        "variable/queue.py",
+        "is_alone = not backlog.q3 and backlog.delta is BLANK",
+        "is_alone = not backlog.q3",
     ),
     "columns though there is a delta": Mutant(
         "variable/queue.py",
-        "and not self.q3\n            and self.delta is BLANK",
-        "and not self.q1",
+        "if is_alone and is_long",
+        "if not self.q1 and is_long",
     ),
     "what the store did not take of the columns is lost": Mutant(
         "variable/paging.py", "columns.put_back(batch[done:])", "pass"
     ),
     "what q4 lacks is not counted": Mutant(
-        "variable/requeue.py", "queue.absent += len(absent)", "queue.absent += 0"
+        "variable/queue.py", "self.absent += len(absent)", "self.absent += 0"
     ),
     "what the store did not take is lost": Mutant(
         "variable/paging.py", "put_back(reversed(batch[done:]))", "pass"

@@ -19,8 +19,8 @@ from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.patient_queue import PatientQueue

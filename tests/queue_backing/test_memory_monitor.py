@@ -6,8 +6,9 @@ import pytest
 
 from leveret.queue_backing.memory_monitor import MemoryMonitor, desired_duration_s
 from leveret.queue_backing.rates import moving_average
-from leveret.queue_backing.variable.paging import permitted_betas, reduce_above
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
+from leveret.queue_backing.variable.paging import permitted_betas
+from leveret.queue_backing.variable.ram_target import reduce_above
 from rigs.variable_rig import UNBOUNDED, VariableRig
 
 INFINITE = float("inf")
@@ -32,12 +33,12 @@ def test_a_queue_brings_its_rates_up_to_date_every_hundred_messages() -> None:
     rig = VariableRig()
     rig.clock.jump(5.0)
     rig.publish_some(100)
-    assert rig.queue.rates.incoming == 0
+    assert rig.queue.ram.rates.incoming == 0
 
     rig.publish_some(1)
 
-    assert rig.queue.rates.incoming == pytest.approx(101 / 5 / 2)
-    assert rig.queue.incoming == 0
+    assert rig.queue.ram.rates.incoming == pytest.approx(101 / 5 / 2)
+    assert rig.queue.ram.incoming == 0
 
 
 def test_a_ram_duration_is_the_mean_of_two_samples() -> None:
@@ -75,14 +76,14 @@ def test_a_publish_reduces_above_the_target_and_some_slack(target: float, above:
 
 def test_a_duration_becomes_a_target_by_the_rates() -> None:
     rig = VariableRig()
-    rates = rig.queue.rates
+    rates = rig.queue.ram.rates
     rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out = 10.0, 5.0, 2.5, 2.4
 
     rig.queue.set_ram_duration_target(2.0)
-    assert rig.queue.target == 39
+    assert rig.queue.ram.target == 39
 
     rig.queue.set_ram_duration_target(INFINITE)
-    assert rig.queue.target == INFINITE
+    assert rig.queue.ram.target == INFINITE
 
 
 def test_only_a_lower_target_pages_at_once() -> None:
@@ -120,7 +121,7 @@ def test_betas_permitted_at_the_ends() -> None:
 
     rig.publish_some(9)
     assert permitted_betas(rig.queue, 0) == 0
-    rig.queue.q3 = rig.queue.q4
+    rig.queue.use_backlog().q3 = rig.queue.q4
     assert permitted_betas(rig.queue, 0) == 4
     rig.queue.mode = "lazy"
     assert permitted_betas(rig.queue, 7) == 7

@@ -34,8 +34,8 @@ from leveret.msg_store.recovery import recovery
 from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.actor import SetRamDurationTarget
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import Fate, FaultyCalls

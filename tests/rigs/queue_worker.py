@@ -27,8 +27,8 @@ from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 
 QUEUES = (1, 2, 3)
 BATCH = 20
@@ -177,7 +177,7 @@ class Worker:
             if rng.random() < 0.5:
                 queue.settle(rng)
             if rng.random() < 0.05:
-                queue.queue.rates.incoming = 1.0
+                queue.queue.ram.rates.incoming = 1.0
                 queue.queue.set_ram_duration_target(rng.choice([0.0, 20.0, float("inf")]))
             queue.work()
             queue.flush()

@@ -26,8 +26,8 @@ from leveret.msg_store.transient.index import TransientIndex
 from leveret.queue_backing.api import Fetched
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryLocation

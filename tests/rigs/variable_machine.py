@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from leveret.queue_backing.api import Fetched
 from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, MSG_NO, PERSISTENT, SEQ
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from rigs.variable_rig import MANUAL, UNBOUNDED, VariableRig, message
 
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -134,7 +134,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
     ) -> None:
         seqs = fetched.seqs
         if fetched.pending:
-            assert self.may_be_late() or self.rig.queue.loading_goes_on
+            assert self.may_be_late() or self.rig.queue.backlog.loading_goes_on
             size = sum(len(self.known[seq][0][2]) for seq in seqs)
             assert len(seqs) < len(expected) or size <= bytes_max, "full, and waits for more"
         assert seqs == (expected[: len(seqs)] if fetched.pending else expected)
@@ -157,7 +157,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
 
         seqs = self.rig.queue.drop(limit, keep)
 
-        complete = len(seqs) == len(expected) or self.rig.queue.rows_awaited
+        complete = len(seqs) == len(expected) or self.rig.queue.backlog.rows_awaited
         assert complete, "fewer than there are"
         assert seqs == expected[: len(seqs)]
         self._took(seqs, keep)
@@ -236,7 +236,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
 
     @rule(rates=st.tuples(*[st.floats(0, 9)] * 4))
     def set_rates(self, rates: tuple) -> None:
-        r = self.rig.queue.rates
+        r = self.rig.queue.ram.rates
         r.incoming, r.outgoing, r.ack_in, r.ack_out = rates
 
     @rule(mode=st.sampled_from(["default", "lazy"]))
@@ -277,7 +277,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
         self.rig.queue.resume()
         self.rig.settle()
         queue = self.rig.queue
-        assert queue.ram_count + len(queue.rpa) <= queue.target
+        assert queue.ram_count + len(queue.pending.in_ram) <= queue.ram.target
         assert not queue.to_lazy
         if queue.mode == "lazy":
             assert queue.ram_count == 0
@@ -363,7 +363,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
         kept = [len(each[2]) for each, _, persistent in held if persistent]
         assert (queue.persistent_count, queue.persistent_bytes) == (len(kept), sum(kept))
         assert queue.ready_bytes == sum(len(self.known[seq][0][2]) for seq in self.ready)
-        assert queue.unacked_bytes == sum(len(self.known[seq][0][2]) for seq in self.unacked)
+        assert queue.pending.size_bytes == sum(len(self.known[seq][0][2]) for seq in self.unacked)
         self._nothing_leaks()
 
     def _nothing_leaks(self) -> None:
@@ -374,13 +374,21 @@ class VariableQueueMachine(RuleBasedStateMachine):
         held = self.ready | self.unacked
         assert held.issuperset(rows), "a row that nobody needs"
         assert all(seq in rows for seq in held if self.known[seq][2]), "a row is lost"
-        in_ram = [*queue.q4, *queue.q3, *queue.q2, *queue.q1, *queue.rpa.values()]
-        numbers = {entry[MSG_NO] for entry in [*in_ram, *queue.dpa.values(), *rows.values()]}
+        in_ram = [
+            *queue.q4,
+            *queue.backlog.q3,
+            *queue.backlog.q2,
+            *queue.q1,
+            *queue.pending.in_ram.values(),
+        ]
+        numbers = {
+            entry[MSG_NO] for entry in [*in_ram, *queue.pending.on_disk.values(), *rows.values()]
+        }
         assert numbers.issuperset(index.contents), "a content that nobody needs"
-        assert queue.delta.transient == len(
-            [s for s in rows if queue.delta.start <= s < queue.delta.end
+        assert queue.backlog.delta.transient == len(
+            [s for s in rows if queue.backlog.delta.start <= s < queue.backlog.delta.end
              and s in self.ready and not rows[s][PERSISTENT]]
-        ) or queue.delta.length == 0  # fmt: skip
+        ) or queue.backlog.delta.length == 0  # fmt: skip
 
     def teardown(self) -> None:
         """Fetch what is left in order, ack all: nothing stays on disk."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from leveret.core.message import Message, origin_of
 from leveret.queue_backing.api import QueueMode
 from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE, SEQ, Entry
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 
@@ -77,7 +78,7 @@ class VariableRig:
         if count == float("inf") and not self.queue.can_page:
             return
         self.queue.begin_paging()
-        rates = self.queue.rates
+        rates = self.queue.ram.rates
         before = rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out
         rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out = 1.0, 0.0, 0.0, 0.0
         self.queue.set_ram_duration_target(count)
@@ -104,12 +105,15 @@ class VariableRig:
 
     def shape(self) -> dict[str, Any]:
         """Return the parts as lists of seqs with their state: a, b or g."""
-        queue, delta = self.queue, self.queue.delta
-        parts = {name: " ".join(map(state, getattr(queue, name))) for name in PARTS}
+        queue, delta = self.queue, self.queue.backlog.delta
+        parts = {name: " ".join(map(state, part)) for name, part in parts_of(queue).items()}
         return parts | {"delta": (delta.start, delta.end - 1, delta.length) if delta.length else ()}
 
 
-PARTS = ("q4", "q3", "q2", "q1")
+def parts_of(queue: VariableQueue) -> dict[str, Iterable[Entry]]:
+    """Return the parts but delta by name."""
+    backlog = queue.backlog
+    return {"q4": queue.q4, "q3": backlog.q3, "q2": backlog.q2, "q1": queue.q1}
 
 
 def state(entry: Entry) -> str:

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from leveret.broker import mail
 from leveret.broker.queue import allotments, amqqueue, expiry
 from leveret.queue_backing.actor import SetRamDurationTarget
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.queue_rig import Channel, Rig

@@ -7,8 +7,8 @@ import pytest
 from leveret.broker import mail
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES
 from leveret.queue_backing.actor import BackingOwner
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.queue_rig import Rig, longs

@@ -11,7 +11,7 @@ import pytest
 from leveret.core.message import BODY
 from leveret.msg_store.client import RESTART_GAP, _without
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import (
     StoreBench,
     StoredQueue,
@@ -431,14 +431,14 @@ def test_contents_are_read_less_far_ahead_when_they_have_little_room(rng: random
     for queue in (first, second):
         publish(queue, 300)
         queue.settle()
-    entries = list(first.queue.q3)
+    entries = list(first.queue.backlog.q3)
     first.index.prefetch(entries)
     bench.run(jumps=0)
     assert len(bench.store.read_cache.contents) == 300
 
-    second.index.prefetch(list(second.queue.q3))
+    second.index.prefetch(list(second.queue.backlog.q3))
     bench.run(jumps=0)
 
-    found = second.index.fetch_contents(list(second.queue.q3))
+    found = second.index.fetch_contents(list(second.queue.backlog.q3))
     assert found.index(None) == len(found) - found.count(None) < 200
     bench.close()

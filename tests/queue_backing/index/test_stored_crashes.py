@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from leveret.testing.faulty_files import FaultyCalls
 from rigs.stored_rig import (
     StoreBench,
@@ -96,7 +96,7 @@ def test_a_crash_amid_a_fan_out_leaves_every_queue_consistent(rng: random.Random
         places = {msg_no: bench.location.index.by_msg_no[msg_no][4] for msg_no in counts}
         assert places == counts
         for queue in queues:
-            queue.queue.ack([*queue.queue.rpa, *queue.queue.dpa])
+            queue.queue.ack([*queue.queue.pending.in_ram, *queue.queue.pending.on_disk])
         bench.idle_disk()
         assert not sum(state.valid_bytes for state in bench.store.memtables.files.values())
         bench.close()

@@ -10,7 +10,7 @@ import pytest
 
 from leveret.core.message import BODY
 from leveret.msg_store.format.rows import IndexDamaged
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import (
     STORE,
     StoreBench,

@@ -12,7 +12,7 @@ from leveret.broker.queue.factory import priority_of
 from leveret.core.message import Message
 from leveret.msg_store.format.record import route_no
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import StoreBench, StoredQueue, fetch_all, take
 from rigs.variable_rig import message
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from rigs.stored_rig import StoreBench, StoredQueue
 from rigs.variable_machine import VariableQueueMachine, limits
@@ -111,7 +111,7 @@ class StoredQueueMachine(VariableQueueMachine):
         self.rig.queue.resume()
         self.rig.settle()
         queue = self.rig.queue
-        assert queue.ram_count + len(queue.rpa) <= queue.target
+        assert queue.ram_count + len(queue.pending.in_ram) <= queue.ram.target
         assert not queue.to_lazy
 
     def _held(self) -> set[int]:

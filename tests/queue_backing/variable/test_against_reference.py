@@ -12,8 +12,8 @@ import pytest
 
 from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.state import Limits
-from rigs.variable_rig import MANUAL, UNBOUNDED, VariableRig, message
+from leveret.queue_backing.variable.limits import Limits
+from rigs.variable_rig import MANUAL, UNBOUNDED, VariableRig, message, parts_of
 from rigs.vq_reference import VQ
 
 NEVER = 1 << 40
@@ -117,24 +117,24 @@ class Pair:
     def rates(self) -> None:
         rates = [self.rng.random() for _ in range(4)]
         self.reference.rates = tuple(rates)
-        r = self.rig.queue.rates
+        r = self.rig.queue.ram.rates
         r.incoming, r.outgoing, r.ack_in, r.ack_out = rates
 
     def compare(self) -> None:
         queue, reference = self.rig.queue, self.reference
         check(queue)
-        for name in ("q1", "q2", "q3", "q4"):
-            ours = [(e[0], e[MESSAGE] is not None, e[INDEX_ON_DISK]) for e in getattr(queue, name)]
+        for name, part in parts_of(queue).items():
+            ours = [(e[0], e[MESSAGE] is not None, e[INDEX_ON_DISK]) for e in part]
             theirs = [(m.seq, m.body is not None, m.idx) for m in getattr(reference, name)]
             assert ours == theirs, name
-        delta = queue.delta
+        delta = queue.backlog.delta
         assert [delta.start, delta.length, delta.end] == (
             reference.d if delta.length else [0, 0, 0]
         )
         assert (delta.length == 0) == (reference.d[1] == 0)
         assert (queue.count, queue.ram_count) == (reference.len, reference.ram)
-        assert set(queue.rpa) == set(reference.rpa)
-        assert set(queue.dpa) == set(reference.dpa)
+        assert set(queue.pending.in_ram) == set(reference.rpa)
+        assert set(queue.pending.on_disk) == set(reference.dpa)
         assert set(self.rig.index.rows) == set(reference.idx)
         assert set(self.rig.index.contents) == set(reference.store)
         assert (self.rig.index.writes, self.rig.index.reads) == (reference.writes, reference.reads)

@@ -13,11 +13,11 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.core.message import BODY
 from leveret.queue_backing.actor import BackingActor, SetRamDurationTarget
 from leveret.queue_backing.proxy import BackingProxy
-from leveret.queue_backing.variable.housekeeping import PAGED_BYTES_MIN
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.queue_backing.variable.limits import DEFAULT_LIMITS, Limits
+from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN
+from leveret.queue_backing.variable.queue import AHEAD, VariableQueue
 from leveret.queue_backing.variable.release import SLICE
-from leveret.queue_backing.variable.state import AHEAD, DEFAULT_LIMITS, Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.patient_queue import PatientQueue
@@ -77,7 +77,7 @@ def test_a_queue_that_is_made_lazy_goes_to_disk_with_all_it_has() -> None:
     assert pair.openings == 1
     assert pair.queue.len() == 3 * STEP - 10
     assert (pair.queue.mode, pair.queue.ram_count) == ("lazy", 0)
-    assert len(pair.queue.rpa) + len(pair.queue.dpa) == 20
+    assert len(pair.queue.pending.in_ram) + len(pair.queue.pending.on_disk) == 20
     check(pair.queue)
     assert pair.proxy.requeue(taken) == 20
     assert drained(pair) == list(range(3 * STEP + 10))
@@ -135,7 +135,7 @@ def test_what_is_consumed_while_it_goes_comes_in_order_and_once() -> None:
     check(queue)
     assert (queue.mode, queue.ram_count) == ("lazy", 0)
     assert queue.depth() == 40 - 3
-    assert sorted([*queue.rpa, *queue.dpa]) == [2, 3, 4, 5, 6, 7, 9]
+    assert sorted([*queue.pending.in_ram, *queue.pending.on_disk]) == [2, 3, 4, 5, 6, 7, 9]
 
 
 @pytest.mark.parametrize("target", [2, 0, float("inf")])
@@ -209,7 +209,7 @@ def test_credit_that_runs_out_leaves_the_rest_in_the_columns() -> None:
     rig.set_target(0)
     rig.settle()
     check(queue)
-    assert (len(queue.columns.messages), len(queue.q3)) == (18, 2)
+    assert (len(queue.columns.messages), len(queue.backlog.q3)) == (18, 2)
     queue.publish([message(9, 20)] * 2, False, [21, 21], first_msg_no=20)
     assert len(queue.q1) == 2
 

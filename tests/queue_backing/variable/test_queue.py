@@ -12,9 +12,9 @@ from leveret.core.message import Message
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.status import SEQ
 from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE
-from leveret.queue_backing.variable.state import Limits
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.variable_rig import UNBOUNDED, VariableRig, message
@@ -44,7 +44,7 @@ def test_entries_are_soon_forgotten_by_the_collector() -> None:
     gc.collect()
 
     queue = rig.queue
-    entries = [*queue.q4, *queue.q3, *queue.rpa.values()]
+    entries = [*queue.q4, *queue.backlog.q3, *queue.pending.in_ram.values()]
     assert len(entries) == 90
     assert not any(map(gc.is_tracked, entries))
 
@@ -469,14 +469,14 @@ def test_a_queue_that_has_become_lazy_keeps_to_its_target() -> None:
     rig = VariableRig(Limits(segment=2, io_batch=0, step=1, slack=0))
     rig.publish_some(9)
     rig.queue.fetch(5, UNBOUNDED, ack_required=True)
-    rig.queue.rates.ack_out = 1.0  # so it begins with what is ready
+    rig.queue.ram.rates.ack_out = 1.0  # so it begins with what is ready
     rig.queue.set_queue_mode("lazy")
     rig.set_target(2)
 
     rig.settle()
 
     assert rig.queue.mode == "lazy"
-    assert len(rig.queue.rpa) == 2
+    assert len(rig.queue.pending.in_ram) == 2
 
 
 def test_a_full_batch_waits_for_nothing() -> None:
@@ -485,11 +485,11 @@ def test_a_full_batch_waits_for_nothing() -> None:
     rig.settle()
     rig.queue.set_queue_mode("lazy")
     rig.settle()
-    assert rig.queue.delta.length == 2
+    assert rig.queue.backlog.delta.length == 2
     for _ in ("row", "content"):
         rig.queue.fetch(1, 0, ack_required=False)
         rig.settle()
-    assert (len(rig.queue.q3), rig.queue.delta.length) == (1, 1)
+    assert (len(rig.queue.backlog.q3), rig.queue.backlog.delta.length) == (1, 1)
 
     full = rig.queue.fetch(2, 0, ack_required=False)
 

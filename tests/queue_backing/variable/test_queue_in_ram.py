@@ -11,11 +11,12 @@ import pytest
 
 from leveret.core.message import Message
 from leveret.queue_backing.status import EXPIRY_MS, PERSISTENT
+from leveret.queue_backing.variable.backlog import NOTHING
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.invariants import check
+from leveret.queue_backing.variable.pending_acks import NOBODY
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
-from leveret.queue_backing.variable.state import NOBODY, NOTHING
 
 ONE: Message = (b"o", b"h", b"body")
 
@@ -133,7 +134,7 @@ def test_an_idle_queue_lets_go_of_its_containers() -> None:
 
     queue.handle_pre_hibernate()
 
-    held = gc.get_referents(queue)
+    held = [*gc.get_referents(queue), *gc.get_referents(queue.pending)]
     shared = (id(NOTHING), id(NOBODY))
     held = [thing for thing in held if id(thing) not in shared]
     assert not any(isinstance(thing, dict | deque | list) for thing in held)
@@ -162,7 +163,7 @@ def test_entries_are_soon_forgotten_by_the_collector() -> None:
     gc.collect()
     gc.collect()  # the message goes first, then the entry around it
 
-    held = [*queue.q4, *queue.rpa.values()]
+    held = [*queue.q4, *queue.pending.in_ram.values()]
     assert len(held) == 5 + 1
     assert not any(map(gc.is_tracked, held))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.state import Limits
+from leveret.queue_backing.variable.limits import Limits
 from rigs.variable_rig import MANUAL, UNBOUNDED, VariableRig
 
 SCALED = Limits(segment=4, io_batch=1, slack=MANUAL)
@@ -85,8 +85,8 @@ def test_b_with_real_constants_the_rest_becomes_betas() -> None:
     for seq in range(10):
         assert rig.queue.fetch(1, UNBOUNDED, ack_required=True).seqs == [seq]
         assert rig.index.reads == max(0, seq - 2)
-    assert sorted(rig.queue.rpa) == [0, 1, 2]
-    assert sorted(rig.queue.dpa) == list(range(3, 10))
+    assert sorted(rig.queue.pending.in_ram) == [0, 1, 2]
+    assert sorted(rig.queue.pending.on_disk) == list(range(3, 10))
 
 
 @pytest.mark.parametrize("persistent", [False, True])

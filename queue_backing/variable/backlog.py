@@ -1,0 +1,297 @@
+"""Backlog: the ready messages of a queue that were paged out, Q3, delta and Q2, and how they come back.
+
+::
+
+    Q4 -> [ Q3 -> delta -> Q2 ] -> Q1
+
+Q3 and Q2 hold betas and gammas, delta is a range of seqs of which only the index knows (``delta.py``).
+Delta is loaded window by window, each becoming betas at Q3's tail. RabbitMQ reads the index there and then
+(``maybe_deltas_to_betas``). Here the rows may have to be read first: then nothing changes but
+``rows_awaited``, and the queue's ``resume`` tries again. Meanwhile the queue is in order: a new message goes
+to Q1 as if Q3 held something, and a fetch says ``pending``.
+
+While Q3 is taken from, contents are *read ahead*: its first messages and, behind its end, delta's first ones
+are a stretch whose contents have been asked for: so many, or so many bytes. The stretch is looked at again
+when a quarter of it has been taken (the *mark*), and what it has then behind its *end* is asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Final
+
+from leveret.msg_store.format.kernel import bytes_of
+from leveret.queue_backing.status import (
+    INDEX_ON_DISK,
+    MESSAGE,
+    PERSISTENT,
+    SEQ,
+    SIZE,
+    message_of,
+    seq_of,
+    size_of,
+    trimmed,
+)
+from leveret.queue_backing.variable.delta import (
+    BLANK,
+    Delta,
+    expand,
+    next_boundary,
+    window_end,
+    window_start,
+)
+from leveret.queue_backing.variable.limits import DEFAULT_LIMITS
+from leveret.queue_backing.variable.merge import merge
+from leveret.queue_backing.variable.pending_acks import PendingAcks
+
+if TYPE_CHECKING:
+    from leveret.core.message import Message
+    from leveret.queue_backing.index.api import QueueIndex
+    from leveret.queue_backing.status import Entry
+    from leveret.queue_backing.variable.limits import Limits
+
+NOTHING: Final[deque[Entry]] = deque()  # shared by parts that are empty; never written to
+
+
+class Backlog:
+    """The three parts of one queue, and its index.
+
+    Args:
+        index: the queue's.
+        pending: its unacked messages, which are in the index too.
+        limits: the constants.
+
+    Attributes:
+        q3: next to Q4.
+        delta: the range behind it.
+        q2: behind that.
+        transient_bytes: bodies of the transients in delta.
+        transient_threshold: transients below this seq are left from before a restart.
+        rows_awaited: Q3 is empty, delta is not, and its rows are not in RAM yet.
+        loading_goes_on: the search for rows that are not unacked goes on in the next turn.
+        reads: contents read back.
+    """
+
+    __slots__ = ("_pending", "_read_ahead_end", "_read_ahead_mark", "delta", "index", "limits",
+        "loading_goes_on", "q2", "q3", "reads", "rows_awaited", "transient_bytes",
+        "transient_threshold")  # fmt: skip
+
+    def __init__(self, index: QueueIndex, pending: PendingAcks, limits: Limits) -> None:
+        self.index = index
+        self.limits = limits
+        self._pending = pending
+        self.q2 = self.q3 = NOTHING
+        self.delta: Delta = BLANK
+        self.transient_bytes = self.transient_threshold = self.reads = 0
+        self.rows_awaited = self.loading_goes_on = False
+        # When Q3's head passes the mark, more is asked for; -1 if Q3 has changed but at its ends: what
+        # was taken, or loaded. Up to the end contents of Q3 and delta were asked for before.
+        self._read_ahead_mark = self._read_ahead_end = -1
+
+    def count(self) -> int:
+        """Return how many messages are in the three parts."""
+        return len(self.q3) + self.delta.length + len(self.q2)
+
+    # Towards the disk; contents are there already.
+
+    def append(self, entries: list[Entry]) -> None:
+        """Append what was Q1's head."""
+        if self.delta is BLANK:
+            if self.q3 is NOTHING:
+                self.q3 = deque()
+            self.q3.extend(trimmed(entries))
+        else:
+            if self.q2 is NOTHING:
+                self.q2 = deque()
+            self.q2.extend(trimmed(entries))
+
+    def prepend(self, entries: list[Entry]) -> None:
+        """Prepend what was Q4's tail, the youngest first."""
+        if self.q3 is NOTHING:
+            self.q3 = deque()
+        self.q3.extendleft(trimmed(entries))
+        self._read_ahead_mark = -1
+
+    def insert(self, entries: list[Entry]) -> None:
+        """Put entries that come before delta to their places in Q3."""
+        if self.q3 is NOTHING:
+            self.q3 = deque()
+        merge(self.q3, trimmed(entries))
+        self._read_ahead_mark = -1
+
+    def insert_into_delta(self, entries: list[Entry]) -> None:
+        """Put entries that lie behind delta's start into it."""
+        self.add_to_delta(trimmed(entries))
+        self._read_ahead_mark = -1
+
+    def push_to_delta(self, quota: int, is_lazy: bool) -> None:
+        """Push Q3's tail, then Q2's head to delta; in lazy mode also what is in the head's segment."""
+        q3 = self.q3
+        if q3:
+            head: int = q3[0][SEQ]
+            lowest = head if is_lazy else next_boundary(head, self.limits.segment)
+            batch: list[Entry] = []
+            while q3 and len(batch) < quota and q3[-1][SEQ] >= lowest:
+                batch.append(q3.pop())
+            self.add_to_delta(batch)
+            quota -= len(batch)
+        count = min(quota, len(self.q2))
+        if count and not is_lazy:
+            take = self.q2.popleft
+            self.add_to_delta([take() for _ in range(count)])
+
+    def add_to_delta(self, entries: list[Entry]) -> None:
+        """Add entries, sorted up or down; rows are written where missing."""
+        if not entries:
+            return
+        missing = [entry for entry in entries if not entry[INDEX_ON_DISK]]
+        if missing:
+            self.index.add(missing)
+        self.delta = expand(self.delta, entries)
+        sizes = [entry[SIZE] for entry in entries if not entry[PERSISTENT]]
+        self.transient_bytes += sum(sizes)
+
+    def clear(self) -> None:
+        """Forget all; the deques are somebody else's now."""
+        self.q2 = self.q3 = NOTHING
+        self.delta = BLANK
+        self.transient_bytes = 0
+        self.rows_awaited = self.loading_goes_on = False
+
+    def release_empty(self) -> None:
+        """Let go of deques that are empty."""
+        self.q2 = self.q2 or NOTHING
+        self.q3 = self.q3 or NOTHING
+
+    # Delta comes back.
+
+    def load(self) -> bool:
+        """Append the next entries of delta to Q3, if there is a delta.
+
+        Returns:
+            Whether Q3 has got them; if not, they are awaited.
+        """
+        limits = self.limits
+        for _ in range(limits.windows):
+            delta = self.delta
+            if delta is BLANK:
+                return True
+            end = window_end(delta, limits.segment, limits.read_max)
+            rows = self.index.read(delta.start, end, limits.read_max)
+            if rows is None:
+                self.rows_awaited = True
+                return False
+            betas = self._ready(rows) if rows else rows
+            if betas:
+                self._append_loaded(betas, end)
+                return True
+            if not rows and not self._skip_hole(end):
+                return False
+            if rows:
+                self.delta = delta._replace(start=end)
+        # All of it was unacked: on with it in the next turn.
+        self.rows_awaited = self.loading_goes_on = True
+        return False
+
+    def _ready(self, rows: list[Entry]) -> list[Entry]:
+        """Leave out what is unacked; drop transients that a restart has left."""
+        for unacked in (self._pending.in_ram, self._pending.on_disk):
+            if unacked and not unacked.keys().isdisjoint(map(seq_of, rows)):
+                rows = [row for row in rows if row[SEQ] not in unacked]
+        threshold = self.transient_threshold
+        if rows and rows[0][SEQ] < threshold:
+            left = [row for row in rows if row[SEQ] < threshold and not row[PERSISTENT]]
+            if left:
+                self.index.ack(left)
+                rows = [row for row in rows if row[SEQ] >= threshold or row[PERSISTENT]]
+        return rows
+
+    def _skip_hole(self, end: int) -> bool:
+        """Go on to the window that holds the next row; return False when rows are awaited."""
+        delta, limits = self.delta, self.limits
+        following = self.index.read(end, delta.end, 1)
+        if following is None:
+            self.rows_awaited = True
+            return False
+        assert following, f"{delta} has {delta.length} messages without rows"
+        start = window_start(end, following[0][SEQ], limits.segment, limits.read_max)
+        self.delta = delta._replace(start=start)
+        return True
+
+    def _append_loaded(self, betas: list[Entry], end: int) -> None:
+        if self.q3 is NOTHING:
+            self.q3 = deque()
+        self.q3.extend(betas)
+        delta = self.delta
+        transient = 0
+        if delta.transient:
+            sizes = [row[SIZE] for row in betas if not row[PERSISTENT]]
+            transient = len(sizes)
+            self.transient_bytes -= sum(sizes)
+        left = delta.length - len(betas)
+        assert left >= 0, f"{delta} has more rows than messages"
+        if left:
+            self.delta = Delta(end, left, delta.transient - transient, delta.end)
+        else:
+            self.delta = BLANK
+            self.q3.extend(self.q2)
+            self.q2 = NOTHING
+        self.rows_awaited = False
+
+    # Contents come back.
+
+    def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
+        """Return the contents of entries, None for those to be read first, ``LOST`` for damaged ones."""
+        missing = [entry for entry in entries if entry[MESSAGE] is None]
+        if not missing:
+            return list(map(message_of, entries))
+        found = self.read_back(missing)
+        if len(missing) == len(entries):
+            return found
+        more = iter(found)
+        return [next(more) if entry[MESSAGE] is None else entry[MESSAGE] for entry in entries]
+
+    def read_back(self, entries: list[Entry]) -> list[Message | None]:
+        """Return the contents of entries that have none."""
+        found = self.index.fetch_contents(entries)
+        self.reads += len(found) - found.count(None)
+        return found
+
+    def prefetch(self, entries: Iterable[Entry]) -> None:
+        """Have the contents of the first entries read."""
+        self.index.prefetch(self._within(list(islice(entries, self.limits.read_ahead))))
+
+    def read_ahead(self) -> None:
+        """Have the contents of what follows in Q3, which is not empty, and in delta read, if it is time."""
+        if self.q3[0][SEQ] <= self._read_ahead_mark:
+            return
+        ahead = self._within(self._next())
+        new = ahead
+        if self._read_ahead_mark >= 0:
+            new = ahead[bisect_right(ahead, self._read_ahead_end, key=seq_of) :]
+        if new:
+            self.index.prefetch(new)
+        mark = min(len(ahead) // 2, self.limits.read_ahead // 4)
+        self._read_ahead_mark, self._read_ahead_end = ahead[mark][SEQ], ahead[-1][SEQ]
+
+    def _next(self) -> list[Entry]:
+        """Return what is known of the next messages; delta's rows are read if there are too few."""
+        count, delta = self.limits.read_ahead, self.delta
+        ahead = list(islice(self.q3, count))
+        if len(ahead) == len(self.q3) and delta is not BLANK:
+            ahead += self.index.ahead(delta.start, delta.end, max(1, count - len(ahead)))
+        return ahead
+
+    def _within(self, ahead: list[Entry]) -> list[Entry]:
+        """Leave out what is beyond the bytes; the first never is."""
+        bytes_max = self.limits.read_ahead_bytes
+        if bytes_of(ahead) > bytes_max:
+            reached = accumulate(map(size_of, ahead))
+            del ahead[max(1, bisect_right(list(reached), bytes_max)) :]
+        return ahead
+
+
+NO_BACKLOG: Final = Backlog(None, PendingAcks(), DEFAULT_LIMITS)  # type: ignore[arg-type]  # of queues that do not page; always empty

@@ -1,0 +1,132 @@
+"""PendingAcks: messages that were handed out and are not acked yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.msg_store.format.kernel import bytes_of
+from leveret.queue_backing.status import PERSISTENT, SIZE, seq_of
+
+if TYPE_CHECKING:
+    from leveret.queue_backing.status import Entry
+
+NOBODY: Final[dict[int, Entry]] = {}  # shared by queues that have none; always empty
+SORT_MAX: Final = 20_000  # unacked messages that are sorted in one turn
+
+
+class PendingAcks:
+    """Two dicts by seq, made on first use.
+
+    Attributes:
+        in_ram: those with their content in RAM; RabbitMQ's RAM pending acks.
+        on_disk: those without; RabbitMQ's disk pending acks.
+        size_bytes: the bodies of all of them.
+        is_sorted: ``in_ram`` is in the order of seqs.
+        last_seq: of what was added to ``in_ram`` last.
+    """
+
+    __slots__ = ("in_ram", "is_sorted", "last_seq", "on_disk", "size_bytes")
+
+    def __init__(self) -> None:
+        self.in_ram = self.on_disk = NOBODY
+        self.size_bytes = 0
+        self.is_sorted = True
+        self.last_seq = -1
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return len(self.in_ram) + len(self.on_disk)
+
+    def seqs(self) -> Iterator[int]:
+        """Yield all seqs."""
+        return chain(self.in_ram, self.on_disk)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all entries."""
+        return chain(self.in_ram.values(), self.on_disk.values())
+
+    def persistent_sizes(self) -> list[int]:
+        """Return the sizes of the persistent ones."""
+        return [entry[SIZE] for entry in self.entries() if entry[PERSISTENT]]
+
+    def add(self, seqs: list[int] | range, entries: Iterable[Entry], size_bytes: int) -> None:
+        """Add entries with content; ``seqs`` are theirs, ascending, not empty."""
+        in_ram = self.in_ram
+        if not in_ram:
+            if in_ram is NOBODY:
+                in_ram = self.in_ram = {}
+            self.is_sorted = True
+        elif seqs[0] < self.last_seq:
+            self.is_sorted = False
+        self.last_seq = seqs[-1]
+        in_ram.update(zip(seqs, entries, strict=False))
+        self.size_bytes += size_bytes
+
+    def add_one(self, seq: int, entry: Entry, size_bytes: int) -> None:
+        """Add a message with content."""
+        in_ram = self.in_ram
+        if not in_ram:
+            if in_ram is NOBODY:
+                in_ram = self.in_ram = {}
+            self.is_sorted = True
+        elif seq < self.last_seq:
+            self.is_sorted = False
+        self.last_seq = seq
+        in_ram[seq] = entry
+        self.size_bytes += size_bytes
+
+    def add_on_disk(self, entries: list[Entry], size_bytes: int) -> None:
+        """Add entries without content."""
+        if self.on_disk is NOBODY:
+            self.on_disk = {}
+        self.on_disk.update(zip(map(seq_of, entries), entries, strict=True))
+        self.size_bytes += size_bytes
+
+    def take(self, seqs: list[int]) -> tuple[list[Entry], int, list[Entry]]:
+        """Remove messages; unknown seqs are passed over.
+
+        Returns:
+            Those with content, the size of their bodies, and those without, in the order of ``seqs``.
+        """
+        in_ram = self.in_ram
+        before = len(in_ram)
+        found: list[Any] = list(map(in_ram.pop, seqs, repeat(None)))
+        on_disk: list[Any] = []
+        if before - len(in_ram) < len(seqs):
+            found = [entry for entry in found if entry is not None]
+            if self.on_disk:
+                maybe = map(self.on_disk.pop, seqs, repeat(None))
+                on_disk = [entry for entry in maybe if entry is not None]
+                self.size_bytes -= bytes_of(on_disk)
+        ram_bytes = bytes_of(found)
+        self.size_bytes -= ram_bytes
+        return found, ram_bytes, on_disk
+
+    def take_youngest(self, limit: int) -> list[Entry]:
+        """Remove messages with content, the youngest first, so that these can be paged out.
+
+        Where very many are unacked and some were redelivered, the last handed out stand for the youngest.
+        """
+        in_ram = self.in_ram
+        if not self.is_sorted and len(in_ram) <= SORT_MAX:
+            in_ram = self.in_ram = dict(sorted(in_ram.items()))
+            self.is_sorted, self.last_seq = True, next(reversed(in_ram))
+        take = in_ram.popitem
+        return [take()[1] for _ in range(min(limit, len(in_ram)))]
+
+    def put_back(self, entries: list[Entry]) -> None:
+        """Put the last of what ``take_youngest`` returned back."""
+        back = entries[::-1]
+        self.in_ram.update(zip(map(seq_of, back), back, strict=True))
+
+    def clear(self) -> None:
+        """Forget all; the dicts are somebody else's now."""
+        self.in_ram = self.on_disk = NOBODY
+        self.size_bytes = 0
+
+    def release_empty(self) -> None:
+        """Let go of dicts that are empty."""
+        self.in_ram = self.in_ram or NOBODY
+        self.on_disk = self.on_disk or NOBODY
