@@ -25,7 +25,7 @@ class BrokerSettings(Struct, frozen=True):
         memory_high_watermark: of memory in use, above which publishers are blocked.
         memory_paging_ratio: share of that, from which on queues page messages out.
         memory_total_bytes: the RAM there is for the broker; 0: ask the system.
-        disk_free_limit: of what is free in the data directory; below, publishers are blocked.
+        disk_free_limit: of free space in the data directory, below which publishers are blocked.
         product: announced in server-properties; kombu looks for RabbitMQ there.
         product_version: announced in server-properties.
         cluster_name: announced in server-properties.

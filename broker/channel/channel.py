@@ -7,7 +7,7 @@ stops reading if there are any. Deliveries and confirms go on.
 
 Life: *running*, then either *closing* (a soft error or the client's channel.close: consumers are gone
 and unacked messages back in their queues before channel.close or close-ok is written), or *failed* (a
-hard error was handed to the reader, which ends the connection). In both, what the client still sends
+hard error was handed to the reader, which ends the connection). In both, later input of the client
 is discarded; after an error only channel.close and close-ok are looked at.
 """
 
@@ -95,7 +95,7 @@ class Channel(GenServer):
 
     Attributes:
         number: the channel number on the wire.
-        session: what the channels of the connection share.
+        session: shared by the channels of the connection.
         last_queue: the queue declared last, for methods that leave the name empty.
         check_timer: runs while deliveries wait for their settlement.
     """
@@ -125,7 +125,7 @@ class Channel(GenServer):
         self._oldest_tag: int | None = None
         self.send_method(ChannelOpenOk())
 
-    # -- what comes in -------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Take runs from the reader and mail from queues; the rest is GenServer's."""
@@ -142,7 +142,7 @@ class Channel(GenServer):
             self._check_settlement()
 
     def on_runs(self, runs: list[Run]) -> None:
-        """Handle what the reader got from one read, in order; hold it while a method waits."""
+        """Handle the runs of one read, in order; hold them while a method waits."""
         if self._busy:
             self._held.extend(runs)
             self._block_reading()
@@ -155,7 +155,7 @@ class Channel(GenServer):
             publisher.send_confirms()
 
     def _handle(self, runs: list[Run]) -> None:
-        """Handle runs, in order; hold what is left when a method waits or the turn has done enough."""
+        """Handle runs, in order; hold the rest when a method waits or the turn has done enough."""
         publisher = self.publisher
         for position, run in enumerate(runs, 1):
             rest = None
@@ -226,7 +226,7 @@ class Channel(GenServer):
             self.stop()
 
     def on_go_on(self, mail: _GoOn) -> None:
-        """Go on with what is held."""
+        """Go on with the held runs."""
         self._busy = False
         if self._cancelled:
             self._tell_cancelled()
@@ -269,9 +269,9 @@ class Channel(GenServer):
             self.session.read_control.block(Block.HELD_RUNS)
 
     def _go_on(self) -> None:
-        """Handle what was held, until a method waits again or the turn has done enough.
+        """Handle held runs, until a method waits again or the turn has done enough.
 
-        A method that does not wait ends inside of it, and what is held behind it stays in order.
+        A method that does not wait ends inside of it, and the runs behind it stay in order.
         """
         held = self._held
         if self._is_going_on:
@@ -291,7 +291,7 @@ class Channel(GenServer):
             self._blocks_reading = False
             self.session.read_control.unblock(Block.HELD_RUNS)
 
-    # -- what goes out -------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------
 
     def send_method(self, method: Method) -> None:
         """Write a method to the client."""
@@ -320,7 +320,7 @@ class Channel(GenServer):
         self.deliveries.deliver(mail)
 
     def on_confirm(self, mail: Confirm) -> None:
-        """Pass a queue's word on publishes on to the client."""
+        """Confirm publishes to the client as a queue has answered."""
         confirms = self.publisher.confirms
         if confirms is not None:
             confirms.answer(mail.queue, mail.ranges, mail.ok)
@@ -345,7 +345,7 @@ class Channel(GenServer):
                 self.send_method(BasicCancel(tag.decode("utf-8", "surrogateescape"), True))
 
     def on_queue_deleted(self, mail: QueueDeleted) -> None:
-        """A deleted queue confirms what it still owed."""
+        """Publishes that a deleted queue has not confirmed count as confirmed."""
         self._queue_down(mail.queue, deleted=True)
 
     def on_queue_up(self, mail: QueueUp) -> None:

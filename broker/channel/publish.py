@@ -6,7 +6,7 @@ target queue, one stretch of confirm numbers. Only where a property must be look
 alike still go to the queue as one mail.
 
 A turn of a channel has so much work to do and no more, whatever it consists of: many runs, many
-messages, or few messages for many queues. What is left of a run is the channel's to hold.
+messages, or few messages for many queues. The channel holds the rest of a run.
 
 Credit is counted per channel and queue: a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
@@ -65,7 +65,7 @@ class Publisher:
         confirms: the confirm state; None before confirm.select.
         is_long_work: the present turn goes on with work that was too long for an earlier one. Then at
             least one message is published, however many its targets, and they get it as bulk.
-        work_left: what the present turn of the channel may still do, in units of about 0.1 us.
+        work_left: of the present turn of the channel, in units of about 0.1 us.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class Publisher:
         """Publish a run of messages, or as much of it as this turn has time for.
 
         Returns:
-            What is left of the run; None when it is done.
+            The rest of the run; None when all of it was published.
 
         Raises:
             SoftError: 403, 404 or 406; the messages before the offender have been published.
@@ -291,7 +291,7 @@ class Publisher:
             self._session.read_control.unblock(Block.CREDIT)
 
     def queue_gone(self, queue: Ref, deleted: bool) -> None:
-        """Forget a queue: its credit no longer blocks, what it owes is confirmed or refused.
+        """Forget a queue: its credit no longer blocks, its open confirms are settled as acked or refused.
 
         Args:
             queue: the incarnation that ended.
@@ -304,7 +304,7 @@ class Publisher:
             self.send_confirms()
 
     def send_confirms(self) -> None:
-        """Write what was settled since the last time."""
+        """Write the confirms that were settled since the last time."""
         if self.confirms is None:
             return
         answers = self.confirms.take_answers()
@@ -340,7 +340,7 @@ def _stored(
     """Give messages to the store for those durable queues that run; return the first's number.
 
     0 is returned when there is none, and when the store has failed: then the vhost's queues are about
-    to go down, and what they do not accept is refused like everything else they owe.
+    to go down, and the messages are refused with all others that they have not confirmed.
     """
     route_nos = [each.route_no for each in queues if each.route_no and each.is_running]
     if not route_nos:

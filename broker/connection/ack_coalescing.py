@@ -1,8 +1,8 @@
 """Ack coalescing: acks that come one by one are read a few at a time.
 
 At some thousand messages per second, each delivered and acked by itself, every ack wakes the loop and
-costs a poll and a read, which is more than all other work of the broker for the message. Nobody waits for
-those acks while there is room in the prefetch. So a connection that sends nothing but single acks, in
+costs a poll and a read, which is more than all other work of the broker for the message. Those acks
+are not urgent while there is room in the prefetch. So a connection that sends nothing but single acks, in
 close succession, is left unread for a moment, as network cards hold interrupts back (interrupt
 coalescing).
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def split(address: Any) -> tuple[str, int]:
-    """Return host and port; nothing for what is no internet address."""
+    """Return host and port; empty and 0 for other kinds of addresses."""
     return (address[0], address[1]) if isinstance(address, tuple) else ("", 0)
 
 

@@ -1,7 +1,7 @@
 """The channel numbers of one connection: which are open, and where their runs go.
 
 A number is in use from channel.open until its actor has ended. Runs that come while the actor is being
-started, or between the client's channel.close (or close-ok) and the end of the actor, are kept in the
+started, or between the client's channel.close (or close-ok) and the end of the actor, wait in the
 slot's ``stash``, so that a number can be closed and opened again in one read.
 """
 
@@ -149,7 +149,7 @@ class ChannelTable:
         """Give the channels their runs, one mail per channel and stretch, and the reader its own.
 
         Returns:
-            What is left after so many mails that others should have their turn.
+            The runs left after so many mails that other actors should have their turn.
         """
         number, left = 0, CHANNELS_PER_TURN
         batch: list[Run] = []

@@ -72,4 +72,4 @@ class ConnectionProtocol(asyncio.Protocol):
 
 
 def _dropped(data: bytes) -> None:
-    """Take bytes nobody reads any more."""
+    """Drop bytes that come after the end of the connection."""

@@ -78,7 +78,7 @@ class ReadControl:
 
     Args:
         transport: whose reading is paused and resumed.
-        writer: of the same connection; what it writes ends the wait of coalesced acks.
+        writer: of the same connection; a flush ends the wait of coalesced acks.
         turns: of the node.
         throttle: of the same connection.
 
@@ -86,7 +86,7 @@ class ReadControl:
         throttle: holds back publishes while an alarm is raised.
         coalescing: when acks may wait.
         blocks: how often each reason blocks at present.
-        read_bytes: what a full read holds.
+        read_bytes: the size of a full read.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class ReadControl:
         if self._transport is not None:
             self._transport.resume_reading()
 
-    # -- what a read held ----------------------------------------------------------------------
+    # -- after a read --------------------------------------------------------------------------
 
     def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
         """Return the runs that are handled now; an alarm is raised.

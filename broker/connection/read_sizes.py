@@ -3,7 +3,7 @@
 asyncio's transports read ``max_size`` bytes at most, which can be set. uvloop's read 256,000, unless their
 protocol gives them a buffer to read into; so one of 1 MiB is given where bodies are large, each
 of which is copied once more when a read cuts it: a third of the CPU of messages of 64 KiB. All
-connections share the buffer, for what is in it is copied before anything else happens.
+connections share the buffer, for its bytes are copied before anything else happens.
 
 Turned down: a buffer for all reads. It costs a call more, which small ones would feel.
 """
@@ -77,7 +77,7 @@ def next_read_bytes(read_bytes: int, runs: int, cut_bytes: int) -> int:
 
 
 def limit_reads(transport: Any, read_bytes: int) -> int:
-    """Have a transport read so much at a time, or as near as it can; return what a full read holds.
+    """Have a transport read so much at a time, or as near as it can; return the size of a full read.
 
     With uvloop it holds from when reading is resumed after a pause.
 

@@ -1,7 +1,7 @@
 """The sockets of a node: those it listens on, and those it has accepted.
 
-They outlive the actors that use them: a restarted listener finds the same ports, and closes what a killed
-one has left open.
+They outlive the actors that use them: a restarted listener finds the same ports, and closes the servers that
+a killed one has left open.
 """
 
 from __future__ import annotations

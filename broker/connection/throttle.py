@@ -1,4 +1,4 @@
-"""The throttle of one connection: holds back what it publishes while an alarm is raised.
+"""The throttle of one connection: holds back its publishes while an alarm is raised.
 
 A connection is *blocked* from the first content on whose header has come; the runs behind it are held and
 nothing more is read, so no method behind a publish is answered either. It is told with connection.blocked,

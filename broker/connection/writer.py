@@ -1,7 +1,7 @@
 """The way out of a connection: frames of all its channels, one write per connection and drain.
 
-The transport never blocks, so the writer is an object of the connection, not an actor. What is written
-during one drain of the run queue is joined and given to the transport when the drain ends; a chunk
+The transport never blocks, so the writer is an object of the connection, not an actor. Frames written
+during one drain of the run queue are joined and given to the transport when the drain ends; a chunk
 that is large already goes at once, so that the transport can say ``pause_writing`` in time.
 """
 

@@ -1,4 +1,4 @@
-"""The disk watch: compares what is free in the data directory with the limit.
+"""The disk watch: compares the free space in the data directory with the limit.
 
 Below it publishers are blocked (``alarms``). A message store that finds the disk full, whatever ``statvfs``
 says (a quota, say), has the watch look at once and counts as below the limit, until it can write again.

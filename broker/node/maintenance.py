@@ -113,7 +113,7 @@ class Maintenance(GenServer):
                 continue
             log.warning("orphan removed folder=%s", folder)
             with suppress(FileNotFoundError):  # its vhost has just been deleted
-                # Checked and renamed in one turn: nobody opens it between.
+                # Checked and renamed in one turn: no vhost opens it in between.
                 removed.append(orphans.set_aside(self._node.files, folder, now_ms))
         if removed:
             self._do(lambda: self._remove(removed))

@@ -1,4 +1,4 @@
-"""The memory watch: compares what the process uses with the high watermark.
+"""The memory watch: compares the memory that the process uses with the high watermark.
 
 Above it publishers are blocked (``alarms``); from the paging ratio on, half of it, queues are told how many
 seconds of traffic they may keep in RAM (``queue_backing/memory_monitor.py``), and page out the rest.
@@ -98,7 +98,7 @@ class MemoryWatch(GenServer):
         self._timer = self.start_timer(delay_s, _LOOK)
 
     def _used_bytes(self, limit_bytes: int) -> int:
-        """Return the bytes in use; above the limit, after the allocator has given back what is free."""
+        """Return the bytes in use; above the limit, after the allocator has given free memory back."""
         machine, clock = self._resources.machine, self.runtime.clock
         used_bytes, now_s = machine.used_bytes() or 0, clock.monotonic_s()
         if used_bytes <= limit_bytes or now_s < self._gives_back_from_s:

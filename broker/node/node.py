@@ -1,7 +1,7 @@
 """The node: what exists once per broker process, put together.
 
 A plain object. Its actors are in the tree (``broker/node/tree.py``) and are found by registered name, so a
-restarted one is found again. What it consists of owns its state; the node only makes it and counts it up.
+restarted one is found again. Each part owns its state; the node makes the parts and adds up their counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Node:
         runtime: where its actors run.
         settings: its part of the configuration.
         store: the metadata store; its maker closes it.
-        data_dir: where messages are kept; None = nowhere.
+        data_dir: where messages are stored; None = nowhere.
         files: the way to them.
         machine: how much memory there is.
         gil_yielding: hears of work that threads are given.
@@ -53,7 +53,7 @@ class Node:
         vhosts: by name.
         settings_rows: rows of vhosts' texts, policies and parameters.
         connections: the open ones.
-        sockets: those that listen, and those that were accepted.
+        sockets: listening and accepted ones.
         admin_turn: held while an operator's change is checked, written and made.
     """
 

@@ -23,7 +23,7 @@ METADATA: Final = "metadata"
 
 
 async def take(node: Node, folder: Path, vhost_names: Sequence[str]) -> None:
-    """Make links and copies of what is durable, not synced.
+    """Make links and copies of durable data, not synced.
 
     Args:
         node: with a data directory.

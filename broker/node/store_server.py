@@ -41,7 +41,7 @@ _OPEN: Final = "open"
 
 
 class StoreLoop:
-    """The event loop as a store knows it: what it does becomes part of the runtime's drains.
+    """The event loop as a store knows it: its callbacks become part of the runtime's drains.
 
     A turn of the loop's own costs a poll of the selector, here one before a flush and one behind it.
     """
@@ -110,7 +110,7 @@ class StoreServer(GenServer):
         background.start(node.gil_yielding, self._loop, "leveret-open", work, self._came)
 
     def _came(self, opened: Opened | Exception) -> None:
-        """Hand the store over, unless nobody waits for it any more."""
+        """Take the opened store; close it if this actor has ended meanwhile."""
         if self.ref.is_alive:
             self.runtime.run_as(self.ref, lambda: self._take(opened))
         elif not isinstance(opened, Exception):
@@ -184,7 +184,7 @@ def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
     if store is not None:
         end = vhost.store_end = loop.create_future()
         store.kill(lambda: end.set_result(None))
-        if store.durable_at_failure is not None:  # what was written since may not be on the disk
+        if store.durable_at_failure is not None:  # later writes may not be on the disk
             vhost.trusted_mark = store.durable_at_failure
 
 

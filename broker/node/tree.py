@@ -4,7 +4,7 @@
 
     leveret                  one_for_all 0/1          its end is the broker's end
     ├ metadata               one_for_one 10/10
-    │ └ metadata_store       permanent                front of the store; kept rows, not state
+    │ └ metadata_store       permanent                front of the store, which it does not own
     ├ infra                  one_for_one 10/10
     │ ├ maintenance          transient                memory of idle actors, ballast, orphans
     │ ├ memory_watch         transient                memory alarm; how much queues keep in RAM
@@ -12,7 +12,7 @@
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
-    │   │ ├ msg_store          permanent                what is durable of the vhost's messages
+    │   │ ├ msg_store          permanent                the vhost's messages on disk
     │   │ └ queues           simple_one_for_one 10/10 transient
     │   │   └ queue:NAME     one_for_all 5/10         temporary; see broker/queue/supervisor.py
     │   └ recovery           permanent                starts the vhost's queues
@@ -176,7 +176,7 @@ class ListenersSup(Supervisor):
     """The way in."""
 
     def init(self, node: Node) -> SupervisorSpec:
-        """Start readers and connections before anybody can connect."""
+        """Start readers and connections before clients can connect."""
         return SupervisorSpec(
             "one_for_all",
             10,

@@ -39,7 +39,7 @@ _Patterns: TypeAlias = dict[str, re.Pattern[bytes]]
 
 
 class User:
-    """A user as connections hold it; kept up to date when the user is changed.
+    """A user as connections hold it; it follows when the user is changed.
 
     Attributes:
         tags: ``administrator``, ``impersonator``, ...
@@ -63,7 +63,7 @@ class User:
 
 
 class LoginRefused(AccessRefused):
-    """Nobody logs in this way; ``reason`` is for the log and never for the client."""
+    """The login is refused; ``reason`` is for the log and never for the client."""
 
     def __init__(self, mechanism: str, reason: str) -> None:
         super().__init__(
@@ -265,7 +265,7 @@ class Access:
 
 
 def patterns_of(row: PermissionRow | TopicPermissionRow) -> _Patterns:
-    """Return the expressions of a permission, by what they permit.
+    """Return the expressions of a permission by its kinds.
 
     Raises:
         PatternError: one of them is none.

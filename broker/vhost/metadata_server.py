@@ -89,5 +89,5 @@ class MetadataServer(GenServer):
             self.start_timer(_RETRY_S, _RETRY)
 
     def terminate(self, reason: object) -> None:
-        """Leave nothing in the mailbox: the store writes what it has before it is closed."""
+        """Leave nothing in the mailbox: the store writes all its rows before it is closed."""
         self._delete_pending()

@@ -1,7 +1,7 @@
 """Writing of metadata: a change that was made in memory is put on disk before its client is answered.
 
 Actors commit by script, through the metadata server; an operator's task writes past it, to the same store.
-Both note in ``pending`` what is on its way, so that neither brings back what the other has deleted.
+Both note the rows on their way in ``pending``, so that neither brings back a row that the other has deleted.
 """
 
 from __future__ import annotations

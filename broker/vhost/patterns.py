@@ -1,6 +1,6 @@
 r"""Regular expressions of permissions and policies: RabbitMQ's are PCRE over bytes, ours Python's.
 
-Names are matched as UTF-8 bytes and anywhere (unanchored). What the two dialects write differently is
+Names are matched as UTF-8 bytes and anywhere (unanchored). Syntax that differs is
 translated: ``(?<name>``, ``\z``, ``\Q...\E``, ``\h`` and POSIX classes such as ``[[:alnum:]]``. The
 rest, possessive quantifiers and atomic groups included, is the same. PCRE's recursion, conditions on
 recursion and ``\R``, ``\X`` have no counterpart and are refused as invalid.
@@ -46,7 +46,7 @@ class PatternError(ConfigError):
 
     Attributes:
         pattern: the expression.
-        reason: what is wrong with it.
+        reason: the fault in it.
         position: where, in bytes.
     """
 

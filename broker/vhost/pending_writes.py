@@ -28,7 +28,7 @@ class _Put:
 
     Attributes:
         count: how many wait for it.
-        row: what was put last; None when it was deleted since.
+        row: as put last; None when it was deleted since.
         cancelled: the deletion that was owed before.
     """
 
@@ -95,7 +95,7 @@ class PendingWrites:
         """Undo ``put``: the waiting is over.
 
         Args:
-            rows: what was put.
+            rows: as given to ``put``.
             is_refused: the disk has refused it.
 
         Returns:

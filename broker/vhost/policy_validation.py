@@ -1,4 +1,4 @@
-"""What a policy may say, and the words in which RabbitMQ refuses the rest.
+"""The keys and values of policies, and RabbitMQ's texts for those that are refused.
 
 Keys are checked in RabbitMQ's order: those of the broker itself, sorted, then the ``ha-`` ones, then the
 master's locator; the first that is wrong is told, unknown ones last. Source: ``rabbit_policies``,
@@ -122,7 +122,7 @@ def _reason(error: PatternError) -> str:
 
 
 def check_definition(definition: Any, is_operator: bool) -> None:
-    """Check what a policy sets.
+    """Check a policy's definition.
 
     Raises:
         PolicyError: as ``check``.

@@ -28,7 +28,7 @@ class SettingsRows:
         self._rows: dict[tuple[type[Row], Key], Row] = {}
 
     def load(self, contents: Contents) -> None:
-        """Take what the store holds."""
+        """Take the store's rows."""
         for kind in _TABLES:
             for row in contents.table(kind):
                 self.put(row)

@@ -432,7 +432,7 @@ class VHost:
         return count
 
     def delete_exclusive(self, owner: Ref) -> Steps:
-        """Delete what a connection owns, before it is told that it is closed."""
+        """Delete a connection's exclusive queues, before it is told that it is closed."""
         for entry in list(self._exclusive.get(owner, ())):
             yield from self._delete(entry)
 

@@ -1,4 +1,4 @@
-"""Routes: what is kept of a publish's way, and when it is forgotten."""
+"""Routes: when the cached way of a publish is used, and when it is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of what no definition names: kept for so long, then due; and folders that are removed."""
+"""Orphans: listed, due after a while; and folders that are removed."""
 
 from __future__ import annotations
 
