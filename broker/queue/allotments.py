@@ -12,7 +12,7 @@ from leveret.core.message import BODY
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.queue.consumers import Consumer
+    from leveret.broker.queue.consumer import Consumer
     from leveret.core.message import Message
 
 _FEW: Final = 10  # consumers

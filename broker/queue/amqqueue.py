@@ -37,7 +37,8 @@ from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
 from leveret.broker.queue.allotments import batch_limit, deliver, within_limit
 from leveret.broker.queue.arguments import locked
-from leveret.broker.queue.consumers import Consumer, Consumers, Peer
+from leveret.broker.queue.consumer import Consumer, Peer
+from leveret.broker.queue.consumers import Consumers
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, alive_at
 from leveret.broker.queue.mailbox import (
     INFO_LEVEL,

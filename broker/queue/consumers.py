@@ -13,126 +13,26 @@ work is one slice per consumer and pass, and a single message costs one step.
 
 ``room_for`` tells how many messages will be taken, so that no more than that is fetched; ``deal``
 gives out exactly so many.
-
-A ``Peer`` is one channel as a queue sees it: its consumers, and the unacked messages of basic.get and
-of cancelled consumers, which stay with the channel.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.broker.mail import Consume
 from leveret.broker.queue.allotments import Allotment, allot
+from leveret.broker.queue.consumer import Consumer, Peer
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.delivery_gate import ChannelLimiter
+    from leveret.broker.mail import Consume
 
-UNLIMITED: Final = 1 << 30
 _ONE_BY_ONE_MAX: Final = 8  # consumers of a channel that leave their rings singly
 _level_of: Final[Callable[[Any], int]] = itemgetter(0)
-
-
-class Consumer:
-    """One basic.consume on one queue.
-
-    Attributes:
-        spec: the basic.consume.
-        unacked: seqs delivered and not acked; made on first use, always None when ``no_ack``.
-        in_flight: their number, counted when they are dealt.
-        blocked: set aside, not in its ring.
-    """
-
-    __slots__ = ("blocked", "in_flight", "no_ack", "prefetch", "spec", "unacked")
-
-    def __init__(self, spec: Consume) -> None:
-        self.spec = spec
-        self.no_ack = spec.no_ack
-        self.prefetch = 0 if spec.no_ack else spec.prefetch
-        self.unacked: set[int] | None = None
-        self.in_flight = 0
-        self.blocked = False
-
-    def room(self) -> int:
-        """Return how many messages it can take now."""
-        spec = self.spec
-        if not spec.gate.is_open:
-            return 0
-        room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
-        if self.no_ack:
-            return UNLIMITED if room else 0
-        if self.prefetch:
-            return min(room, max(0, self.prefetch - self.in_flight))
-        return room
-
-    def dealt(self, count: int) -> None:
-        """Count messages that it gets and must ack."""
-        self.in_flight += count
-        self.spec.limiter.in_flight += count
-
-    def owe(self, seqs: list[int]) -> None:
-        """Note messages that were sent and must be acked."""
-        if self.unacked is None:
-            self.unacked = set(seqs)
-        else:
-            self.unacked.update(seqs)
-
-    def settle(self, seqs: list[int]) -> int:
-        """Forget acked, rejected or requeued messages; return how many of them were its own."""
-        unacked = self.unacked
-        if not unacked:
-            return 0
-        before = len(unacked)
-        unacked.difference_update(seqs)
-        settled = before - len(unacked)
-        self.in_flight -= settled
-        return settled
-
-
-class Peer:
-    """One channel, as a queue sees it.
-
-    Attributes:
-        consumers: by tag.
-        blocked: the blocked ones, in the order in which they were blocked.
-        is_suspended: the channel's limiter has refused one of them. Then an ack unblocks no consumer,
-            only ``Resume`` does: the channel gives its queues their turns.
-        loose: unacked seqs of basic.get and of cancelled consumers.
-        monitor: tells the queue of the channel's end.
-    """
-
-    __slots__ = ("blocked", "consumers", "is_suspended", "loose", "monitor")
-
-    def __init__(self) -> None:
-        self.consumers: dict[bytes, Consumer] = {}
-        self.blocked: dict[Consumer, None] | None = None
-        self.is_suspended = False
-        self.loose: set[int] | None = None
-        self.monitor: MonitorRef | None = None
-
-    def owe(self, seqs: Iterable[int]) -> None:
-        """Note unacked messages that belong to no consumer."""
-        if self.loose is None:
-            self.loose = set()
-        self.loose.update(seqs)
-
-    def is_idle(self) -> bool:
-        """Whether the channel has neither consumers nor loose messages here."""
-        return not self.consumers and not self.loose
-
-    def unacked(self) -> list[int]:
-        """Return all unacked seqs of the channel, sorted."""
-        seqs = list(self.loose or ())
-        for consumer in self.consumers.values():
-            seqs += consumer.unacked or ()
-        seqs.sort()
-        return seqs
 
 
 _Level: TypeAlias = "tuple[int, deque[Consumer]]"  # -priority, ring

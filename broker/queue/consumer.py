@@ -1,0 +1,111 @@
+"""One consumer of a queue, and one channel with its consumers (``Peer``), as the queue sees them.
+
+A peer also has the unacked messages of basic.get and of cancelled consumers, which stay with the channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.links import MonitorRef
+    from leveret.broker.mail import Consume
+
+UNLIMITED: Final = 1 << 30
+
+
+class Consumer:
+    """One basic.consume on one queue.
+
+    Attributes:
+        spec: the basic.consume.
+        unacked: seqs delivered and not acked; made on first use, always None when ``no_ack``.
+        in_flight: their number, counted when they are dealt.
+        blocked: set aside, not in its ring.
+    """
+
+    __slots__ = ("blocked", "in_flight", "no_ack", "prefetch", "spec", "unacked")
+
+    def __init__(self, spec: Consume) -> None:
+        self.spec = spec
+        self.no_ack = spec.no_ack
+        self.prefetch = 0 if spec.no_ack else spec.prefetch
+        self.unacked: set[int] | None = None
+        self.in_flight = 0
+        self.blocked = False
+
+    def room(self) -> int:
+        """Return how many messages it can take now."""
+        spec = self.spec
+        if not spec.gate.is_open:
+            return 0
+        room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
+        if self.no_ack:
+            return UNLIMITED if room else 0
+        if self.prefetch:
+            return min(room, max(0, self.prefetch - self.in_flight))
+        return room
+
+    def dealt(self, count: int) -> None:
+        """Count messages that it gets and must ack."""
+        self.in_flight += count
+        self.spec.limiter.in_flight += count
+
+    def owe(self, seqs: list[int]) -> None:
+        """Note messages that were sent and must be acked."""
+        if self.unacked is None:
+            self.unacked = set(seqs)
+        else:
+            self.unacked.update(seqs)
+
+    def settle(self, seqs: list[int]) -> int:
+        """Forget acked, rejected or requeued messages; return how many of them were its own."""
+        unacked = self.unacked
+        if not unacked:
+            return 0
+        before = len(unacked)
+        unacked.difference_update(seqs)
+        settled = before - len(unacked)
+        self.in_flight -= settled
+        return settled
+
+
+class Peer:
+    """One channel, as a queue sees it.
+
+    Attributes:
+        consumers: by tag.
+        blocked: the blocked ones, in the order in which they were blocked.
+        is_suspended: the channel's limiter has refused one of them. Then an ack unblocks no consumer,
+            only ``Resume`` does: the channel gives its queues their turns.
+        loose: unacked seqs of basic.get and of cancelled consumers.
+        monitor: tells the queue of the channel's end.
+    """
+
+    __slots__ = ("blocked", "consumers", "is_suspended", "loose", "monitor")
+
+    def __init__(self) -> None:
+        self.consumers: dict[bytes, Consumer] = {}
+        self.blocked: dict[Consumer, None] | None = None
+        self.is_suspended = False
+        self.loose: set[int] | None = None
+        self.monitor: MonitorRef | None = None
+
+    def owe(self, seqs: Iterable[int]) -> None:
+        """Note unacked messages that belong to no consumer."""
+        if self.loose is None:
+            self.loose = set()
+        self.loose.update(seqs)
+
+    def is_idle(self) -> bool:
+        """Whether the channel has neither consumers nor loose messages here."""
+        return not self.consumers and not self.loose
+
+    def unacked(self) -> list[int]:
+        """Return all unacked seqs of the channel, sorted."""
+        seqs = list(self.loose or ())
+        for consumer in self.consumers.values():
+            seqs += consumer.unacked or ()
+        seqs.sort()
+        return seqs
