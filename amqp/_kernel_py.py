@@ -1,8 +1,8 @@
 """The codec kernel in pure Python over ``struct``; the contract is in ``leveret/amqp/kernel.py``.
 
-What costs time in Python is the number of operations, so the scanner looks at as few bytes as it can.
-Three fast paths take what lies whole in one read, as long as no channel waits for content (``scan``
-itself has a shorter form of two of them, for a read that is one message or one ack):
+In Python the number of operations costs time, so the scanner examines as few bytes as possible. Three fast paths
+handle frames that are complete in one read, while no channel waits for content (``scan`` itself has a shorter form of
+two of them, for a read that is one message or one ack):
 
 * *Prediction.* The bytes from the start of a publish frame to the start of its body are kept when
   two messages in a row had the same. Where the next bytes start with them, the next message has the
@@ -13,9 +13,8 @@ itself has a shorter form of two of them, for a read that is one message or one 
 * *Acks.* Frames of 21 bytes that differ in their tag alone. A stretch of them is checked column by
   column (the bytes 21 apart must be equal) and its tags unpacked together.
 
-A fast path that meets anything else stops before it, and ``FrameScanner`` takes it, frame by frame.
-Only that way knows errors (but for malformed properties), contents in several frames or reads, and
-interleaved channels.
+A fast path stops at any other frame, and ``FrameScanner`` continues frame by frame. Only ``FrameScanner`` handles errors
+(except malformed properties), contents in several frames or reads, and interleaved channels.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ _iter_acks = Struct(">11xQ2x").iter_unpack
 
 
 class Scanner(FrameScanner):
-    """Cuts what a socket gave into runs.
+    """Cuts the bytes of a socket into runs.
 
     Args:
         frame_max: largest frame in bytes, 0 for no limit.
@@ -67,9 +66,9 @@ class Scanner(FrameScanner):
     __slots__ = ()
 
     def scan(self, data: bytes) -> list[tuple[Any, ...]]:
-        """Take what the socket gave and return what became whole.
+        """Take the bytes of a read and return the completed runs.
 
-        One predicted message, or one ack, is what clients send that wait for each answer.
+        A client that waits for each answer sends one predicted message, or one ack, at a time.
         """
         if not (
             self._contents or self._part or self._held or self.stepwise or data[:1] == NO_FRAME
@@ -106,7 +105,7 @@ class Scanner(FrameScanner):
     # -- fast paths -------------------------------------------------------------------------------
 
     def _fast(self, data: bytes, pos: int) -> int:
-        """Take what is common and whole; return ``pos`` itself when it is neither."""
+        """Take common, complete frames; return ``pos`` itself if there are none."""
         if data.startswith(self._prefix, pos) and self._prefix is not NO_FRAME:
             after = self._predicted(data, pos)
             if after != pos:

@@ -1,4 +1,4 @@
-"""Contents for the pure-Python kernel: what is not whole yet, what its head says, and the way out.
+"""Contents for the pure-Python kernel: incomplete contents, the mode of a header, and encoding.
 
 ``Content`` gathers a body that comes in several frames or reads. ``mode_of`` walks the properties of a
 content header. ``deliveries`` and ``content`` write contents; ``leveret/amqp/kernel.py`` says how.
@@ -76,7 +76,7 @@ def _plan(flags: int) -> _Plan:
 
 
 class Content:
-    """A content that is not whole yet: the publish, then its header, then the body as far as it came."""
+    """An incomplete content: the publish, then its header, then the body bytes so far."""
 
     __slots__ = (
         "filled",
@@ -102,14 +102,14 @@ class Content:
         self.parts: list[Any] = []
 
     def expect(self, size: int) -> None:
-        """Prepare for a frame of that many body bytes; more than was announced never becomes whole."""
+        """Prepare for a frame of that many body bytes; a body longer than announced is never complete."""
         if size > self.size - self.filled:
-            # RabbitMQ goes on too, and complains about the next frame that is no body.
+            # RabbitMQ continues too, and refuses the next frame that is not a body.
             self.is_overrun = self.is_swallowed = True
             self.parts.clear()
 
     def take(self, data: bytes, start: int, end: int) -> None:
-        """Append body bytes, as a view of the read where that pins no more than it is worth."""
+        """Append body bytes; large parts as a view of the read, small parts as a copy."""
         size = end - start
         self.filled += size
         if self.is_swallowed or not size:
@@ -126,11 +126,11 @@ class Content:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all body bytes are there."""
+        """Whether all body bytes have come."""
         return self.filled == self.size and not self.is_overrun
 
     def message(self) -> Message:
-        """Return what header and parts make up."""
+        """Return the message of header and body."""
         assert self.head is not None
         parts = self.parts
         body = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)

@@ -1,6 +1,6 @@
-"""What RabbitMQ says about bytes that are no AMQP, in one place for both kernels.
+"""RabbitMQ's errors for malformed frames, shared by both kernels.
 
-Frame errors name no method; what breaks the order method, header, body names the method whose
+Frame errors name no method; an error in the order method, header, body names the method whose
 content is due. Texts follow ``rabbit_reader`` and ``rabbit_command_assembler`` of 3.10.8.
 """
 
@@ -28,14 +28,14 @@ def frame_too_large(kind: int, size: int, frame_max: int) -> FrameError:
 
 
 def bad_end(kind: int, payload: bytes, end: int) -> FrameError:
-    """Another octet than 0xCE where the frame ends."""
+    """An end octet other than 0xCE."""
     text = _snippet(kind, payload) + ": "
     column = erlang_text.column_after(text)
     return FrameError(text + erlang_text.tagged("invalid_frame_end_marker", end, column), 0)
 
 
 def unexpected_frame(kind: int, payload: bytes) -> UnexpectedFrame:
-    """A heartbeat beside channel 0, or a header or body on it."""
+    """A heartbeat on a channel other than 0, or a header or body on channel 0."""
     return UnexpectedFrame(_snippet(kind, payload), 0)
 
 
@@ -45,7 +45,7 @@ def no_method() -> UnexpectedFrame:
 
 
 def no_header() -> UnexpectedFrame:
-    """Something else where the content header is due, or a header whose weight is not 0."""
+    """Another frame where the content header is due, or a header with a weight other than 0."""
     return UnexpectedFrame(
         "expected content header for class 60, got non content header frame instead", BASIC_PUBLISH
     )
@@ -59,7 +59,7 @@ def other_header(class_id: int) -> UnexpectedFrame:
 
 
 def no_body() -> UnexpectedFrame:
-    """Something else where a body is due."""
+    """Another frame where a body is due."""
     return UnexpectedFrame(
         "expected content body, got non content body frame instead", BASIC_PUBLISH
     )

@@ -1,12 +1,11 @@
-"""Frame by frame: the scanner as it would be without a thought for speed, and its fallback.
+"""The simple scanner, frame by frame: the fallback of the fast paths.
 
-``FrameScanner`` obeys the whole contract of ``leveret/amqp/kernel.py``; ``_kernel_py.Scanner`` puts
-fast paths before it. Here is what they leave: errors, contents in several frames, channels whose
-contents are interleaved, frames that a read cut.
+``FrameScanner`` obeys the whole contract of ``leveret/amqp/kernel.py``; ``_kernel_py.Scanner`` adds
+fast paths. This module handles everything else: errors, contents in several frames, channels with interleaved
+contents, frames split between reads.
 
-What a read leaves unfinished is kept in one of two forms: body bytes that are due go to their
-content piece by piece and are joined once; the beginning of any other frame is copied and completed
-from the next read. The rest of that read is scanned in place.
+An unfinished frame is stored in one of two forms: body bytes are appended to their content and joined once; the
+beginning of any other frame is copied and completed from the next read. The rest of that read is scanned in place.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ HEARTBEAT: Final = 4
 ERROR: Final = 5
 
 FRAME_HEAD_BYTES: Final = 7
-NO_FRAME: Final = b"\xff"  # no frame that is taken starts so
+NO_FRAME: Final = b"\xff"  # no valid frame starts with this
 _HEAD_BYTES_MIN: Final = 14
 _SNIPPET_BYTES: Final = 17  # one more than error texts show
 _BASIC: Final = 60
@@ -51,7 +50,7 @@ _unpack_head = Struct(">HHQ").unpack_from
 
 
 class FrameScanner:
-    """Cuts what a socket gave into runs.
+    """Cuts the bytes of a socket into runs.
 
     Args:
         frame_max: largest frame in bytes, 0 for no limit.
@@ -88,7 +87,7 @@ class FrameScanner:
         self._failed = False
         self._runs: list[tuple[Any, ...]] = []
         self._contents: dict[int, Content] = {}
-        # What the publish before had, to share it.
+        # Method and origin of the last publish, shared with the next.
         self._method = b""
         self._method_frame = NO_FRAME
         self._origin = b""
@@ -99,7 +98,7 @@ class FrameScanner:
         self._body_size = 0
         # The start of an ack's frame, up to its delivery tag.
         self._ack_start = NO_FRAME
-        # What is not whole yet.
+        # Unfinished frames and contents.
         self._held = b""
         self._part = bytearray()
         self._stream: Content | None = None
@@ -115,7 +114,7 @@ class FrameScanner:
     @frame_max.setter
     def frame_max(self, frame_max: int) -> None:
         self._frame_max = frame_max
-        # They kept to the one before.
+        # Unfinished frames were accepted under the old limit.
         self._prefix = self._method_frame = self._ack_start = NO_FRAME
 
     @property
@@ -125,13 +124,13 @@ class FrameScanner:
 
     @property
     def buffered(self) -> int:
-        """Bytes kept inside."""
+        """The number of buffered bytes."""
         bodies = sum(kept.filled for kept in self._contents.values() if not kept.is_swallowed)
         head = 0 if self._stream is None else FRAME_HEAD_BYTES
         return len(self._held) + len(self._part) + head + bodies
 
     def scan(self, data: bytes) -> list[tuple[Any, ...]]:
-        """Take what the socket gave and return what became whole."""
+        """Take the bytes of a read and return the completed runs."""
         if self._failed:
             return []
         if self._held:
@@ -203,7 +202,7 @@ class FrameScanner:
     # -- frame by frame ---------------------------------------------------------------------------
 
     def _frame(self, data: bytes, pos: int) -> int:
-        """Take one frame; return ``pos`` itself when it is not whole."""
+        """Take one frame; return ``pos`` itself if it is incomplete."""
         kind, channel, size = self._frame_head(data, pos)
         start = pos + FRAME_HEAD_BYTES
         end = start + size
@@ -283,10 +282,10 @@ class FrameScanner:
         else:
             self._run(channel, done.method, done.mode).append(done.message())
 
-    # -- what a read left unfinished --------------------------------------------------------------
+    # -- unfinished frames -----------------------------------------------------------------------
 
     def _resume(self, data: bytes) -> int:
-        """Complete the frame that the reads before cut, as far as this one goes."""
+        """Continue the unfinished frame of earlier reads with this read."""
         if self._stream is not None:
             return self._pour(self._stream, data, 0)
         part = self._part
@@ -310,7 +309,7 @@ class FrameScanner:
         return int(pos + missing)
 
     def _keep(self, data: bytes, pos: int) -> None:
-        """Keep what is left of a read."""
+        """Store the rest of a read."""
         if self.stepwise and self._runs:
             self._held = data[pos:]
             return
@@ -322,7 +321,7 @@ class FrameScanner:
         self._part += memoryview(data)[pos:]
 
     def _begin(self, data: bytes | bytearray, pos: int) -> Content | None:
-        """Look at the first seven bytes of a frame; if its body bytes are due, stream them."""
+        """Read the first seven bytes of a frame; stream its bytes if it is a body that is due."""
         kind, channel, size = self._frame_head(data, pos)
         due = self._contents.get(channel) if kind == FRAME_BODY else None
         if due is None or due.head is None:
@@ -335,7 +334,7 @@ class FrameScanner:
         return due
 
     def _pour(self, due: Content, data: bytes, pos: int) -> int:
-        """Stream body bytes; behind them comes the end octet."""
+        """Stream body bytes; the end octet follows them."""
         end = min(pos + self._stream_left, len(data))
         if len(self._stream_start) < _SNIPPET_BYTES:
             self._stream_start += data[pos : min(end, pos + _SNIPPET_BYTES)]
@@ -370,7 +369,7 @@ def _origin_of(method: bytes) -> bytes | None:
 
 
 def _refusal(kind: int, payload: bytes) -> HardError:
-    """Return the error for a frame that is of no use whatever its channel waits for."""
+    """Return the error for a frame that is invalid in every state of its channel."""
     is_known = (
         kind == FRAME_BODY
         or (kind == FRAME_HEADER and len(payload) >= 12)

@@ -1,10 +1,10 @@
-"""When to send a heartbeat and when the peer is gone, as RabbitMQ decides it; no clock in here.
+"""RabbitMQ's rules for sending heartbeats and for detecting a dead peer, without a clock.
 
-Who owns the connection calls ``half_interval`` every ``interval_s / 2`` seconds and ``received``
-whenever bytes came. The sending side looks every half interval and sends if nothing was written since
-the look before, at the first look always. The receiving side looks every whole interval and gives up
-at the second look in a row that finds nothing new: a peer that falls silent is cut off between two
-and three intervals later. Any bytes count, not heartbeats alone.
+The owner of the connection calls ``half_interval`` every ``interval_s / 2`` seconds and ``received``
+whenever bytes came. The sending side checks every half interval and sends if nothing was written since the last
+check, and always at the first check. The receiving side checks every whole interval and gives up at the second
+successive check without new bytes: a silent peer is disconnected after two to three intervals. All bytes count, not
+only heartbeats.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Heartbeat:
         self._has_received = True
 
     def half_interval(self, has_written: bool, is_paused: bool = False) -> tuple[bool, bool]:
-        """Look, half an interval after the look before.
+        """Check, half an interval after the last check.
 
         Args:
-            has_written: whether anything was written to the socket since the look before.
+            has_written: whether anything was written to the socket since the last check.
             is_paused: the connection is blocked, so that nothing is read and silence means nothing.
 
         Returns:

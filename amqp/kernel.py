@@ -1,22 +1,23 @@
-"""The codec kernel: its contract, and which of the two implementations runs.
+"""The codec kernel: its contract, and the choice of the implementation.
 
-The kernel is the only code that looks at single frames. It cuts what a socket gave into *runs*, and
-puts deliveries together. It knows no route, vhost, exchange or open channel. Two modules implement it:
+The kernel is the only code that handles single frames. It cuts the bytes of a socket into *runs*, and encodes
+deliveries. It knows no route, vhost, exchange or open channel. Two modules implement it:
 ``leveret.amqp._kernel_py`` (struct, prediction of the next message) and ``leveret.amqp._kernel_c``
-(Cython, optional); ``leveret.core.compiled`` says which one is taken. Everything below is true of both, and a differential fuzz test holds them to it.
+(Cython, optional); ``leveret.core.compiled`` chooses. The contract below holds for both; a differential fuzz test
+checks it.
 
 Scanner
 -------
 ``Scanner(frame_max: int, message_max: int)``
 
-* ``scan(data: bytes) -> list[Run]`` takes what the socket gave and returns what became whole.
-  Bytes of an unfinished frame or content stay inside. ``scan(b"")`` goes on with what is kept.
+* ``scan(data: bytes) -> list[Run]`` takes the bytes of a read and returns the completed runs.
+  Bytes of an unfinished frame or content are buffered. ``scan(b"")`` continues with the buffered bytes.
 * ``frame_max`` (settable): negotiated frame size in bytes, overhead included; 0 = no limit. As in
   RabbitMQ a *payload* of up to ``frame_max`` bytes is tolerated, one more is a FrameError.
-* ``stepwise`` (settable, default False): return after the first run made from one frame, keep the
+* ``stepwise`` (settable, default False): return after the first run made from one frame, buffer the
   rest. The handshake uses it, because tune-ok changes ``frame_max``.
 * ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``.
-* ``buffered`` (property): bytes kept inside.
+* ``buffered`` (property): the number of buffered bytes.
 
 A run is an exact tuple; its first element says which:
 
@@ -24,10 +25,10 @@ A run is an exact tuple; its first element says which:
   raw basic.publish and the same mode. ``method`` is the raw method payload, ``class:u16 method:u16
   ticket:u16 exchange:shortstr routing_key:shortstr bits:u8``. ``messages`` is a list of
   ``core.message.Message``; ``origin`` is ``method[6:-1]``. ``mode`` is a bit set:
-  ``PERSISTENT`` (delivery-mode is 2) and ``EXAMINE`` (a property is there that the broker must look at:
+  ``PERSISTENT`` (delivery-mode is 2) and ``EXAMINE`` (a property is set that the broker must examine:
   headers, delivery-mode other than 1 and 2, priority, reply-to, expiration, user-id; PERSISTENT
   is set as well where delivery-mode is 2). The properties of every message are well formed as to
-  length; headers tables are not looked into.
+  length; headers tables are not decoded.
 * ``(ACK, channel, tags)``: consecutive basic.ack with multiple=false, delivery tags in order.
 * ``(METHOD, channel, ids, arguments)``: any other method; ``ids`` is ``class_id << 16 | method_id``
   and ``arguments`` the bytes after them. The kernel does not know whether the method exists.

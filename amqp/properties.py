@@ -1,7 +1,7 @@
-"""Basic properties: read them whole, look at the few that a broker obeys, write them.
+"""Basic properties: decoding, examination of the few that a broker obeys, encoding.
 
-A content header is ``class:u16 weight:u16 body_size:u64 flags:u16 properties``; a message keeps it as
-it came (``head``) and it is forwarded untouched. Properties that are set stand in the order of their
+A content header is ``class:u16 weight:u16 body_size:u64 flags:u16 properties``; a message has it in
+its original form (``head``), which is forwarded unchanged. Properties that are set stand in the order of their
 flags, from bit 15 down. Bit 1 means nothing, bit 0 would announce a second word of flags and is
 refused.
 
@@ -71,7 +71,7 @@ class Properties:
 
 
 class Examined:
-    """What a broker obeys of a message's properties; None is absent."""
+    """The properties that a broker obeys; None is absent."""
 
     __slots__ = (
         "_head",
@@ -123,7 +123,7 @@ class Examined:
 
 
 def examine(head: bytes) -> Examined:
-    """Look at the properties that a broker obeys.
+    """Decode the properties that a broker obeys.
 
     Raises:
         SyntaxError_: they do not fit into the head.

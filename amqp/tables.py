@@ -156,7 +156,7 @@ def typed(value: Any) -> Field:
     """Return the field for a Python value, with the types that RabbitMQ gives to JSON.
 
     Raises:
-        TypeError: nothing in AMQP holds it.
+        TypeError: AMQP has no such type.
     """
     for kind, letter, convert in _TYPED:
         if isinstance(value, kind):

@@ -1,18 +1,17 @@
-"""Files, injected: what must outlive a power cut asks ``Files``, so that tests run on faulty disks.
+"""Files, injected: code whose data must survive a power cut uses ``Files``, so that tests run on faulty disks.
 
-``Files`` does the work that every caller would otherwise repeat, and get wrong: it goes on after
-short writes and interrupted calls, and it syncs as the platform really syncs. Under it lies
-``SystemCalls``, one method per system call; ``OsCalls`` is the real one and
-``leveret.testing.faulty_files`` has one that fails, forgets and runs full on demand.
+``Files`` contains the work that is easily done wrong: it continues after short writes and interrupted calls, and uses
+the platform's real sync. Below it is ``SystemCalls``, one method per system call; ``OsCalls`` makes the calls, and
+``leveret.testing.faulty_files`` has an implementation that fails, loses data and runs out of space on demand.
 
-Three rules of POSIX that callers build on:
+Three rules of POSIX that callers rely on:
 
-* What was written is durable after ``fdatasync`` of that file returned, and not before.
+* Written data is durable after ``fdatasync`` of that file returned, and not before.
 * A new, renamed or removed *name* is durable after ``fsync_dir`` of its folder, and not before.
-* After a failed ``fdatasync`` the kernel may have dropped the pages and call them clean: a second
+* After a failed ``fdatasync`` the kernel may have dropped the pages and marked them clean: a second
   try on the same descriptor proves nothing.
 
-All methods raise ``OSError`` as the system does; nothing here decides what an error means.
+All methods raise ``OSError`` as the system does; this module does not interpret errors.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ _NO_ALLOCATE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, e
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Tell whether an error says that there is no room."""
+    """Return whether an error means that the disk is full."""
     return isinstance(error, OSError) and error.errno in DISK_FULL
 
 
 class SystemCalls(Protocol):
-    """One method per system call; each may do less than it was asked, as the system may."""
+    """One method per system call; each may process fewer bytes than requested, as in the system."""
 
     def open(self, path: Path, flags: int) -> int:
         """Return a descriptor."""
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         """Append some of the bytes; return how many."""
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write some of the bytes over what is there, or behind the end; return how many."""
+        """Write some of the bytes at an offset; return how many."""
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
         """Return some of the bytes; none at the end of the file."""
@@ -72,22 +71,22 @@ class SystemCalls(Protocol):
         """Set the file's length."""
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Make the file so long that writing within its length needs no more room."""
+        """Extend the file and allocate its disk space, so that later writes within its length need none."""
 
     def fdatasync(self, descriptor: int) -> None:
-        """Bring contents and length to the disk."""
+        """Make contents and length durable."""
 
     def fsync(self, descriptor: int) -> None:
-        """Bring contents and everything about the file, or a folder's names, to the disk."""
+        """Make contents and metadata of the file, or a folder's names, durable."""
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
         """Append some bytes of one file to another inside the kernel; return how many."""
 
     def lock(self, descriptor: int) -> None:
-        """Take the file's lock; ``BlockingIOError`` when another process has it."""
+        """Lock the file; ``BlockingIOError`` if another process holds the lock."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Change a name; one that exists is replaced."""
+        """Rename a file; an existing target is replaced."""
 
     def unlink(self, path: Path) -> None:
         """Remove a name."""
@@ -96,24 +95,24 @@ class SystemCalls(Protocol):
         """Give a file a second name."""
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder with its parents, if it is not there."""
+        """Make a folder with its parents, unless it exists."""
 
     def names(self, folder: Path) -> list[str]:
         """Return the names in a folder, in any order."""
 
     def free_bytes(self, folder: Path) -> int:
-        """Return what can still be written on the folder's disk (``statvfs``)."""
+        """Return the free space on the folder's disk (``statvfs``)."""
 
 
 class OsCalls:
-    """The machine's own."""
+    """The machine's system calls."""
 
     def open(self, path: Path, flags: int) -> int:
         """Return a descriptor that child processes do not inherit."""
         return os.open(path, flags, FILE_MODE)
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(descriptor)
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
@@ -121,7 +120,7 @@ class OsCalls:
         return os.writev(descriptor, buffers)
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write some of the bytes where they belong."""
+        """Write some of the bytes at an offset."""
         return os.pwrite(descriptor, data, offset)
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
@@ -137,10 +136,10 @@ class OsCalls:
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Take room, without writing it where the system can do that."""
+        """Allocate disk space, without writing where the system supports that."""
         try:
             os.posix_fallocate(descriptor, 0, size_bytes)
-        except AttributeError:  # not POSIX enough: macOS
+        except AttributeError:  # macOS lacks posix_fallocate
             self._fill(descriptor, size_bytes)
         except OSError as error:
             if error.errno not in _NO_ALLOCATE:
@@ -153,21 +152,21 @@ class OsCalls:
             os.pwrite(descriptor, block[:missing], end)
 
     def fdatasync(self, descriptor: int) -> None:
-        """Bring contents and length to the disk; on macOS through the drive's cache as well."""
+        """Make contents and length durable; on macOS flush the drive's cache too."""
         if _FULLFSYNC is not None:
             fcntl.fcntl(descriptor, _FULLFSYNC)
         else:
             os.fdatasync(descriptor)
 
     def fsync(self, descriptor: int) -> None:
-        """Bring contents and names to the disk."""
+        """Make contents and names durable."""
         if _FULLFSYNC is not None:
             fcntl.fcntl(descriptor, _FULLFSYNC)
         else:
             os.fsync(descriptor)
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
-        """Append in the kernel; read and write where it cannot."""
+        """Append in the kernel, or else by read and write."""
         try:
             return os.copy_file_range(source, target, count, offset)
         except AttributeError:  # not Linux
@@ -182,7 +181,7 @@ class OsCalls:
         return os.write(target, data) if data else 0
 
     def lock(self, descriptor: int) -> None:
-        """Take the lock, which ends with the descriptor."""
+        """Lock the file until the descriptor is closed."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, old: Path, new: Path) -> None:
@@ -206,13 +205,13 @@ class OsCalls:
         return os.listdir(folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """Return what users without privileges can still write."""
+        """Return the free space for unprivileged users."""
         stat = os.statvfs(folder)
         return stat.f_bavail * stat.f_frsize
 
 
 class File:
-    """An open file. One owner at a time: nothing here is locked."""
+    """An open file. One owner at a time: there is no locking between threads."""
 
     __slots__ = ("_calls", "_descriptor", "path")
 
@@ -222,7 +221,7 @@ class File:
         self.path = path
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write all of it at the end, with one system call if the system takes it all."""
+        """Append all bytes, in one system call if the system accepts all."""
         rest = [each for each in buffers if len(each)]
         while rest:
             try:
@@ -232,7 +231,7 @@ class File:
             rest = _unwritten(rest, self._checked(written))
 
     def write_at(self, data: Buffer, offset: int) -> None:
-        """Write all of it over what is there; the file must be from ``open_write``."""
+        """Write all bytes at an offset; the file must come from ``open_write``."""
         rest = memoryview(data)
         while rest:
             try:
@@ -263,7 +262,7 @@ class File:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def blocks(self, offset: int, block_bytes: int = _COPY_BYTES) -> Iterator[bytes]:
-        """Yield what the file holds from ``offset`` to its end."""
+        """Yield the bytes from ``offset`` to the end."""
         while block := self.pread(block_bytes, offset):
             yield block
             offset += len(block)
@@ -273,18 +272,18 @@ class File:
         return self._calls.size(self._descriptor)
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file to a length; durable after the next ``fdatasync``."""
+        """Truncate the file; durable after the next ``fdatasync``."""
         self._calls.truncate(self._descriptor, size_bytes)
 
     def allocate(self, size_bytes: int) -> None:
-        """Make the file so long, the new part full of zeros, with room on the disk; not durable yet."""
+        """Extend the file with zeros and allocate its disk space; not durable yet."""
         self._calls.allocate(self._descriptor, size_bytes)
 
     def append_from(self, source: File, offset: int, count: int) -> None:
-        """Append ``count`` bytes of another file without bringing them into this process.
+        """Append ``count`` bytes of another file without copying them through this process.
 
         Raises:
-            EOFError: ``source`` ends before.
+            EOFError: ``source`` is too short.
         """
         while count > 0:
             try:
@@ -305,10 +304,10 @@ class File:
         self._calls.fsync(self._descriptor)
 
     def lock(self) -> None:
-        """Keep other processes out as long as this file is open.
+        """Lock the file against other processes while it is open.
 
         Raises:
-            BlockingIOError: one is in.
+            BlockingIOError: another process holds the lock.
         """
         self._calls.lock(self._descriptor)
 
@@ -319,7 +318,7 @@ class File:
 
     @property
     def system_descriptor(self) -> int | None:
-        """The descriptor, if the system's own ``pwrite`` and ``fdatasync`` do what is done here."""
+        """The descriptor, if plain ``pwrite`` and ``fdatasync`` on it are equivalent to these methods."""
         is_plain = type(self._calls) is OsCalls and _FULLFSYNC is None
         return self._descriptor if is_plain and self._descriptor >= 0 else None
 
@@ -342,7 +341,7 @@ class File:
 
 
 def _unwritten(buffers: list[Buffer], written: int) -> list[Buffer]:
-    """Return what is left after ``written`` bytes from the front."""
+    """Return the buffers without their first ``written`` bytes."""
     for index, buffer in enumerate(buffers):
         if written < len(buffer):
             return [memoryview(buffer)[written:], *buffers[index + 1 :]] if written else buffers[index:]  # fmt: skip
@@ -358,11 +357,11 @@ class Files:
 
     @property
     def calls(self) -> SystemCalls:
-        """What lies below."""
+        """The system calls."""
         return self._calls
 
     def create(self, path: Path) -> File:
-        """Make a file to append to.
+        """Create a file to append to.
 
         Raises:
             FileExistsError: the name is taken.
@@ -370,9 +369,9 @@ class Files:
         return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
 
     def create_copy(self, path: Path) -> File:
-        """Make a file for ``append_from``, as the kernel does not copy into files that only append.
+        """Create a file for ``append_from``: the kernel does not copy into files opened for appending.
 
-        Or for ``write_at``, and nothing else: appends go where the last append ended.
+        Also for ``write_at``, and for nothing else: appends go to the end of the last append.
 
         Raises:
             FileExistsError: the name is taken.
@@ -380,28 +379,28 @@ class Files:
         return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def open_append(self, path: Path) -> File:
-        """Open a file that exists, to append to and to read."""
+        """Open an existing file, to append and to read."""
         return File(self._calls, path, os.O_RDWR | os.O_APPEND)
 
     def open_write(self, path: Path) -> File:
-        """Open a file that exists, to write over what it holds (``write_at``)."""
+        """Open an existing file, to overwrite (``write_at``)."""
         return File(self._calls, path, os.O_RDWR)
 
     def open_read(self, path: Path) -> File:
-        """Open a file that exists, to read."""
+        """Open an existing file, to read."""
         return File(self._calls, path, os.O_RDONLY)
 
     def open_lock(self, path: Path) -> File:
-        """Open a file for its lock, made if it is not there."""
+        """Open a file for its lock; created if missing."""
         return File(self._calls, path, os.O_RDWR | os.O_CREAT)
 
     def read(self, path: Path) -> bytes:
-        """Return all that a file holds."""
+        """Return the contents of a file."""
         with self.open_read(path) as file:
             return file.pread(file.size_bytes(), 0)
 
     def write_new(self, path: Path, data: bytes) -> None:
-        """Put a whole small file in place: after a power cut it is there as a whole or not."""
+        """Write a small file atomically: after a power cut it is complete or absent."""
         draft = path.with_name(path.name + ".tmp")
         if draft.name in self.names(draft.parent):
             self.unlink(draft)
@@ -417,7 +416,7 @@ class Files:
             file.fsync()
 
     def rename(self, old: Path, new: Path) -> None:
-        """Change a name; one that exists is replaced."""
+        """Rename a file; an existing target is replaced."""
         self._calls.rename(old, new)
 
     def unlink(self, path: Path) -> None:
@@ -429,7 +428,7 @@ class Files:
         self._calls.link(path, new)
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder with its parents, for the owner alone, if it is not there."""
+        """Make a folder with its parents, with mode 0700, unless it exists."""
         self._calls.mkdir(path)
 
     def names(self, folder: Path) -> list[str]:
@@ -437,5 +436,5 @@ class Files:
         return sorted(self._calls.names(folder))
 
     def free_bytes(self, folder: Path) -> int:
-        """Return what can still be written on the folder's disk."""
+        """Return the free space on the folder's disk."""
         return self._calls.free_bytes(folder)

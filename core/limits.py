@@ -1,4 +1,4 @@
-"""Every ceiling in one place, with its unit and where it comes from."""
+"""All ceilings, with units and sources."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ HEARTBEAT_S: Final = 60
 MESSAGE_BYTES_MAX: Final = 134_217_728
 SHORTSTR_BYTES_MAX: Final = 255
 TTL_MS_MAX: Final = 315_360_000_000  # ten years
-TABLE_DEPTH_MAX: Final = 128  # nested tables and arrays; RabbitMQ has no bound but its frame size
+TABLE_DEPTH_MAX: Final = 128  # nested tables and arrays; in RabbitMQ only frame-max is a bound
 TABLE_FIELDS_MAX: Final = 65_536  # values in one table, all levels together
 
 # Connections.
 HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
-PART_WAIT_S: Final = 3.0  # from our last word until the socket is closed, if the client does not
-SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a word
+PART_WAIT_S: Final = (
+    3.0  # from the last byte sent until the socket is closed, if the client does not close it
+)
+SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a reply
 CLOSING_WAIT_S: Final = 30.0  # for close-ok
 LINGER_S: Final = 5.0  # for a closed connection's last bytes, when the peer does not read
 BACKLOG: Final = 128
 CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
-# Work per actor turn (performance: nobody holds the loop for long).
+# Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000
 PUBLISH_TURN_WORK: Final = (
     50_000  # of one channel, in units of about 0.1 us (broker/channel/publish.py)
@@ -40,7 +42,7 @@ DELIVERY_BATCH_BYTES: Final = 256 * 1024
 CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 
-# Alarms: above or below, publishers are blocked.
+# Alarms: publishers are blocked above or below.
 MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
 DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)
 

@@ -1,1 +1,1 @@
-"""What the broker was told to keep: users, vhosts, exchanges, queues, bindings."""
+"""The broker's durable settings and topology: users, vhosts, exchanges, queues, bindings."""

@@ -1,9 +1,9 @@
-"""Definitions files, out: RabbitMQ's JSON of all that it was told to keep.
+"""Export of definitions: rows to RabbitMQ's JSON document.
 
 The shapes are those of ``rabbitmqctl export_definitions`` and of the HTTP API.
 
 Differs from RabbitMQ: internal exchanges are exported too, because bindings from them are; a void
-argument is ``null`` instead of the text ``undefined``; and nothing is written as a list of pairs.
+argument is ``null`` instead of the text ``undefined``; and no object is written as a list of pairs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ VHOST_LIMITS: Final = "vhost-limits"
 
 
 def export_definitions(contents: Contents) -> Definitions:
-    """Return what ``json.dumps`` can write.
+    """Return the definitions document, ready for ``json.dumps``.
 
     The default exchanges (``amq.*`` and the nameless one) exist everywhere and are left out.
-    Exclusive queues are the caller's to leave out: they end with their connection.
+    The caller leaves out exclusive queues, which end with their connection.
     """
     operator = [each for each in contents.policies if each.is_operator]
     limits = {each.vhost: each.value for each in contents.parameters
@@ -87,7 +87,7 @@ def _operator_policy(row: PolicyRow) -> Definitions:
 
 
 def exported_queue(row: QueueRow) -> Definitions:
-    """Return a queue's entry."""
+    """Return the entry of a queue."""
     kind = row.arguments.get("x-queue-type")
     return _pick(row, "vhost name durable auto_delete") | {
         "arguments": plain(row.arguments),
@@ -105,7 +105,7 @@ def _is_default(row: ExchangeRow) -> bool:
 
 
 def exported_binding(row: BindingRow) -> Definitions:
-    """Return a binding's entry."""
+    """Return the entry of a binding."""
     return {
         "vhost": row.vhost,
         "source": row.source,

@@ -1,7 +1,7 @@
-"""Definitions files, in: the rows that RabbitMQ's JSON describes.
+"""Import of definitions: RabbitMQ's JSON document to rows.
 
-What 3.10's command line writes oddly is read as it was meant: objects as lists of pairs, no tags as
-``""``, tags as text with commas. Whether the rows fit each other and the node is not looked at here.
+The peculiar forms of 3.10's command line are understood: objects as lists of pairs, no tags as ``""``, tags as
+text with commas. References between rows are not checked here.
 """
 
 from __future__ import annotations
@@ -38,18 +38,20 @@ APPLY_TO: Final = ("all", "queues", "exchanges")
 USER_LIMITS: Final = ("max-connections", "max-channels")
 LIMITS_OF_VHOST: Final = ("max-connections", "max-queues")
 
-_WITH_MD5: Final = tuple(f"3.{minor}." for minor in range(6))  # versions that did not say so
+_WITH_MD5: Final = tuple(
+    f"3.{minor}." for minor in range(6)
+)  # these versions do not name the algorithm
 
 
 def parse_definitions(definitions: Any, new_salt: NewSalt) -> Contents:
-    """Return the rows that a definitions file describes.
+    """Return the rows of a definitions document.
 
     Args:
-        definitions: what ``json.loads`` read.
-        new_salt: makes salts for users that come with a plain ``password``.
+        definitions: the parsed JSON.
+        new_salt: makes salts for users with a plain ``password``.
 
     Raises:
-        ConfigError: something is missing or of the wrong kind; the text says where.
+        ConfigError: a field is missing or has the wrong type; the text says where.
     """
     contents = Contents()
     for row in parsed_rows(definitions, new_salt):
@@ -58,7 +60,7 @@ def parse_definitions(definitions: Any, new_salt: NewSalt) -> Contents:
 
 
 def parsed_rows(definitions: Any, new_salt: NewSalt) -> Iterator[Row]:
-    """Yield the rows one by one, for files so large that reading them takes a while.
+    """Yield the rows one by one, for large documents.
 
     Raises:
         ConfigError: as ``parse_definitions``.
@@ -87,14 +89,14 @@ def _default_algorithm(definitions: Definitions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What an entry alone does not say: salts, and the algorithm of hashes without one."""
+    """The context of an entry: salts, and the default hashing algorithm."""
 
     new_salt: NewSalt
     algorithm: str
 
 
 def _object(value: Any) -> Definitions:
-    """Return a JSON object, also one that the command line wrote as a list of pairs."""
+    """Return a JSON object; a list of pairs from the command line is converted."""
     if isinstance(value, dict):
         return value
     if isinstance(value, list) and all(isinstance(e, list) and len(e) == 2 for e in value):
@@ -103,7 +105,7 @@ def _object(value: Any) -> Definitions:
 
 
 def _unpaired(value: Any) -> Any:
-    """Return a parameter's value with a list of (name, value) pairs made an object again."""
+    """Return a parameter's value with lists of (name, value) pairs converted to objects."""
     is_paired = isinstance(value, list) and value and all(
         isinstance(e, list) and len(e) == 2 and isinstance(e[0], str) for e in value
     )  # fmt: skip
@@ -114,7 +116,7 @@ def _text(entry: Entry, name: str, default: str | None = None) -> str:
     value = entry[name] if default is None else entry.get(name, default)
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, not a text")
-    value.encode("utf-8", "surrogateescape")  # raises ValueError for half a character
+    value.encode("utf-8", "surrogateescape")  # raises ValueError for a lone surrogate
     return value
 
 
@@ -168,7 +170,7 @@ def _parse_user(entry: Entry, reading: _Reading) -> UserRow:
     if "password" in entry:
         secret = _text(entry, "password").encode("utf-8", "surrogateescape")
         stored = hash_password(secret, reading.new_salt(), algorithm) if secret else b""
-    else:  # without either it never logs in with a password
+    else:  # without either the user cannot log in with a password
         stored = b64decode(_text(entry, "password_hash", ""), validate=True)
     limits = _limits(entry.get("limits"), USER_LIMITS)
     return UserRow(_name(entry), stored, algorithm, _tags(entry.get("tags")), limits)

@@ -1,7 +1,7 @@
 """The LMDB environment behind ``MetadataStore``: opening, checking, one transaction at a time.
 
 One process has one environment per directory: two would break LMDB's locks. A second process is
-kept out by the lock of the data directory, which is not this module's.
+kept out by the lock of the data directory (``leveret.server.process``).
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Environment:
             )
 
     def _check_length(self) -> None:
-        """Refuse a file that was cut off, and make a good one as long as its map.
+        """Refuse a truncated file, and extend an intact one to the length of its map.
 
-        Reading behind the end of a mapped file kills the process, so a short file must be found
-        before. LMDB alone would leave it open: it does not write pages that one transaction both
-        takes and frees, so a good file could be shorter than it says. A (sparse) file of the map's
-        length never is.
+        Reading past the end of a mapped file kills the process, so a truncated file must be detected
+        first. The length recorded by LMDB alone is no criterion: LMDB does not write pages that one
+        transaction both allocates and frees, so an intact file could be shorter. A (sparse) file of the
+        map's length never is.
         """
         map_bytes = self._lmdb.info()["map_size"]
         if _checked_length(self._lmdb, self._data) < map_bytes:
@@ -103,7 +103,7 @@ class Environment:
     def _make(self) -> None:
         first = {FORMAT_KEY: FORMAT, BOOT_KEY: 0, QUEUE_KEY: 0}
         self.commit([(key, packed(value)) for key, value in first.items()])
-        # The names of new files are on disk only when their directories are.
+        # The names of new files are durable only when their directories are synced.
         for directory in (self._directory, self._directory.parent):
             descriptor = os.open(directory, os.O_RDONLY)
             try:
@@ -135,10 +135,10 @@ class Environment:
                 raise StoreError(f"metadata in {self._directory} is damaged: {error}") from error
 
     def commit(self, changes: list[Change]) -> None:
-        """Write and sync; with a larger map when it is full.
+        """Write and sync in one transaction; a full map is enlarged.
 
         Raises:
-            StoreError: the disk refuses. Nothing of the changes is there then.
+            StoreError: the write failed; none of the changes is made.
         """
         with self._lock:
             while True:
@@ -171,23 +171,23 @@ class Environment:
         """Write a copy into a new directory, not synced; commits wait meanwhile.
 
         Raises:
-            StoreError: the disk refuses.
+            StoreError: the write failed.
         """
         with self._lock:
             _copy(self._lmdb, directory)
 
     def close(self) -> None:
-        """Unmap the file; the directory may be opened again."""
+        """Unmap the file; the directory can be opened again."""
         if self._claim is not None:
             self._lmdb.close()
             self._drop_claim()
 
 
 def copy_at_rest(directory: Path, target: Path) -> None:
-    """Copy an environment that nobody has open into a new directory; it is not changed.
+    """Copy an environment that no process has open into a new directory, without changing it.
 
     Raises:
-        StoreError: none is there, it is damaged, or the disk refuses.
+        StoreError: the environment is missing or damaged, or the write failed.
     """
     data = directory / DATA
     try:
@@ -207,16 +207,16 @@ def _opened(directory: Path, options: dict[str, Any]) -> Any:
     path = str(directory)
     try:
         try:
-            # Bindings that know several LMDBs would write the newest format.
+            # Bindings that support several LMDB versions would write the newest format.
             return lmdb.open(path, lib_version=0, **options)
         except TypeError:
-            return lmdb.open(path, **options)  # they know the 0.9 format only
+            return lmdb.open(path, **options)  # bindings for the 0.9 format only
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
 
 
 def _checked_length(environment: Any, data: Path) -> int:
-    """Return the length of the file, unless it was cut off."""
+    """Return the length of the file, or raise if it is truncated."""
     info, page_bytes = environment.info(), environment.stat()["psize"]
     size_bytes, used_bytes = data.stat().st_size, (info["last_pgno"] + 1) * page_bytes
     if size_bytes < used_bytes and info["last_txnid"] > 0:
@@ -236,13 +236,13 @@ def _copy(environment: Any, target: Path) -> None:
 
 
 def packed(value: Any) -> bytes:
-    """Return a value as it is stored: checksum and msgpack."""
+    """Return the stored form of a value: checksum and msgpack."""
     data: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
     return crc32(data).to_bytes(4, "big") + data
 
 
 def unpacked(value: bytes) -> Any:
-    """Return what ``packed`` was given.
+    """Return the value of a stored form.
 
     Raises:
         StoreError: the checksum is wrong.

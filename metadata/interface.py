@@ -1,6 +1,6 @@
-"""What the broker asks of whatever keeps its metadata.
+"""The interface of metadata stores.
 
-``MetadataStore`` (LMDB, one node) and ``MemoryStore`` fulfil it; a store shared by a cluster will.
+``MetadataStore`` (LMDB, one node) and ``MemoryStore`` implement it.
 All calls but ``copy_to`` are made by one thread. ``write`` returns at once; its outcome comes through
 the ``deliver`` callable that the store was opened with (``loop.call_soon_threadsafe``), in the order of
 the writes.
@@ -23,36 +23,36 @@ Then: TypeAlias = Callable[[StoreError | None], None]
 
 
 class Metadata(Protocol):
-    """Rows, and the two numbers that must never come twice (boot, queue).
+    """Rows, and the two counters whose numbers are never used twice (boot, queue).
 
-    Who the node is stands in its data directory (``leveret.server.process``) and nowhere else.
+    The node's identity is only in its data directory (``leveret.server.process``).
     """
 
     def load(self) -> Contents:
-        """Return all rows; for the start, before the first write."""
+        """Return all rows; called at the start, before the first write."""
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """Put rows and delete rows (only their keys count), all or nothing.
 
         Args:
-            puts: rows to write over what has the same key; neither they nor the sequences may be
+            puts: rows to write; each replaces the row with its key. Neither they nor the sequences may be
                 changed before ``then`` is called.
-            deletes: rows to take away; missing ones are fine. Done before the puts.
-            then: gets None when it is on disk, or the error.
+            deletes: rows to delete before the puts; missing rows are ignored.
+            then: called with None when the write is durable, or with the error.
         """
 
     def next_boot_epoch(self) -> int:
-        """Return a number higher than ever before; it is on disk when this returns."""
+        """Return a number higher than ever before; it is durable when this returns."""
 
     def next_queue_no(self) -> int:
-        """Return a number that no queue whose row was ever written has had."""
+        """Return a number that no queue has ever had."""
 
     def copy_to(self, directory: Path) -> None:
-        """Write a copy of all that is on disk into a new directory, not synced. From any thread.
+        """Write a copy of all durable rows into a new directory, not synced. On any thread.
 
         Raises:
-            StoreError: nothing is on disk, or the disk refuses.
+            StoreError: the store is in memory, or the write failed.
         """
 
     def close(self) -> None:
-        """Finish what was asked for and let go of everything; harmless when repeated."""
+        """Finish pending writes and release all resources; a second call does nothing."""

@@ -1,4 +1,4 @@
-"""Metadata that ends with the process: for tests and throw-away brokers."""
+"""Metadata that ends with the process: for tests and temporary brokers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class MemoryStore:
-    """The interface of ``Metadata`` over a dict.
+    """``Metadata`` over a dict.
 
     Args:
-        deliver: how outcomes come back; ``loop.call_soon`` keeps them out of the caller's turn.
+        deliver: calls the outcomes back; ``loop.call_soon`` does so after the caller's turn.
     """
 
     def __init__(self, deliver: Deliver) -> None:
@@ -36,7 +36,7 @@ class MemoryStore:
         return contents
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
-        """Change the rows now and tell about it later."""
+        """Change the rows now, and deliver the outcome later."""
         if self._is_closed:
             raise StoreError("metadata store is closed")
         for row in deletes:
@@ -56,7 +56,7 @@ class MemoryStore:
         return self._queue_no
 
     def copy_to(self, directory: Path) -> None:
-        """Refuse: nothing of it is ever on disk."""
+        """Refuse: the rows are in memory only."""
         raise StoreError("metadata that is kept in memory has no copy on disk")
 
     def close(self) -> None:

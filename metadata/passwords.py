@@ -1,7 +1,7 @@
 """Password hashes in RabbitMQ's form: four bytes of salt, then the digest of salt and password.
 
-In definitions files the whole stands in base64, with the name of RabbitMQ's hashing module. MD5 is
-there to check hashes of very old exports; new passwords are hashed with SHA-256.
+Definitions files have the hash in base64, with the name of RabbitMQ's hashing module. MD5 is for hashes of very old
+exports; new passwords are hashed with SHA-256.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def hash_password(password: bytes, salt: bytes, algorithm: str = SHA256) -> byte
 
 
 def verify_password(password: bytes, stored: bytes, algorithm: str = SHA256) -> bool:
-    """Return whether ``password`` belongs to a stored hash, in a time that does not tell how nearly.
+    """Return whether ``password`` belongs to a stored hash, in constant time.
 
     An empty password and an empty hash never match anything, as in RabbitMQ.
     """

@@ -1,6 +1,6 @@
-"""Metadata read by who does not own it: nothing is changed, not even for a lock.
+"""Read-only access to offline metadata: nothing is written, not even a lock.
 
-For tools that have the data directory to themselves; an open store is ``MetadataStore``'s.
+For tools that hold the lock of the data directory; running brokers use ``MetadataStore``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read_contents(directory: Path) -> Contents:
     """Return all rows.
 
     Raises:
-        StoreError: there is no metadata, a later version's, or it is damaged.
+        StoreError: the metadata is missing, damaged, or of a later version.
     """
     contents = Contents()
     with _opened(directory) as environment, environment.begin() as transaction:
@@ -41,7 +41,7 @@ def copy_metadata(directory: Path, target: Path) -> None:
 
     Raises:
         StoreError: as ``read_contents``.
-        OSError: the disk refuses.
+        OSError: the write failed.
     """
     with _opened(directory) as environment:
         target.mkdir(mode=0o700)

@@ -3,18 +3,17 @@
 Records (all integers big-endian)::
 
     key    table:u8 blake2b-160(msgpack(row key))      rows
-           0:u8 name                                   the store's own: format, boot, queue
+           0:u8 name                                   counters: format, boot, queue
     value  crc32:u32 msgpack(fields)
 
 A row's key can be longer than LMDB's 511 bytes (a binding has three names of 255 bytes and its
-arguments), so its digest stands for it; the row itself carries all its fields. Field tables are kept
+arguments), so its digest stands for it; the row itself carries all its fields. Field tables are stored
 in AMQP's own encoding, so that no type letter is lost.
 
-``write`` encodes on the caller's side and leaves the bytes to the writer thread, which takes
-everything that is waiting into one synced transaction: a burst of declares costs one fdatasync. Many
-rows at once are encoded by the thread, so that the caller goes on meanwhile. The outcomes of a group
-are delivered by one call, in order. The map starts small and is doubled when it
-is full; the group is then written again.
+``write`` encodes the rows and hands the bytes to the writer thread, which commits all pending writes in one synced
+transaction: a burst of declares costs one fdatasync. The thread itself encodes large writes, so that the caller is not
+held up. The outcomes of a group are delivered by one call, in order. The map starts small; when it is full it is
+doubled and the group written again.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ class MetadataStore:
     """Rows in an LMDB environment.
 
     Args:
-        directory: made when it is missing (mode 0700), with an empty store in it.
-        deliver: called by the writer thread with what to run in the owner's thread.
-        map_bytes: size of the map to start with.
+        directory: created with mode 0700 and an empty store if missing.
+        deliver: called by the writer thread with a function to run in the owner's thread.
+        map_bytes: initial size of the map.
         gil_yielding: of the event loop that calls ``write``.
 
     Raises:
-        StoreError: not a metadata store, one of a later version, damaged, or open already.
+        StoreError: not a metadata store, of a later version, damaged, or already open.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class MetadataStore:
         self._enqueue(lambda: changes, then)
 
     def next_boot_epoch(self) -> int:
-        """Count this start; it is on disk when this returns."""
+        """Count this start; the number is durable when this returns."""
         self._boot_epoch += 1
         end = self._queue_no + QUEUE_NOS
         self._environment.commit([(BOOT_KEY, packed(self._boot_epoch)), (QUEUE_KEY, packed(end))])
@@ -123,13 +122,12 @@ class MetadataStore:
     def next_queue_no(self) -> int:
         """Return the next number.
 
-        The end of a block is on disk before any number of the block is given out, so that no number
-        comes again after a crash, not even one whose row was never written. Once in ``QUEUE_NOS``
-        calls this waits for the disk; doing it ahead in the thread would need two writers of one
-        counter to agree.
+        The end of a block is durable before any number of the block is used, so that no number is used
+        again after a crash, not even if its row was never written. One in ``QUEUE_NOS`` calls waits for
+        the disk; reserving blocks ahead in the thread would need two writers of one counter to agree.
 
         Raises:
-            StoreError: a block is needed and the disk refuses.
+            StoreError: a new block could not be written.
         """
         if self._queue_no >= self._queue_nos_end:
             end = self._queue_no + QUEUE_NOS
@@ -139,11 +137,11 @@ class MetadataStore:
         return self._queue_no
 
     def copy_to(self, directory: Path) -> None:
-        """Write a copy of what is committed; see ``Metadata.copy_to``."""
+        """Write a copy of the committed rows; see ``Metadata.copy_to``."""
         self._environment.copy_to(directory)
 
     def close(self) -> None:
-        """Commit what is waiting, end the thread, close the environment; harmless when repeated."""
+        """Commit pending writes, end the thread, close the environment; a second call does nothing."""
         with self._condition:
             self._is_closing = True
             self._condition.notify()
@@ -203,7 +201,7 @@ class MetadataStore:
                 then, outcome = told.popleft()
                 then(outcome)
         except BaseException:
-            if told:  # one that fails keeps nothing from the others
+            if told:  # an outcome that raises does not hold the others back
                 self._deliver(lambda: self._tell(told))
             raise
 
@@ -222,7 +220,7 @@ def row_of(table: int, value: bytes) -> Row:
     """Return a stored row.
 
     Raises:
-        StoreError: it is damaged, or a later version's.
+        StoreError: the row is damaged, or of a later version.
     """
     kind = ROWS.get(table)
     if kind is None:

@@ -1,8 +1,8 @@
-"""Rows: what the broker keeps over a restart, one class per table.
+"""Rows of durable metadata, one class per table.
 
-A row is told from others of its table by ``key``; writing one with a key that is there replaces it.
-``fields`` and ``from_fields`` are its stored form (see ``leveret.metadata.store``): plain values that
-msgpack takes, in the order of the class's fields. New fields go to the end and have a default, so
+``key`` identifies a row within its table; writing a row replaces the row with the same key.
+``fields`` and ``from_fields`` are its stored form (see ``leveret.metadata.store``): plain values for
+msgpack, in the order of the class's fields. New fields go to the end and have a default, so
 that rows of an older format can be read.
 """
 
@@ -19,7 +19,7 @@ R = TypeVar("R", bound="Row")
 
 
 class Row(Struct):
-    """One thing to keep.
+    """One row.
 
     Attributes:
         TABLE: number of the table in the store; never used again for another.
@@ -29,11 +29,11 @@ class Row(Struct):
 
     @property
     def key(self) -> Key:
-        """What it is found by within its table."""
+        """The identity of the row within its table."""
         raise NotImplementedError
 
     def to_fields(self) -> list[Any]:
-        """Return the stored form; field tables go in as their wire bytes."""
+        """Return the stored form; field tables are stored as their wire bytes."""
         return [
             encode_table(value) if name == "arguments" else value
             for name, value in ((name, getattr(self, name)) for name in self.__struct_fields__)
@@ -41,7 +41,7 @@ class Row(Struct):
 
     @classmethod
     def from_fields(cls: type[R], values: list[Any]) -> R:
-        """Return the row of a stored form; fields it does not have yet get their defaults.
+        """Return the row of a stored form; missing fields get their defaults.
 
         Raises:
             TypeError: more fields than this version knows.
@@ -72,7 +72,7 @@ class UserRow(Row):
     """A user.
 
     Attributes:
-        password_hash: salt and digest; empty = never logs in with a password.
+        password_hash: salt and digest; empty: the user cannot log in with a password.
         hashing_algorithm: one of ``leveret.metadata.passwords.ALGORITHMS``.
         tags: ``administrator``, ``impersonator``, ...
         limits: ``max-connections``, ``max-channels``.
@@ -93,7 +93,7 @@ class UserRow(Row):
 
 
 class PermissionRow(Row):
-    """What a user may do in a vhost: three regular expressions."""
+    """A user's permissions in a vhost: three regular expressions."""
 
     TABLE: ClassVar[int] = 3
 
@@ -110,7 +110,7 @@ class PermissionRow(Row):
 
 
 class TopicPermissionRow(Row):
-    """Which routing keys a user may use with an exchange."""
+    """A user's permissions for routing keys of a topic exchange."""
 
     TABLE: ClassVar[int] = 4
 
@@ -149,8 +149,8 @@ class QueueRow(Row):
     """A queue.
 
     Attributes:
-        queue_no: its number in the message store, never given twice (``next_queue_no``).
-        user: who declared it.
+        queue_no: its number in the message store, never used twice (``next_queue_no``).
+        user: that declared it.
     """
 
     TABLE: ClassVar[int] = 6
@@ -183,7 +183,7 @@ class BindingRow(Row):
 
     @property
     def key(self) -> Key:
-        """All of it: arguments are part of a binding's identity, their order is not."""
+        """All fields: the arguments are part of a binding's identity, their order is not."""
         arguments = encode_table(dict(sorted(self.arguments.items())))
         return (
             self.vhost, self.source, self.kind, self.destination, self.routing_key, arguments,
@@ -205,7 +205,7 @@ class PolicyRow(Row):
 
     @property
     def key(self) -> Key:
-        """Vhost, name, and which of the two it is."""
+        """Vhost, name and kind."""
         return (self.vhost, self.name, "operator" if self.is_operator else "user")
 
 
@@ -249,7 +249,7 @@ ROWS: Final[dict[int, type[Row]]] = {
 
 
 class Contents(Struct):
-    """All rows there are, each table by itself."""
+    """All rows, by table."""
 
     vhosts: list[VhostRow] = field(default_factory=list)
     users: list[UserRow] = field(default_factory=list)
@@ -268,11 +268,11 @@ class Contents(Struct):
         return rows
 
     def add(self, row: Row) -> None:
-        """Put a row to its like."""
+        """Add a row to its table."""
         self.table(type(row)).append(row)
 
     def rows(self) -> list[Row]:
-        """Return all rows, in an order in which they can be made anew."""
+        """Return all rows, in an order in which they can be created."""
         return [row for each in _LISTS for row in self.table(each)]
 
     def __bool__(self) -> bool:

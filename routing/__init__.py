@@ -1,1 +1,1 @@
-"""From exchange, routing key and headers to queues; pure."""
+"""Routing: from exchange, routing key and headers to queues; no I/O, no clock."""

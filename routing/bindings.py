@@ -1,4 +1,4 @@
-"""Bindings: what leads from an exchange to a queue or to another exchange.
+"""Bindings, from an exchange to a queue or to another exchange.
 
 A binding is identified by source, kind and name of the destination, routing key and arguments
 (RabbitMQ's ``#binding{}`` with its arguments sorted). The type letters of the arguments are part of
@@ -22,17 +22,17 @@ NO_ARGUMENTS: Final[Frozen] = ()
 
 
 class Binding:
-    """One way out of an exchange.
+    """One binding of an exchange.
 
     Attributes:
         source: name of the exchange it belongs to.
-        kind: ``QUEUE`` or ``EXCHANGE``, what the destination is.
+        kind: ``QUEUE`` or ``EXCHANGE``, the kind of the destination.
         destination: its name.
         key: the routing key, or the pattern of a topic exchange.
         arguments: as declared.
-        target: the queue entry or the ``Exchange`` itself; what a route holds.
-        is_durable: whether both ends are; only then it is kept over a restart.
-        identity: what makes it the same as another binding of its source.
+        target: the queue entry or the ``Exchange`` itself, for routes.
+        is_durable: whether both ends are durable, so that the binding survives a restart.
+        identity: equal for equal bindings of the same source.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Binding:
 
 
 def identity_of(kind: str, destination: str, key: bytes, arguments: Table) -> Identity:
-    """Return what tells one binding of a source from another."""
+    """Return the identity of a binding among those of its source."""
     return (kind, destination, key, freeze(arguments) if arguments else NO_ARGUMENTS)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DirectMatcher:
-    """Targets by key; counted, because bindings that differ in arguments share a target."""
+    """Targets by key; with reference counts, as bindings that differ in arguments share a target."""
 
     __slots__ = ("_targets",)
 
@@ -23,17 +23,17 @@ class DirectMatcher:
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
-        """Accept every binding; arguments mean nothing here."""
+        """Accept every binding; arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
-        """Take a new binding in."""
+        """Add a new binding."""
         targets = self._targets.get(binding.key)
         if targets is None:
             targets = self._targets[binding.key] = {}
         targets[binding.target] = targets.get(binding.target, 0) + 1
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding that was added."""
+        """Remove a binding."""
         targets = self._targets[binding.key]
         forget(targets, binding.target)
         if not targets:
@@ -48,7 +48,7 @@ class DirectMatcher:
 
 
 def forget(targets: dict[Any, int], target: Any) -> None:
-    """Take one from the count of ``target``; the last one takes it away."""
+    """Decrement the count of ``target``; remove it at 0."""
     left = targets[target] - 1
     if left:
         targets[target] = left

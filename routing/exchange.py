@@ -23,20 +23,20 @@ DEFAULT_EXCHANGE: Final = ""
 
 
 class Matcher(Protocol):
-    """What an exchange type does: keep the bindings of an exchange and say which match."""
+    """An exchange type: stores the bindings of an exchange and finds the matching ones."""
 
     @property
     def uses_headers(self) -> bool:
-        """Whether two messages with the same keys may go different ways."""
+        """Whether messages with the same keys may have different routes."""
 
     def check(self, key: bytes, arguments: Table) -> None:
-        """Refuse a binding that this type cannot keep, with a ``SoftError``."""
+        """Refuse an invalid binding with a ``SoftError``."""
 
     def add(self, binding: Binding) -> None:
-        """Take a new binding in."""
+        """Add a new binding."""
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding that was added."""
+        """Remove a binding."""
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
         """Put the ``target`` of every matching binding into ``found`` as a key."""
@@ -51,7 +51,7 @@ _TYPES: Final[dict[str, Callable[[], Matcher]]] = {
 
 
 def register_type(name: str, matcher: Callable[[], Matcher]) -> None:
-    """Make exchanges of type ``name`` possible.
+    """Register the exchange type ``name``.
 
     Raises:
         ValueError: the name is taken.
@@ -62,12 +62,12 @@ def register_type(name: str, matcher: Callable[[], Matcher]) -> None:
 
 
 def is_type(name: str) -> bool:
-    """Return whether exchanges of this type can be made."""
+    """Return whether this exchange type is registered."""
     return name in _TYPES
 
 
 def type_names() -> list[str]:
-    """Return the types there are."""
+    """Return the registered types."""
     return sorted(_TYPES)
 
 
@@ -77,7 +77,7 @@ class Exchange:
     Attributes:
         bindings: the bindings of which it is the source, by identity.
         exchange_bindings: how many of them lead to exchanges; 0 lets a route end early.
-        alternate: where to go when nothing matches; its argument wins over a policy's.
+        alternate: used when no binding matches; the argument overrides a policy.
         matcher: the index.
     """
 
@@ -124,7 +124,7 @@ class Exchange:
         return self._policy_alternate
 
     def set_policy_alternate(self, name: str | None) -> None:
-        """Take the alternate exchange of the policy that applies now."""
+        """Set the alternate exchange of the policy in effect."""
         self._policy_alternate = name
 
     def __repr__(self) -> str:

@@ -25,14 +25,14 @@ class FanoutMatcher:
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
-        """Accept every binding; key and arguments mean nothing here."""
+        """Accept every binding; key and arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
-        """Take a new binding in."""
+        """Add a new binding."""
         self._targets[binding.target] = self._targets.get(binding.target, 0) + 1
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding that was added."""
+        """Remove a binding."""
         forget(self._targets, binding.target)
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:

@@ -1,10 +1,10 @@
 """Headers exchanges: the binding's arguments against the message's headers.
 
-``x-match`` says how: ``all`` (the default) or ``any`` of the arguments, leaving out those whose
+``x-match`` is ``all`` (the default) or ``any`` of the arguments, leaving out those whose
 name starts with ``x-``; ``all-with-x`` and ``any-with-x`` leave out ``x-match`` only. Values are
 compared as Erlang's ``==`` compares them: numbers by value whatever their types (``1 == 1.0``),
 strings as bytes, a string never equals a number, a boolean equals nothing but itself. A void
-argument asks only that the header is there. ``all`` of nothing matches, ``any`` of nothing does not.
+argument matches any value of the header. ``all`` of nothing matches, ``any`` of nothing does not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PRESENT: Final = object()
 
 
 class _Rule:
-    """A binding made ready to be compared."""
+    """A binding prepared for comparison."""
 
     __slots__ = ("all_of", "target", "wanted")
 
@@ -66,10 +66,10 @@ class HeadersMatcher:
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
-        """Look at ``x-match``.
+        """Check ``x-match``.
 
         Raises:
-            PreconditionFailed: it is not a longstr or none of the four kinds.
+            PreconditionFailed: ``x-match`` is not a longstr or not one of the four kinds.
         """
         field = arguments.get(MATCH)
         if field is None:
@@ -86,11 +86,11 @@ class HeadersMatcher:
             )
 
     def add(self, binding: Binding) -> None:
-        """Take a new binding in."""
+        """Add a new binding."""
         self._rules[binding] = _Rule(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding that was added."""
+        """Remove a binding."""
         del self._rules[binding]
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:

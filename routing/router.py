@@ -1,4 +1,4 @@
-"""From an exchange to the queues, over exchange bindings and alternate exchanges.
+"""Routes from an exchange to queues, over exchange bindings and alternate exchanges.
 
 The work list starts with the exchange published to. Each exchange is visited once: what its type
 matches over *all* keys of the message (the routing key, later CC and BCC too) are its destinations;
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Routed:
-    """Where a message goes.
+    """The route of a message.
 
     Attributes:
         queues: the broker's queue entries, each once.
-        needs_headers: a headers exchange was on the way, so the answer holds for these headers
+        needs_headers: a headers exchange is on the route, so the route holds for these headers
             only. It is set whether or not headers were given, and whether or not it matched.
-        steps: exchanges and targets that were looked at: a measure of the work.
+        steps: exchanges and targets visited: a measure of the work.
     """
 
     __slots__ = ("needs_headers", "queues", "steps")
@@ -44,9 +44,9 @@ def route(
 
     Args:
         topology: of the vhost.
-        exchange: where it was published.
+        exchange: published to.
         keys: all of its routing keys, bytes as on the wire.
-        headers: its headers table; None when not decoded (then look at ``needs_headers``).
+        headers: its headers table; None if not decoded (then check ``needs_headers``).
     """
     if exchange.name == DEFAULT_EXCHANGE:
         return Routed(_queues_named(topology, keys), False, len(keys))
@@ -60,7 +60,7 @@ def route(
 def _queues_named(topology: Topology, keys: Sequence[bytes]) -> list[Any]:
     """Return the queues whose names these keys are: the default exchange's routing.
 
-    Only a publish gets here. As an alternate exchange the default one leads nowhere, as in RabbitMQ.
+    Only for publishes. As an alternate exchange the default exchange has no routes, as in RabbitMQ.
     """
     queues = topology.queues
     names = [key.decode("utf-8", "surrogateescape") for key in keys]

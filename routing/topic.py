@@ -35,7 +35,7 @@ STATES_ROOM: Final = 100_000  # states with their nodes and targets, and ways; s
 
 
 class _Node:
-    """What one word of a pattern led to; ``children`` holds the wildcards' too."""
+    """A node of the trie; ``children`` contains those of the wildcards too."""
 
     __slots__ = ("any_words", "children", "is_any", "one_word", "targets")
 
@@ -47,7 +47,7 @@ class _Node:
         self.targets: dict[Any, int] = {}
 
     def child(self, word: bytes) -> _Node:
-        """Return the node behind ``word``, made when it is new."""
+        """Return the child for ``word``, created if missing."""
         if word == ONE_WORD:
             if self.one_word is None:
                 self.one_word = _Node()
@@ -62,7 +62,7 @@ class _Node:
         return node
 
     def cut(self, word: bytes) -> None:
-        """Forget the child behind ``word``."""
+        """Remove the child for ``word``."""
         if word == ONE_WORD:
             self.one_word = None
         elif word == ANY_WORDS:
@@ -72,7 +72,7 @@ class _Node:
 
     @property
     def is_bare(self) -> bool:
-        """Whether nothing hangs on it any more."""
+        """Whether the node has neither children nor targets."""
         return not (
             self.targets or self.children or self.one_word is not None or self.any_words is not None
         )
@@ -96,7 +96,7 @@ class _State:
         self.other: _State | None = None
         self.always: _State | None = None
         targets = [node.targets for node in nodes if node.targets]
-        # Only the keys count. A single node's own dict will do.
+        # Only the keys matter; a single node's own dict is sufficient.
         self.targets = targets[0] if len(targets) == 1 else _merged(targets)
 
 
@@ -128,10 +128,10 @@ class TopicMatcher:
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
-        """Accept every binding; arguments mean nothing here."""
+        """Accept every binding; arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
-        """Take a new binding in."""
+        """Add a new binding."""
         node = self._root
         for word in words_of(binding.key):
             node = node.child(word)
@@ -139,7 +139,7 @@ class TopicMatcher:
         self._forget_states()
 
     def remove(self, binding: Binding) -> None:
-        """Forget a binding that was added, and the branch that was there for it alone."""
+        """Remove a binding, and the branch that only it used."""
         node = self._root
         way: list[tuple[_Node, bytes]] = []
         for word in words_of(binding.key):
@@ -167,7 +167,7 @@ class TopicMatcher:
         return self._start
 
     def _way(self, state: _State, word: bytes) -> _State:
-        """Return where a word leads, and remember it."""
+        """Return the next state for a word, and cache it."""
         children = [child for node in state.nodes if (child := node.children.get(word)) is not None]
         if not children and state.other is not None:
             return state.other
@@ -177,7 +177,7 @@ class TopicMatcher:
         for child in children:
             _enter(child, live)
         if self._room <= 0:
-            self._forget_states()  # but for ``state``, with which this walk goes on
+            self._forget_states()  # except ``state``, which this walk continues with
         following = self._state(live)
         if children:
             if state.ways is _NO_WAYS:
