@@ -1,5 +1,5 @@
-"""What a variable queue sees of the disk: the protocol, over a store, and in RAM.
+"""What a variable queue sees of the disk: the protocol ``QueueIndex``, and the one over a message store.
 
-One instance per queue.
+One instance per queue, none for a queue that stays in RAM.
 Imports api and status; ``stored`` imports msg_store.
 """
