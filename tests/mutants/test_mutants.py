@@ -37,6 +37,8 @@ PARTS = {
             "backing_contract",
             "variable/against_reference",
             "variable/queue",
+            "variable/begin_paging",
+            "variable/queue_in_ram",
             "variable/queue_model",
         ),
         Mutant("variable/delta.py", "BLANK", "BLANK"),
