@@ -71,7 +71,8 @@ def main() -> None:
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     print(f"Python {platform.python_version()}, us of CPU per message")
     pure, compiled = (
-        steps(importlib.import_module(f"leveret.msg_store._kernel_{name}")) for name in ("py", "c")
+        steps(importlib.import_module(f"leveret.msg_store.format._kernel_{name}"))
+        for name in ("py", "c")
     )
     for name, call in pure.items():
         print(f"{name:14} {best_us(call, calls):6.3f} {best_us(compiled[name], calls):6.3f}")

@@ -4,7 +4,7 @@ The kernel handles each message of a batch that comes back from the disk; all ot
 ``leveret.msg_store.format._kernel_c`` (Cython, optional); ``leveret.core.compiled`` says which one is taken.
 Everything below is true of both; the same tests and properties hold them to it.
 
-A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``index_rows.Location`` is.
+A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``rows.Location`` is.
 
 * ``runs(places: list[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None``: what can be
   read at once. Half-open ranges of positions, which cover ``places``; those of a range are in one file,

@@ -49,7 +49,7 @@ class FlushBatch:
     items: list[Unwritten] = field(default_factory=list)
     relocations: list[Relocations] = field(default_factory=list)
 
-    def take(self, dirty: dict[int, PendingQueue], references: References) -> int:
+    def take(self, pending_queues: dict[int, PendingQueue], references: References) -> int:
         """Take as much pending work as is good for one flush; return how many operations that is.
 
         A queue of which something is left goes behind the others. Its acks do not wait with it: they are
@@ -58,9 +58,11 @@ class FlushBatch:
         """
         ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
         acked = 0
-        while dirty and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS:
-            queue_no = next(iter(dirty))
-            pending = dirty.pop(queue_no)
+        while (
+            pending_queues and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS
+        ):
+            queue_no = next(iter(pending_queues))
+            pending = pending_queues.pop(queue_no)
             if pending.acks:
                 count = self._take_acks(queue_no, pending, SLICE_ACKS - acked)
                 ops, acked = ops + count, acked + count
@@ -71,19 +73,23 @@ class FlushBatch:
                 ops += len(rows)
                 size_bytes += body_bytes
             if pending:
-                dirty[queue_no] = pending
-        return ops + self._take_acks_of_others(dirty, SLICE_ACKS - acked) if dirty else ops
+                pending_queues[queue_no] = pending
+        return (
+            ops + self._take_acks_of_others(pending_queues, SLICE_ACKS - acked)
+            if pending_queues
+            else ops
+        )
 
     def _take_acks(self, queue_no: int, pending: PendingQueue, count_max: int) -> int:
         acks = pending.take_acks(count_max)
         self.acks.append((queue_no, acks))
         return len(acks)
 
-    def _take_acks_of_others(self, dirty: dict[int, PendingQueue], count_max: int) -> int:
+    def _take_acks_of_others(self, pending_queues: dict[int, PendingQueue], count_max: int) -> int:
         """Take the acks of queues that it was not the turn of."""
         seen = {queue_no for queue_no, _ in self.acks}
         count, emptied = 0, list[int]()
-        for queue_no, pending in dirty.items():
+        for queue_no, pending in pending_queues.items():
             if count == count_max:
                 break
             if pending.acks and queue_no not in seen:
@@ -91,7 +97,7 @@ class FlushBatch:
                 if not pending:
                     emptied.append(queue_no)
         for queue_no in emptied:
-            del dirty[queue_no]
+            del pending_queues[queue_no]
         return count
 
     def runs(self) -> list[SeqRun]:

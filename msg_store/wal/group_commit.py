@@ -76,9 +76,9 @@ SLICE_ROWS: Final = 2_000  # of a range of seqs that is acked
 class Due(enum.Enum):
     """When the next flush should start."""
 
-    NEVER = "nothing to do, or one is on its way"
-    LATER = "within LINGER_S, unless somebody waits for it before"
-    NOW = "somebody waits"
+    NEVER = "nothing to do, or a flush is in flight"
+    LATER = "within LINGER_S, unless a publisher waits before"
+    NOW = "a publisher waits for a confirm"
     WHEN_RESUMED = "the disk is full; within FULL_RETRY_S"
 
 
@@ -103,8 +103,8 @@ class RangeAck:
     """The rest of a range of seqs that is acked, ``low <= seq < high``: its rows are read first.
 
     Attributes:
-        then: called when the acks of all of it have been issued.
-        read_view: while it is read: since when.
+        then: called when all acks of the range have been issued.
+        read_view: the changes since the read of a slice began; None between reads.
     """
 
     queue_no: int

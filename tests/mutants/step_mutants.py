@@ -10,7 +10,7 @@ MUTANTS = {
     "steps without a sync": Mutant(
         _LOG, "            steps.append((descriptor, None, 0))\n", "            pass\n"
     ),
-    "steps that sync what is carried": Mutant(
+    "steps that sync inline records": Mutant(
         _LOG, "        if not job.is_inline:\n            steps", "        if True:\n            steps"
     ),
     "steps write over each other": Mutant(_LOG, "            at += len(buffer)\n", "            pass\n"),

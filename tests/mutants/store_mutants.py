@@ -34,22 +34,22 @@ MUTANTS = {
         "lsn, journal_no = self._journal.end.next_lsn,",
         "lsn, journal_no = self._journal.end.next_lsn + 1,",
     ),
-    "what frames carry is not put back": Mutant(
+    "inline messages are not put back": Mutant(
         "recovery/journal_scan.py", "            self._redo.add(records)\n", ""
     ),
-    "the index names places that were carried and not synced": Mutant(
+    "the index names places of inline messages that were not synced": Mutant(
         "checkpoint/checkpoint.py", "                segment.fdatasync()\n", "                pass\n"
     ),
     "nobody owes a sync": Mutant(
         "wal/segment_writer.py", "            self._owed.add(parts[0].file_no)\n", "            pass\n"
     ),
-    "carried messages are forgotten when a later sync fails": Mutant(
+    "inline messages are forgotten when a later sync fails": Mutant(
         "format/append_log.py", "        if self._owed_from is None:\n            raise error", "        if True:\n            raise error"
     ),
     "a segment begins without a sync": Mutant(
         "wal/segment_writer.py", "            and parts[0].header is None\n", ""
     ),
-    "no new journal with a new generation": Mutant(
+    "no new journal with a new memtable": Mutant(
         "wal/group_commit.py", "        self._journal.switch()\n", ""
     ),
     "journals go with their own checkpoint": Mutant(
@@ -127,7 +127,7 @@ MUTANTS = {
     "what a generation has placed is taken for untouched": Mutant(
         "memtable/memtable.py", "self._inserted_span = min(first, low), max(last, high)", "pass"
     ),
-    "a view forgets what begins while it is read": Mutant(
+    "a read view forgets memtables that begin while it is read": Mutant(
         "memtable/memtables.py", "            read_view.memtables.append(self.active)\n", "            pass\n"
     ),
     "a page ends too early": Mutant("memtable/read_view.py", "limit, later)", "limit, ())"),

@@ -157,7 +157,9 @@ def test_wheel_and_sdist_hold_what_the_folders_hold(tmp_path: Path) -> None:
     compiled = {name for name in names if name.endswith(".so")}
     assert names - compiled == _files_of_packages()
     kernels = {
-        f"leveret/{path.relative_to(ROOT).with_suffix('')}" for path in ROOT.glob("*/_kernel_c.pyx")
+        f"leveret/{path.relative_to(ROOT).with_suffix('')}"
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("_kernel_c.pyx")
     }
     assert {name.split(".")[0] for name in compiled} <= kernels
     assert _names_in_wheel(over_sdist) == names

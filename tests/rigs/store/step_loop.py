@@ -1,6 +1,6 @@
 """An event loop and threads that a test drives by hand: nothing happens but what it asks for.
 
-``StepLoop`` fulfils ``flush_threads.Loop``. Work for other threads stands in lines; ``step`` does a piece
+``StepLoop`` fulfils ``threads.worker.Loop``. Work for other threads stands in lines; ``step`` does a piece
 of the first of one line, ``run`` all there is, in an order that the test's generator draws.
 """
 
@@ -181,7 +181,7 @@ class StepWorker:
 
 
 class StepWriters:
-    """``writer_threads.Writers`` on two lines."""
+    """``threads.writers.Writers`` on two lines."""
 
     def __init__(self, loop: StepLoop, syncs: SyncTimes) -> None:
         self._loop = loop
