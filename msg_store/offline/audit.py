@@ -229,22 +229,22 @@ class _Auditor:
     def _wrong_at(self, segment: Segment, at: int, data: bytes, start: int) -> str:
         locations = self._audit.locations
         msg_no, length, offset = locations.msg_nos[at], locations.lengths[at], locations.offsets[at]
-        where = f"segment {locations.file_nos[at]:08x}, offset {offset}"
+        why = ""
         try:
             record = (
                 segment.decode(data, length, offset - start)
                 if data
                 else segment.read(offset, length)
             )
+            if record.msg_no != msg_no:
+                why = f"message {record.msg_no:#x} lies where {msg_no:#x} should"
+            elif len(record.body) != locations.sizes[at]:
+                why = f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected"
         except Corrupt as error:
-            return f"{error}, {where}"
+            why = str(error)
         except OSError as error:
-            return f"{error.strerror or error}, {where}"
-        if record.msg_no != msg_no:
-            return f"message {record.msg_no:#x} lies where {msg_no:#x} should, {where}"
-        if len(record.body) != locations.sizes[at]:
-            return f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected, {where}"
-        return ""
+            why = error.strerror or str(error)
+        return why and f"{why}, segment {locations.file_nos[at]:08x}, offset {offset}"
 
     def _note_wrong(self, positions: Iterable[int], why: str) -> None:
         locations = self._audit.locations
@@ -273,6 +273,8 @@ class _Auditor:
 
     def _compare_counts(self) -> None:
         locations = self._audit.locations
+        if locations.counts == locations.rows:
+            return
         for at, msg_no in enumerate(locations.msg_nos):
             if locations.counts[at] != locations.rows[at]:
                 self._audit.counts[msg_no] = (locations.counts[at], locations.rows[at])
