@@ -13,7 +13,7 @@ from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import Above
 from rigs.supervision.player import FakeDriver, Plan
-from rigs.supervision.stage import Stage, send_request
+from rigs.supervision.runtime_base import Stage, send_request
 
 
 @pytest.fixture

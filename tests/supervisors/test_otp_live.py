@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rigs.supervision import oracle
+from rigs.supervision.bases import IN_PROCESS, quick_bases_of
 from rigs.supervision.generated import generated
-from rigs.supervision.playing import IN_PROCESS, quick_bases_of
 from rigs.supervision.scenario_files import Scenario
 from supervisors.rules.cases import CASES
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from rigs.supervision.generated import generated
-from rigs.supervision.playing import (
+from rigs.supervision.bases import (
     IN_PROCESS,
     LACKS,
     NOT_QUICK,
@@ -23,6 +22,7 @@ from rigs.supervision.playing import (
     play_on_thespian,
     quick_bases_of,
 )
+from rigs.supervision.generated import generated
 from rigs.supervision.scenario_files import (
     Scenario,
     UnknownScenarioError,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rigs.supervision.playing import BASES, IN_PROCESS, PROCESSES, bases_of
+from rigs.supervision.bases import BASES, IN_PROCESS, PROCESSES, bases_of
 from rigs.supervision.scenario_files import are_equal
 from rigs.supervision.thespian_children import LEAVES_SOCKETS
 from supervisors.rules.cases import CASES

@@ -13,7 +13,7 @@ from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import SIMPLE, Late, Slow, Worker, child_refs, crash, one
-from rigs.supervision.stage import send_request
+from rigs.supervision.runtime_base import send_request
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from leveret.supervisors.supervisor import Supervisor
 from rigs.supervision.player import FakeDriver, Plan, Player
+from rigs.supervision.runtime_base import Stage
 from rigs.supervision.scenario_files import BURST, TIME, TREES, Scenario, needs_of, to_spec
-from rigs.supervision.stage import Stage
+from rigs.supervision.thespian_base import ThespianStage
 from rigs.supervision.thespian_children import ASYNCIO, SIMPLE, TCP, UDP, actor_system
-from rigs.supervision.thespian_stage import ThespianStage
 
 
 def plan_of(row: dict[str, Any]) -> Plan:

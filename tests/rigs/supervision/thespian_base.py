@@ -23,8 +23,8 @@ from leveret.supervisors.reports import PROGRESS, Report
 from leveret.supervisors.spec import SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from rigs.supervision.player import CALL_FAILED, Plan
+from rigs.supervision.runtime_base import REQUESTS
 from rigs.supervision.scenario_files import to_spec
-from rigs.supervision.stage import REQUESTS
 
 TOKEN = 1
 ANSWER_S = 20.0  # of real time; simpleSystemBase returns as soon as nothing is left to do
