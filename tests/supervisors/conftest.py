@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,7 +13,7 @@ from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import Above
 from rigs.supervision.player import FakeDriver, Plan
-from rigs.supervision.runtime_base import Stage, send_request
+from rigs.supervision.runtime_base import send_request
 
 
 @pytest.fixture
@@ -36,14 +36,6 @@ def child() -> Callable[..., ChildSpec]:
         return ChildSpec(name, Plan(starts.split(), on_shutdown), **rest)
 
     return scripted
-
-
-@pytest.fixture(params=[False, True], ids=["at once", "later"])
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """Real actors on virtual time; children answer their start at once, or later."""
-    stage = Stage(starts_later=request.param)
-    yield stage
-    stage.close()
 
 
 @pytest.fixture

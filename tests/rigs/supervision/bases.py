@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from leveret.supervisors.supervisor import Supervisor
 from rigs.supervision.player import FakeDriver, Plan, Player
-from rigs.supervision.runtime_base import Stage
+from rigs.supervision.runtime_base import RuntimeBase
 from rigs.supervision.scenario_files import BURST, TIME, TREES, Scenario, needs_of, to_spec
-from rigs.supervision.thespian_base import ThespianStage
+from rigs.supervision.thespian_base import ThespianBase
 from rigs.supervision.thespian_children import ASYNCIO, SIMPLE, TCP, UDP, actor_system
 
 
@@ -36,19 +36,19 @@ def play_on_actors(scenario: Scenario, starts_later: bool = False) -> list[str]:
         scenario: to play.
         starts_later: whether children acknowledge their start after ``init``.
     """
-    stage = Stage(starts_later)
+    runner = RuntimeBase(starts_later)
 
     def start_of(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         if row["tree"] is not None:
-            return Supervisor, (stage.watched(to_spec(row["tree"], start_of)),)
-        return stage.actor_class, (stage, row["id"], plan_of(row))
+            return Supervisor, (runner.watched(to_spec(row["tree"], start_of)),)
+        return runner.actor_class, (runner, row["id"], plan_of(row))
 
     try:
-        trace = Player(scenario, stage.boot_with, start_of).play()
+        trace = Player(scenario, runner.boot_with, start_of).play()
     finally:
-        stage.close()
-    assert stage.runtime.actor_count == 0
-    assert stage.clock.pending_count == 0
+        runner.close()
+    assert runner.runtime.actor_count == 0
+    assert runner.clock.pending_count == 0
     return trace
 
 
@@ -60,8 +60,8 @@ def play_on_late_actors(scenario: Scenario) -> list[str]:
 def play_on_thespian(base: str, scenario: Scenario) -> list[str]:
     """Play with actors of one of Thespian's system bases, in a system of their own."""
     with TemporaryDirectory() as folder, actor_system(base) as system:
-        stage = ThespianStage(Path(folder), system)
-        return Player(scenario, stage.boot_with, stage.start_of).play()
+        runner = ThespianBase(Path(folder), system)
+        return Player(scenario, runner.boot_with, runner.start_of).play()
 
 
 IN_PROCESS: Final[dict[str, Callable[[Scenario], list[str]]]] = {

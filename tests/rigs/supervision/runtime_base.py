@@ -33,14 +33,14 @@ class Scripted(OtpActor):
 
     trap_exits = True
 
-    def init(self, stage: Stage, name: str, plan: Plan, *extra: Any) -> Any:
-        self.stage, self.plan, self.extra = stage, plan, extra
+    def init(self, base: RuntimeBase, name: str, plan: Plan, *extra: Any) -> Any:
+        self.base, self.plan, self.extra = base, plan, extra
         self.name = ":".join((name, *extra))
-        stage.starts[name] += 1
-        self.outcome = plan.outcome(stage.starts[name])
+        base.starts[name] += 1
+        self.outcome = plan.outcome(base.starts[name])
         if self.outcome == "ign":
             return IGNORE
-        if stage.starts_later:
+        if base.starts_later:
             self.post(self.ref, "go on")
             return LATER
         self.open()
@@ -51,8 +51,8 @@ class Scripted(OtpActor):
             raise RuntimeError("oops")
         if self.outcome == "err":
             self.stop("nope")
-        self.stage.trace.append(f"+{self.name}")
-        self.stage.last[self.name] = self.ref
+        self.base.trace.append(f"+{self.name}")
+        self.base.last[self.name] = self.ref
 
     def handle_mail(self, message: Any, sender: Any) -> None:
         if message == "go on":
@@ -64,7 +64,7 @@ class Scripted(OtpActor):
             self.leave("wrong" if self.plan.on_shutdown == "wrong" else message.reason)
 
     def leave(self, reason: Any) -> None:
-        self.stage.trace.append(f"-{self.name}")
+        self.base.trace.append(f"-{self.name}")
         self.stop(reason)
 
 
@@ -77,7 +77,7 @@ class Parent(OtpActor):
         pass
 
 
-class Stage:
+class RuntimeBase:
     """Supervisor and children as actors on virtual time, driven by hand."""
 
     actor_class = Scripted
@@ -97,7 +97,7 @@ class Stage:
 
     # Called by the player.
 
-    def boot_with(self, spec: SupervisorSpec) -> Stage:
+    def boot_with(self, spec: SupervisorSpec) -> RuntimeBase:
         self._spec = self.watched(spec)
         return self
 

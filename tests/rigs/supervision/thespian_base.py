@@ -1,6 +1,6 @@
 """Supervisor and scripted children on the system bases of Thespian, for scenarios.
 
-The player looks into supervisors (``StagedActor``), which thereby say when everything has settled.
+The player looks into supervisors (``ObservedActor``), which thereby say when everything has settled.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class SeenChild:
     is_supervisor: bool
 
 
-class StagedActor(SupervisedActor):
+class ObservedActor(SupervisedActor):
     """A supervised actor that lets itself be looked into, and its mail be held up."""
 
     def receiveMessage(self, message: Any, sender: Any) -> Any:
@@ -132,7 +132,7 @@ class StagedActor(SupervisedActor):
         return super().receiveMessage(message, sender)
 
     def create_supervised(self) -> Any:
-        return self.createActor(StagedActor)
+        return self.createActor(ObservedActor)
 
     def _look(self, number: int) -> Seen:
         body: Any = self._body
@@ -173,13 +173,13 @@ class FileTrace:
         return iter(Path(self._folder, "trace").read_text().splitlines())
 
 
-class ThespianStage:
+class ThespianBase:
     """A ``player.Base`` on a system of Thespian."""
 
     def __init__(self, folder: Path, system: ActorSystem) -> None:
         self.folder = folder
         self.system = system
-        self.address: Any = system.createActor(StagedActor)
+        self.address: Any = system.createActor(ObservedActor)
         self.trace = FileTrace(folder)
         self.ended: Any = None
         self._spec = SupervisorSpec()
@@ -195,7 +195,7 @@ class ThespianStage:
     def _watched(self, spec: SupervisorSpec) -> SupervisorSpec:
         return replace(spec, on_report=partial(write_report, str(self.folder)))
 
-    def boot_with(self, spec: SupervisorSpec) -> ThespianStage:
+    def boot_with(self, spec: SupervisorSpec) -> ThespianBase:
         self._spec = self._watched(spec)
         return self
 
