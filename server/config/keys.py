@@ -270,8 +270,8 @@ WITHOUT_EFFECT: Final = {
     "num_acceptors.tcp": "one event loop accepts all connections",
     "definitions.import_backend": "local_filesystem is the only one",
     "tcp_listen_options.nodelay": "always on",
-    "memory_monitor_interval": "memory is looked at the more often the scarcer it is",
-    "vm_memory_calculation_strategy": "what counts is the process's anonymous memory",
+    "memory_monitor_interval": "memory is measured more often the scarcer it is",
+    "vm_memory_calculation_strategy": "always the process's anonymous memory",
 }
 """RabbitMQ's keys that are accepted with a warning in the log that they have no effect."""
 
