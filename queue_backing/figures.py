@@ -1,6 +1,6 @@
-"""Figures of a backing queue that are worked out when they are asked for, and not kept.
+"""Figures of a backing queue that are worked out when they are asked for.
 
-``memory`` is an estimate from what is counted anyway: bodies in RAM, and for each message what CPython
+``memory`` is an estimate from counters that are there anyway: bodies in RAM, and for each message what CPython
 takes for its tuples and their bytes (measured with ``tracemalloc``, 64-bit, heads of 35 bytes).
 """
 

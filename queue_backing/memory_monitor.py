@@ -18,7 +18,7 @@ The 1 keeps the sum from sticking at 0 when all queues are on disk. Source: ``ra
 Differs from RabbitMQ: above the limit queues page even if none has any traffic; else what lies in idle
 queues would keep publishers blocked for ever.
 
-Nothing here measures or ticks: who does calls ``update``, and has the queues in ``active`` report. A
+Nothing here measures or ticks: the memory watch calls ``update``, and has the queues in ``active`` report. A
 queue puts itself there when it is used; one that was not used since its last report has nothing new to say.
 """
 
@@ -104,7 +104,7 @@ class MemoryMonitor:
         return len(self._sent)
 
     def forget_where(self, is_gone: Callable[[Any], bool]) -> None:
-        """Forget queues that ended without taking leave."""
+        """Forget queues that ended without deregistering."""
         for queue in [queue for queue in self._sent if is_gone(queue)]:
             self.deregister(queue)
 

@@ -1,7 +1,6 @@
-"""What a queue keeps per message: an exact tuple, its layout, and what to call its positions.
+"""Entries: what a queue has per message, an exact tuple, and what its states are called.
 
-An *entry* is ``(seq, message, expiry_ms, persistent)``, and behind a queue that can page
-``(seq, message, expiry_ms, persistent, msg_no, size, index_on_disk, content_on_disk)``:
+An *entry* is ``(seq, message, expiry_ms, persistent, msg_no, size, index_on_disk, content_on_disk)``:
 
 =====  ===================  ========================================================================
 index  name                 meaning
@@ -17,8 +16,7 @@ index  name                 meaning
 7      ``CONTENT_ON_DISK``  the content has been issued to a store; implied by ``INDEX_ON_DISK``
 =====  ===================  ========================================================================
 
-A queue in memory keeps the first four; nobody outside the backing looks further. The states of the
-variable queue are read off: *alpha* has a message; *beta* has none and no ``INDEX_ON_DISK``; *gamma*
+Nobody outside the backing looks beyond the first four. The states are read off: *alpha* has a message; *beta* has none and no ``INDEX_ON_DISK``; *gamma*
 has none but ``INDEX_ON_DISK``; a *delta* has no entry at all. "On disk" means issued: what is synced
 matters for confirms only, and the store counts those.
 

@@ -62,7 +62,7 @@ class QueueIndex(Protocol):
         """Add rows of persistent messages; the owner's ``confirmed`` hears when they are safe."""
 
     def discard(self, first_msg_no: int, count: int) -> None:
-        """Give up this queue's references to contents of persistent messages it never kept."""
+        """Give up this queue's references to contents of persistent messages that got no rows here."""
 
     def page_out(self, entries: list[Entry], must: bool = False) -> int:
         """Write the contents of transients, which the entries hold, to the transient store.
@@ -122,7 +122,7 @@ class QueueIndex(Protocol):
         """
 
     def bounds(self) -> Bounds:
-        """Return what is there at the start."""
+        """Return the rows' bounds at the start."""
 
     def terms(self) -> Terms | None:
         """Return what the last ``terminate`` left; None after any other end."""
@@ -131,7 +131,7 @@ class QueueIndex(Protocol):
         """End: keep persistent rows and the terms, give up the contents of transients."""
 
     def forget(self) -> None:
-        """End without terms, for who finds the queue dead: as ``terminate`` else."""
+        """End without terms after the queue's crash; else as ``terminate``."""
 
     def delete(self) -> None:
         """End and keep nothing: all rows and references go, in the store's own time."""

@@ -151,5 +151,5 @@ class RowWindow:
             self._ask_on()  # from the new end
 
     def close(self) -> None:
-        """Let go of all; what is on its way is not taken."""
+        """Let go of all rows; answers that are still on their way are ignored."""
         self._begin(0)

@@ -5,7 +5,7 @@ message but the stretch of rows that is being loaded (``row_window``). Persisten
 store's (``msg_store.queue_client``), paged-out transients the transient store's (``transients``); a range
 of rows is both, merged.
 
-Who is told what: the *owner* hears which messages are safe and when the queue should ``resume``;
+The *owner* hears which messages are safe and when the queue should ``resume``;
 it passes that on as mail, so the queue is never entered while it is at work.
 
 A content that is damaged is answered ``LOST``; the queue acks its row, and the store's log and
@@ -45,7 +45,7 @@ _is_persistent: Final[Callable[[Entry], bool]] = itemgetter(PERSISTENT)
 
 
 class IndexOwner(Protocol):
-    """Who has the queue; called from the loop, never within a call to the index."""
+    """The owner of the queue; called from the loop, never within a call to the index."""
 
     def confirmed(self, runs: list[tuple[int, int]]) -> None:
         """These ``(first_seq, count)`` are safe now; the list is the owner's."""
@@ -105,7 +105,7 @@ class StoredIndex:
         self._client.publish(first_seq, list(map(_row_of, entries)), bytes_of(entries))
 
     def discard(self, first_msg_no: int, count: int) -> None:
-        """Give up references to contents that were never kept."""
+        """Give up references to contents that got no rows here."""
         self._client.discard(first_msg_no, count)
 
     def page_out(self, entries: list[Entry], must: bool = False) -> int:
@@ -193,7 +193,7 @@ class StoredIndex:
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
         """Return the contents in order.
 
-        What comes before the first that must be read is given away, and not kept for a second time.
+        The contents before the first that must be read leave the read cache: they are not fetched again.
         """
         keys: list[int]
         found: list[Message | None]
@@ -291,13 +291,13 @@ class StoredIndex:
         self._owner.resume()
 
     def transients_lost(self, seqs: list[int]) -> None:
-        """Remember that these need not be asked for; who waits for them is told."""
+        """Remember that these contents are lost: they are not asked for again."""
         self._lost.update(seqs)
 
     # Start and end.
 
     def bounds(self) -> Bounds:
-        """Return what is there at the start."""
+        """Return the rows' bounds at the start."""
         client = self._client
         return Bounds(client.low, self._first_seq, client.messages, client.size_bytes)
 

@@ -197,7 +197,7 @@ class Backlog:
         return False
 
     def _ready(self, rows: list[Entry]) -> list[Entry]:
-        """Leave out what is unacked; drop transients that a restart has left."""
+        """Leave out rows of unacked messages; drop transients that a restart has left."""
         for unacked in (self._pending.in_ram, self._pending.on_disk):
             if unacked and not unacked.keys().isdisjoint(map(seq_of, rows)):
                 rows = [row for row in rows if row[SEQ] not in unacked]
@@ -278,7 +278,7 @@ class Backlog:
         self._read_ahead_mark, self._read_ahead_end = ahead[mark][SEQ], ahead[-1][SEQ]
 
     def _next(self) -> list[Entry]:
-        """Return what is known of the next messages; delta's rows are read if there are too few."""
+        """Return the known entries of the next messages; delta's rows are read if there are too few."""
         count, delta = self.limits.read_ahead, self.delta
         ahead = list(islice(self.q3, count))
         if len(ahead) == len(self.q3) and delta is not BLANK:
@@ -286,7 +286,7 @@ class Backlog:
         return ahead
 
     def _within(self, ahead: list[Entry]) -> list[Entry]:
-        """Leave out what is beyond the bytes; the first never is."""
+        """Leave out the entries beyond the bytes, but never the first."""
         bytes_max = self.limits.read_ahead_bytes
         if bytes_of(ahead) > bytes_max:
             reached = accumulate(map(size_of, ahead))

@@ -1,9 +1,9 @@
 """Fetch: how messages leave a variable queue at its head, where they are not simply alphas in Q4.
 
 The head is Q4, and Q3 when Q4 is empty. A part is taken from in *chunks*, sized so that a batch keeps
-to its bytes; what is too much goes back. Messages of Q3 are fetched from the store as they are taken;
-the first that is not in RAM ends the batch, which then says ``pending``, and is read meanwhile. What
-turns out to be damaged is passed over and forgotten: asked for again it would be damaged again.
+to its bytes; the rest of a chunk goes back. Contents of Q3 come from the store's read cache; the first
+message whose content is not there ends the batch, which then says ``pending``, and is read meanwhile. A
+damaged content is passed over and its message forgotten: read again it would be damaged again.
 
 A message leaves Q3 for the consumer, never for Q4. RabbitMQ takes the head and puts it back when a
 predicate refuses it (``in_r``); here the predicate sees it in its place, so nothing is put back.

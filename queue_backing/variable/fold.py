@@ -1,8 +1,8 @@
-"""Folding: walk over a variable queue without changing it.
+"""Fold: a walk over a variable queue that changes nothing.
 
 A fold goes by seq over the ready messages, part by part, delta read in windows, and over the unacked
-ones beside them. Contents are fetched in chunks. What is not in RAM ends the walk with a marker, which
-the step gets as None; the caller goes on from there when it has been read. What is damaged is left out.
+ones beside them. Contents are fetched in chunks. A message that is not in RAM ends the walk with a marker,
+which the step gets as None; the caller goes on from there when it has been read. Damaged contents are left out.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Four transitions, each bounded by a *quota*:
 * ``Backlog.push_to_delta``: Q3's tail, but nothing of its head's segment, then Q2's head get their rows
   and leave RAM. So delta grows downwards from Q3 and upwards from Q2.
 
-What is far from being delivered goes first and furthest. Nothing comes back but by being read.
+Messages far from being delivered go first and furthest. A content comes back only when it is fetched.
 
 ``permitted_betas`` makes the betas fewer as the queue outgrows its target: of B messages behind the
 alphas, B * B / (B + target) belong into delta.
@@ -131,7 +131,7 @@ def reduce_memory_use(queue: VariableQueue) -> None:
 
 
 def _page_contents(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
-    """Return what is left of the quota, and whether the store has no credit."""
+    """Return the quota left, and whether the store has no credit."""
     if not quota:
         return 0, False
     transitions = (_limit_ram_acks, _alphas_to_betas)
@@ -153,7 +153,7 @@ def _reduce_lazy(queue: VariableQueue, target: float) -> None:
         _, blocked = _limit_ram_acks(queue, min(unacked, step), target)
     betas = excess(len(backlog.q3), permitted_betas(queue, target))
     if queue.wanted:
-        betas = 0  # or what is being read would be forgotten before it is there, again and again
+        betas = 0  # or contents being read would be forgotten before they arrive, again and again
     if betas:
         backlog.push_to_delta(min(betas, step), is_lazy=True)
     queue.bump = betas > step or (unacked > step and not blocked)

@@ -512,7 +512,7 @@ class VariableQueue:
         return len(entries)
 
     def forget(self, entries: list[Entry]) -> None:
-        """Let what is on disk of these entries go; they are in no container any more."""
+        """Ack rows and contents of these entries; they are in no container any more."""
         if not self.has_stored:
             return
         stored = [entry for entry in entries if entry[CONTENT_ON_DISK]]
@@ -567,12 +567,12 @@ class VariableQueue:
         """Q4 wants contents.
 
         RabbitMQ reads the missing ones; here those that are in RAM are taken, the others are asked for and
-        go into Q4 without (``absent``): who takes them finds them there or must wait.
+        go into Q4 without (``absent``): a fetch finds them in the read cache or must wait.
         """
         present = back
         if any(entry[MESSAGE] is None for entry in back):
             found = self.backlog.fetch_contents(back)
-            if LOST in found:  # that it is damaged matters to who takes it
+            if LOST in found:  # a fetch sees again that it is damaged, and forgets it
                 found = [None if each is LOST else each for each in found]
             back = with_messages(back, found)
             present = [entry for entry in back if entry[MESSAGE] is not None]

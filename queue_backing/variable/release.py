@@ -1,7 +1,7 @@
 """Release: free what a queue has dropped, a slice a turn.
 
 Freeing a million entries takes a good part of a second, and their contents on disk must be given up
-as well. So large containers are put aside and freed by the timeouts that follow; what is small goes at
+as well. So large containers are put aside and freed by the timeouts that follow; small ones are freed at
 once. The queue has forgotten them by then: they are in none of its counters.
 """
 

@@ -12,6 +12,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.message import BODY
 from leveret.queue_backing.actor import BackingActor, SetRamDurationTarget
+from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS, Limits
@@ -196,6 +197,25 @@ def test_without_an_index_it_stays_in_ram_and_tries_again() -> None:
     rig.settle()
     assert (queue.info()["mode"], queue.info()["messages_paged_out"]) == ("lazy", 9)
     check(queue)
+
+
+def test_priorities_without_an_index_stay_in_ram_whatever_the_mode() -> None:
+    queue = PriorityQueue([VariableQueue() for _ in range(2)], lambda each: len(each[BODY]) % 2)
+    queue.set_queue_mode("lazy")
+    queue.set_ram_duration_target(0.0)
+    messages = [message(9 + n % 2, n) for n in range(10)]
+
+    assert queue.publish(messages, True) == (0, True)
+    queue.resume()
+    while queue.needs_timeout():
+        queue.timeout()
+
+    assert queue.info()["mode"] == "lazy"
+    assert queue.info()["messages_paged_out"] == 0
+    got = queue.fetch(5, UNBOUNDED, True).seqs + queue.fetch(5, UNBOUNDED, True).seqs
+    assert got == [*range(0, 10, 2), *range(1, 10, 2)]
+    assert queue.requeue(got) == 10
+    assert queue.purge() == 10
 
 
 def test_credit_that_runs_out_leaves_the_rest_in_the_columns() -> None:
