@@ -311,7 +311,7 @@ class PriorityQueue:
         for name, value in total.items():
             if isinstance(value, int | float) and name not in _SHARED:
                 total[name] = sum(info[name] for info in infos)
-        del total["delta"]
+        total.pop("delta", None)
         stamps = (info["head_message_timestamp"] for info in infos)
         total["head_message_timestamp"] = next((each for each in stamps if each is not None), None)
         total["next_seq_id"] = self._next_seq
