@@ -1,1 +1,1 @@
-"""Vocabulary that more than one layer needs; imports nothing of Leveret."""
+"""Basics of all layers: clock, files, limits, errors, log; imports no other part of Leveret."""

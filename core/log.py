@@ -81,7 +81,7 @@ def configure(
 
 
 def release(handlers: list[logging.Handler]) -> None:
-    """Take back what ``configure`` did and close the file."""
+    """Remove the handlers of ``configure`` and close the file."""
     root = logging.getLogger(ROOT)
     for handler in handlers:
         root.removeHandler(handler)

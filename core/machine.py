@@ -1,10 +1,9 @@
-"""How much memory there is, and how much of it this process uses.
+"""The memory of the machine, and the memory that this process uses.
 
-*Used* is what cannot be taken away without swapping: anonymous pages, resident or swapped out. Files that
-are mapped, such as the stores' indexes, are the system's cache and not counted; RabbitMQ counts all that is
-resident. *There* is what the machine has, or what the innermost control group (version 1 or 2) allows.
-
-Where ``/proc`` does not tell, as on macOS, nothing is known (None).
+*Used* memory is what the system cannot reclaim without swapping: anonymous pages, resident or swapped out. Mapped
+files, such as the stores' indexes, belong to the system's cache and are not counted; RabbitMQ counts all resident
+pages. *Total* memory is the machine's, or the limit of the innermost control group (version 1 or 2). Without
+``/proc``, as on macOS, both are unknown (None).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Machine:
     """The machine that this process runs on.
 
     Args:
-        root: where ``/proc`` and ``/sys`` are.
+        root: the folder of ``/proc`` and ``/sys``.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -32,19 +31,19 @@ class Machine:
         self._cgroups = root / "sys/fs/cgroup"
 
     def used_bytes(self) -> int | None:
-        """Return what this process uses; takes some tens of microseconds."""
+        """Return the memory used by this process; takes some tens of microseconds."""
         found = _USED.findall(_read(self._proc / "self/status"))
         return sum(map(int, found)) * _KIB if found else None
 
     def total_bytes(self) -> int | None:
-        """Return what there is for this process."""
+        """Return the memory available to this process."""
         found = _TOTAL.search(_read(self._proc / "meminfo"))
         if found is None:
             return None
         return min([int(found[1]) * _KIB, *self._group_limits()])
 
     def _group_limits(self) -> Iterator[int]:
-        """Yield the limits of the process's control groups and of those around them."""
+        """Yield the limits of the process's control groups and of their parents."""
         for line in _read(self._proc / "self/cgroup").decode("utf-8", "replace").splitlines():
             number, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
@@ -57,16 +56,16 @@ class Machine:
             inner = folder / path.lstrip("/")
             for group in (inner, *inner.parents):
                 limit = _read(group / name).strip()
-                if limit.isdigit():  # else "max", or there is none here
+                if limit.isdigit():  # else "max", or no limit here
                     yield int(limit)
                 if group == folder:
                     break
 
     def give_back(self) -> None:
-        """Give free memory back to the system, where the allocator keeps it (glibc).
+        """Return free memory of the allocator to the system (glibc).
 
-        Without it what was freed between two blocks in use goes on to count as used: of 1 GB in blocks of
-        1 KiB nothing is given back when 95 % of them are freed here and there. Takes 0.1 s per GB.
+        Without this call, memory freed between two blocks in use still counts as used: of 1 GB in blocks of
+        1 KiB nothing is returned when 95 % of the blocks, scattered, are freed. Takes 0.1 s per GB.
         """
         trim = _malloc_trim()
         if trim is not None:
@@ -76,7 +75,7 @@ class Machine:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # no such group, no such system: nothing is known
+    except OSError:  # no such group or system: unknown
         return b""
 
 

@@ -1,18 +1,18 @@
-"""The message as it travels from the codec kernel through routing and queues back to the kernel.
+"""The message, from the codec kernel through routing and queues back to the kernel.
 
-A message is an exact tuple of three ``bytes`` objects, so the garbage collector forgets it at its
+A message is an exact tuple of three ``bytes`` objects, so the garbage collector untracks it at its
 first young pass (``docs/decisions/0003-messages-are-tuples.md``):
 
 ``(origin, head, body)``
 
-* ``origin``: exchange and routing key as they stood in the basic.publish, ``shortstr shortstr``.
-  They are at the same time the last two arguments of basic.deliver, basic.get-ok and basic.return.
+* ``origin``: exchange and routing key of the basic.publish, ``shortstr shortstr``.
+  They are also the last two arguments of basic.deliver, basic.get-ok and basic.return.
 * ``head``: payload of the content header frame, ``class:u16 weight:u16 body_size:u64 flags:u16
-  properties``. Kept as received and forwarded untouched.
-* ``body``: the whole body, whatever number of frames it came in.
+  properties``. Stored as received and forwarded unchanged.
+* ``body``: the whole body, independent of its frames.
 
-Messages of one publisher usually share the ``origin`` and often the ``head`` object; both halves of
-the kernel use the identity to do work once per run.
+Messages of one publisher usually share the ``origin`` and often the ``head`` object; scanner and
+encoders of the kernel use the identity to do work once per run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ ORIGIN: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
 
-LOST: Final[Message] = (b"", b"", b"")  # in place of a content that is damaged; no origin is empty
+LOST: Final[Message] = (
+    b"",
+    b"",
+    b"",
+)  # in place of a damaged content; a real origin is never empty
 
 
 def origin_of(exchange: bytes, routing_key: bytes) -> bytes:
@@ -34,6 +38,6 @@ def origin_of(exchange: bytes, routing_key: bytes) -> bytes:
 
 
 def exchange_and_key(origin: bytes) -> tuple[bytes, bytes]:
-    """Return exchange and routing key out of an ``origin``."""
+    """Return exchange and routing key of an ``origin``."""
     cut = 1 + origin[0]
     return origin[1:cut], origin[cut + 1 :]

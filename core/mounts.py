@@ -1,8 +1,8 @@
-"""Which file system a path lies on, as far as that decides whether a store may lie there.
+"""Detection of network file systems, on which a store must not lie.
 
 Stores map files into memory and lock them, which works between the processes of one machine. On a
-network file system another machine may see old pages and get the same lock, and what was synced may
-not be on a disk yet.
+network file system another machine may see old pages and get the same lock, and synced data may
+not be durable.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def network_file_system(path: Path, mounts: str | None = None) -> str | None:
     """Return the type of the network file system that a path lies on; None if it lies on none.
 
     Args:
-        path: a file or folder, there or not.
-        mounts: what Linux says is mounted where (``/proc/self/mountinfo``), by default the machine's.
-            Where it is not to be had (macOS) nothing is known, and None is returned.
+        path: of a file or folder, which need not exist.
+        mounts: the mount table (``/proc/self/mountinfo``), by default the machine's. Without one (macOS)
+            None is returned.
     """
     if mounts is None:
         try:
@@ -41,7 +41,7 @@ def network_file_system(path: Path, mounts: str | None = None) -> str | None:
         if len(fields) < 5:
             continue
         place = Path(_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[4]))
-        # Of two mounts on one folder the later one is seen.
+        # Of two mounts on one folder the later one counts.
         if resolved.is_relative_to(place) and len(place.parts) >= longest:
             kind, longest = about[0], len(place.parts)
     return kind if NETWORK.fullmatch(kind) else None

@@ -1,8 +1,8 @@
-"""A disk that is read, and never written: what is written stays in memory.
+"""Copy on write: files are read from a disk, and changes stay in memory.
 
-So what a start would do to a store can be done, looked at, and forgotten. A file that is changed is
-read into memory first, which suits files that are cut or are small; one that is opened for writing
-and not written costs nothing. Locks are real.
+So the effects of a start on a store can be computed, inspected and discarded. A changed file is read into memory
+first, which suits truncated and small files; a file opened for writing and not written costs nothing. Locks are
+real.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROOM_BYTES: Final = 1 << 60
 
 @dataclass(slots=True)
 class _Opened:
-    """What a descriptor stands for: bytes in memory, a file on the disk, or a folder."""
+    """An open descriptor: bytes in memory, a file on the disk, or a folder."""
 
     path: Path
     data: bytearray | None = None
@@ -33,13 +33,13 @@ class ScratchCalls:
     """Implements ``files.SystemCalls``.
 
     Args:
-        disk: what is read.
+        disk: the calls that read.
     """
 
     def __init__(self, disk: SystemCalls | None = None) -> None:
         self._disk = disk or OsCalls()
         self._written: dict[Path, bytearray] = {}
-        self._moved: dict[Path, Path] = {}  # new name -> where it is on the disk
+        self._moved: dict[Path, Path] = {}  # new name -> path on the disk
         self._gone: set[Path] = set()
         self._folders: set[Path] = set()
         self._open: dict[int, _Opened] = {}
@@ -74,13 +74,13 @@ class ScratchCalls:
         return _Opened(path, below=below)
 
     def close(self, descriptor: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         below = self._open.pop(descriptor).below
         if below != NONE:
             self._disk.close(below)
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """Append to what is in memory."""
+        """Append to the bytes in memory."""
         data = self._data(descriptor)
         before = len(data)
         for buffer in buffers:
@@ -88,7 +88,7 @@ class ScratchCalls:
         return len(data) - before
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write into memory, unless the same is there already."""
+        """Write to memory, unless the bytes are equal already."""
         if self.pread(descriptor, len(data), offset) == data:
             return len(data)
         held = self._data(descriptor)
@@ -97,7 +97,7 @@ class ScratchCalls:
         return len(data)
 
     def _data(self, descriptor: int) -> bytearray:
-        """Return the bytes of a file that is about to be changed."""
+        """Return the bytes of a file before a change."""
         opened = self._open[descriptor]
         if opened.data is None:
             size_bytes = self._disk.size(opened.below)
@@ -118,13 +118,13 @@ class ScratchCalls:
         return self._disk.size(opened.below) if opened.data is None else len(opened.data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the length of what is in memory."""
+        """Set the length of the file in memory."""
         data = self._data(descriptor)
         del data[size_bytes:]
         data.extend(bytes(size_bytes - len(data)))
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Make the file so long."""
+        """Extend the file."""
         self.truncate(descriptor, size_bytes)
 
     def fdatasync(self, descriptor: int) -> None:
@@ -134,17 +134,17 @@ class ScratchCalls:
         """Do nothing."""
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
-        """Append what the source has there."""
+        """Append the bytes of the source."""
         return self.writev(target, [self.pread(source, count, offset)])
 
     def lock(self, descriptor: int) -> None:
-        """Take the lock of a file that is on the disk; of one that is not there is none."""
+        """Lock a file on the disk; a file in memory has no lock."""
         below = self._open[descriptor].below
         if below != NONE:
             self._disk.lock(below)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Change a name, as this object shows it."""
+        """Rename a file in this view."""
         self._require(old)
         data, source = self._written.pop(old, None), self._moved.pop(old, old)
         self._written.pop(new, None)
@@ -157,7 +157,7 @@ class ScratchCalls:
         self._gone.discard(new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name, as this object shows it."""
+        """Remove a name in this view."""
         self._require(path)
         self._written.pop(path, None)
         self._moved.pop(path, None)
@@ -168,11 +168,11 @@ class ScratchCalls:
             raise FileNotFoundError(errno.ENOENT, "no such file", str(path))
 
     def link(self, path: Path, new: Path) -> None:
-        """Refuse; nobody who only looks needs it."""
+        """Refuse; inspections do not need it."""
         raise OSError(errno.EROFS, "links are not made here", str(new))
 
     def mkdir(self, path: Path) -> None:
-        """Have a folder, whether it is on the disk or not."""
+        """Make a folder in this view."""
         self._folders.add(path)
 
     def names(self, folder: Path) -> list[str]:
@@ -187,7 +187,7 @@ class ScratchCalls:
         return [*names.union(p.name for p in (*self._written, *self._moved) if p.parent == folder)]
 
     def free_bytes(self, folder: Path) -> int:
-        """Return plenty."""
+        """Return a large number."""
         return _ROOM_BYTES
 
 

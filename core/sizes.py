@@ -1,7 +1,7 @@
 """Sizes as operators write them: ``512MiB``, ``2GB``, or a share of the machine's RAM.
 
 The units are RabbitMQ's (``rabbit_resource_monitor_misc:parse_information_unit/1``): ``k`` and ``kiB`` are
-1,024, ``kB`` is 1,000, and so on. Differs from RabbitMQ: any mixture of cases is understood.
+1,024, ``kB`` is 1,000, and so on. Differs from RabbitMQ: upper and lower case may be mixed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _SIZE = re.compile(r"([0-9]+)(?:([kmg])(ib|b|))?", re.ASCII | re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes with or without a unit.
+    """Parse a number of bytes with or without a unit.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a size.
     """
     found = _SIZE.fullmatch(text)
     if found is None:
@@ -32,10 +32,10 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SizeLimit:
-    """A limit in bytes, or relative to the RAM there is.
+    """A limit in bytes, or relative to the RAM.
 
     Attributes:
-        size_bytes: the limit, where there is no share.
+        size_bytes: the limit, if ``share`` is None.
         share: of the RAM; None for a limit in bytes.
     """
 
@@ -43,7 +43,7 @@ class SizeLimit:
     share: float | None = None
 
     def of(self, total_bytes: int) -> int:
-        """Return the limit in bytes on a machine with so much RAM."""
+        """Return the limit in bytes on a machine with ``total_bytes`` of RAM."""
         return self.size_bytes if self.share is None else int(total_bytes * self.share)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""A service with a broker inside, in one event loop: no second process to install and to watch.
+"""A service with an embedded broker in one event loop: no second process to install and monitor.
 
-The service takes orders, a line each, on a TCP port and puts them into a queue of its own broker. Any
-AMQP client may be the worker, here or on another machine.
+The service takes orders, a line each, on a TCP port and puts them into a queue of its own broker. The
+worker may be any AMQP client, here or on another machine.
 
     pip install leveret aio-pika
     python examples/embed_broker.py                     # Ctrl-C stops it
@@ -51,7 +51,7 @@ async def main() -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # Without a data directory all is in memory; give one to keep durable queues' definitions.
+    # Without a data directory everything is in memory; with one durable queues survive a restart.
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=None)
     async with Broker(config) as broker:
         await serve(broker, stop)

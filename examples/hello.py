@@ -1,4 +1,4 @@
-"""One message there and back, with pika and nothing else: does a broker answer?
+"""A test of a broker with pika: publish one message and get it back.
 
 pip install pika
 python examples/hello.py [amqp://guest:guest@127.0.0.1:5672/]

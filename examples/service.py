@@ -1,7 +1,7 @@
-"""An asyncio service under supervision, without a broker: a price server and what it needs.
+"""An asyncio service under supervision, without a broker: a price server and its feed.
 
-``feed`` gets prices and now and then fails (here: every few prices, on purpose). It is started again, after
-a wait that grows; the server does not notice. Ctrl-C or SIGTERM stops all in order.
+``feed`` fetches prices and sometimes fails (here deliberately, every few prices). Its supervisor restarts it after a
+growing delay; the server is not affected. Ctrl-C or SIGTERM stops everything in order.
 
     pip install leveret
     python examples/service.py                          # Ctrl-C stops it
@@ -44,7 +44,7 @@ async def server() -> None:
     listener = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with listener:
         print(f"prices: 127.0.0.1:{listener.sockets[0].getsockname()[1]}", flush=True)
-        ready()  # whoever is started after it can rely on the port
+        ready()  # children started later can rely on the port
         await listener.serve_forever()
 
 
@@ -53,6 +53,6 @@ def show(running: RunningTree) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.CRITICAL)  # the failures are meant here
+    logging.basicConfig(level=logging.CRITICAL)  # the failures are deliberate here
     run(shop, on_started=show)
     print("stopped")

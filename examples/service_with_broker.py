@@ -1,7 +1,7 @@
-"""A service that is one supervision tree: the broker, what publishes to it and what consumes from it.
+"""A service that is one supervision tree: the broker, a publisher and a consumer.
 
-``rest_for_one``, the broker first: when it ends, publisher and consumer are stopped, and started again
-when clients can connect to it. When the consumer fails, nobody else notices; its message comes again.
+``rest_for_one``, the broker first: when it ends, publisher and consumer are stopped, and restarted
+when clients can connect again. When the consumer fails, the others are not affected; its message is redelivered.
 
     pip install leveret aio-pika
     python examples/service_with_broker.py              # Ctrl-C stops it
@@ -68,7 +68,7 @@ def service(folder: Path) -> Tree:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.CRITICAL)  # the failure is meant here
+    logging.basicConfig(level=logging.CRITICAL)  # the failure is deliberate here
     with tempfile.TemporaryDirectory() as place:
         run(service(Path(place) / "data"))
     print("stopped")

@@ -1,7 +1,7 @@
 """A service with a supervision tree of its own, in which the broker is one child among others.
 
-The broker is killed here on purpose: its supervisor starts it again on the same port, and the other
-children do not notice.
+The broker is killed here deliberately: its supervisor restarts it on the same port, and the other children are not
+affected.
 
     pip install leveret pika
     python examples/supervise_service.py
@@ -28,7 +28,7 @@ from leveret.supervisors.tree import render, walk
 
 
 class Counter(GenServer):
-    """Keeps a number; found by its name."""
+    """Stores a number; registered under a name."""
 
     def init(self) -> None:
         self.count = 0
@@ -112,7 +112,7 @@ async def run(folder: Path) -> None:
 
 
 def main() -> None:
-    logging.getLogger("leveret").setLevel(logging.CRITICAL)  # the restarts are meant here
+    logging.getLogger("leveret").setLevel(logging.CRITICAL)  # the restarts are deliberate here
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(Path(folder) / "data"))
     print("stopped")

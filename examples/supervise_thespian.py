@@ -1,7 +1,7 @@
 """Plain Thespian actors, each a process of its own, under a supervisor.
 
-Thespian tells a parent that a child has gone and leaves the rest to it. Here one of three processes
-is killed from outside: the supervisor starts it and what was started after it again, in order.
+Thespian tells a parent that a child has ended and does no more. Here one of three processes is killed from outside:
+the supervisor restarts it and the children started after it, in order.
 
     pip install leveret
     python examples/supervise_thespian.py
@@ -21,7 +21,7 @@ from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 
 
 class Stage(Actor):  # type: ignore[misc]  # Thespian has no types
-    """One stage of some pipeline; all it can do here is say who and where it is."""
+    """One stage of a pipeline; here it only returns its name and process id."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
-"""An aiohttp application under supervision, beside a background job that may fail and a program.
+"""An aiohttp application under supervision, with a background job that may fail and a program.
 
     pip install leveret aiohttp
     python examples/web_app.py                          # Ctrl-C stops it
     curl http://127.0.0.1:PORT/                         # the port it has printed
     curl -X POST http://127.0.0.1:PORT/crash            # the counter fails, the web server stays
 
-``one_for_one``: the job is started again alone. What both need, the state of the counter, belongs to the
-counter, an actor, and begins anew with it.
+``one_for_one``: the job is restarted alone. The state of the counter belongs to the counter, an actor, and
+starts again with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ site = Tree("site", intensity=10, period_s=60.0)
 
 
 class Visits(GenServer):
-    """Counts; found by its name, by whoever needs it, after a restart as well."""
+    """Counts visits; registered under a name, also after a restart."""
 
     def init(self) -> None:
         self.count = 0
@@ -73,12 +73,12 @@ async def web_server() -> None:
         ready()
         await asyncio.Event().wait()
     finally:
-        await runner.cleanup()  # requests under way are finished
+        await runner.cleanup()  # finishes requests in flight
 
 
-site.command("clock", ["sleep", "1000000"])  # any program; if it ends, it is started again
+site.command("clock", ["sleep", "1000000"])  # any program; it is restarted when it ends
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.CRITICAL)  # the failure is meant here
+    logging.basicConfig(level=logging.CRITICAL)  # the failure is deliberate here
     run(site)
     print("stopped")

@@ -1,7 +1,7 @@
 """A pool of workers, each in a process of its own: all cores, and a crash costs one job.
 
-One of the jobs kills its process, as the kernel does when memory runs out. Whoever waits for it is told, its
-worker is started again, and the job is tried once more.
+One of the jobs kills its process, as the kernel does when memory runs out. The waiting caller gets an
+error, the worker is restarted, and the job is tried once more.
 
     pip install leveret
     python examples/worker_pool.py
@@ -26,7 +26,7 @@ WORKERS = 2
 
 
 class Factoriser(GenServer):
-    """Runs in a process of its own: imported there, so it stands at the top of a module."""
+    """Runs in a process of its own, which imports it, so it is at the top level of a module."""
 
     def init(self, number: int, folder: str) -> None:
         self.accident = Path(folder) / "accident"
@@ -72,7 +72,9 @@ async def work(running: RunningTree, name: str, jobs: asyncio.Queue[int]) -> dic
         except CallExit as gone:
             print(f"{job}: the worker is gone ({gone.reason}), once more", flush=True)
             jobs.put_nowait(job)
-            await running.call("", WhichChildren(), timeout_s=60.0)  # answered when it is back
+            await running.call(
+                "", WhichChildren(), timeout_s=60.0
+            )  # answered when the worker is back
     return results
 
 
@@ -92,6 +94,6 @@ async def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    logging.basicConfig(level=logging.CRITICAL)  # the accident is meant here
+    logging.basicConfig(level=logging.CRITICAL)  # the crash is deliberate here
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(main(place))
