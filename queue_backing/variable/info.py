@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def info(queue: VariableQueue) -> dict[str, Any]:
-    """Return figures by RabbitMQ's names; those of the disk only when the queue can page."""
+    """Return figures by RabbitMQ's names; a queue that cannot page has no figures of its parts."""
     pending, backlog = queue.pending, queue.backlog
     unacked = pending.count()
     ram_count = queue.ram_count if queue.can_page else queue.count
@@ -53,10 +53,11 @@ def info(queue: VariableQueue) -> dict[str, Any]:
         "next_deliver_seq_id": queue.next_deliver,
         "mode": "lazy" if queue.to_lazy else queue.mode,
     }
-    return figures | _disk_figures(queue) if queue.can_page else figures
+    has_parts = queue.can_page or not queue.uses_columns  # or it is a priority of a queue in RAM
+    return figures | _parts(queue) if has_parts else figures
 
 
-def _disk_figures(queue: VariableQueue) -> dict[str, Any]:
+def _parts(queue: VariableQueue) -> dict[str, Any]:
     backlog, ram = queue.backlog, queue.ram
     delta, rates = backlog.delta, ram.rates
     return {
