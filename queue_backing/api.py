@@ -1,8 +1,8 @@
 """BackingQueue: the interface between an amqqueue and the queue that stores its messages.
 
 The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, complete, so that one amqqueue
-works with a queue in memory, with the variable queue on disk, with a priority queue over several of
-them and with a mirror master that wraps one of them.
+works with a variable queue, in RAM or over a store, with a priority queue over several of them and with
+a mirror master that wraps one of them.
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. What goes down (predicates,

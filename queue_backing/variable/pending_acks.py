@@ -92,7 +92,7 @@ class PendingAcks:
         """
         in_ram = self.in_ram
         before = len(in_ram)
-        found: list[Any] = list(map(in_ram.pop, seqs, repeat(None)))
+        found: list[Any] = list(map(in_ram.pop, seqs, repeat(None))) if in_ram else []
         on_disk: list[Any] = []
         if before - len(in_ram) < len(seqs):
             found = [entry for entry in found if entry is not None]
