@@ -25,7 +25,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import ACK, Run
 from leveret.broker.channel.session import Block
@@ -71,6 +73,9 @@ class ReadingTurns:
         finally:  # a failing transport does not keep the others from their turn
             if waiting:
                 self._after_round(self._resume)
+
+
+_NO_BLOCKS: Final[Mapping[Block, int]] = MappingProxyType({})  # shared: most connections have none
 
 
 class ReadControl:
@@ -119,7 +124,7 @@ class ReadControl:
         self._coalesced_until_s = 0.0
         self.throttle = throttle
         self.coalescing = AckCoalescing()
-        self.blocks: dict[Block, int] = {}
+        self.blocks = _NO_BLOCKS
         self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
 
     @property
@@ -129,22 +134,23 @@ class ReadControl:
 
     def block(self, reason: Block) -> None:
         """Stop reading until the same party unblocks."""
-        self.blocks[reason] = self.blocks.get(reason, 0) + 1
+        self.blocks = {**self.blocks, reason: self.blocks.get(reason, 0) + 1}
         self._pause()
 
     def unblock(self, reason: Block) -> None:
         """Take one block back; harmless when all were released meanwhile."""
         count = self.blocks.get(reason, 0)
         if count > 1:
-            self.blocks[reason] = count - 1
+            self.blocks = {**self.blocks, reason: count - 1}
         elif count:
-            del self.blocks[reason]
+            others = {each: times for each, times in self.blocks.items() if each is not reason}
+            self.blocks = others or _NO_BLOCKS
             self._wait_for_turn()
 
     def release(self) -> None:
         """Drop all blocks and read: the channels are gone, killed ones without taking theirs back."""
         self._stop_coalescing()
-        self.blocks.clear()
+        self.blocks = _NO_BLOCKS
         self._read()
 
     def resume(self) -> None:
@@ -229,7 +235,7 @@ class ReadControl:
     def _coalesced_enough(self) -> None:
         self._coalesced = self._writer.after_flush = None
         if len(self.blocks) == 1 and not self._is_waiting:
-            self.blocks.clear()
+            self.blocks = _NO_BLOCKS
             self._read()  # at once: a turn would cost what the wait has saved
         else:
             self.unblock(Block.COALESCING)

@@ -7,7 +7,7 @@ once, if it said that it understands that. Source: ``rabbit_reader``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import OVERSIZE, PUBLISH, Run
@@ -42,7 +42,7 @@ class Throttle:
         self.is_blocked = False
         self._reader = reader
         self._tell = tell
-        self._held: list[Run] = []
+        self._held: Sequence[Run] = ()  # shared: most connections hold none
 
     def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
         """Return the runs that are handled now; hold the others, from the first publish on.
@@ -50,7 +50,7 @@ class Throttle:
         A message without a body is complete with its header, so it still passes.
         """
         if self.is_blocked:  # these had been read when reading was paused
-            self._held += runs
+            self._held = [*self._held, *runs]
             return []
         for position, run in enumerate(runs):
             if run[0] in _PUBLISHES:
@@ -71,13 +71,13 @@ class Throttle:
         """Return the runs that were held: no alarm is raised any more."""
         self.is_blocked = False
         self._tell(ConnectionUnblocked())
-        held, self._held = self._held, []
-        return held
+        held, self._held = self._held, ()
+        return list(held)
 
     def close(self) -> None:
         """The connection has ended."""
         self.alarms.forget(self._reader)
-        self._held = []
+        self._held = ()
 
 
 def _first_without_body(run: Run) -> tuple[list[Run], list[Run]]:
