@@ -1,7 +1,5 @@
 """BackingProxy: the backing queue as the amqqueue calls it; each operation is a turn of the backing actor."""
 
-# ruff: noqa: D102  # the protocol has the texts
-
 from __future__ import annotations
 
 from collections.abc import Callable
