@@ -58,7 +58,7 @@ class Engine:
 
 
 def finished(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for a run, and return what it found."""
+    """Wait for a run, and return its result."""
     out, err = process.communicate()
     try:
         found: dict[str, Any] = json.loads(out)

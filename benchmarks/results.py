@@ -69,7 +69,7 @@ def write(folder: Path, name: str, rounds: list[dict[str, Any]], about: dict[str
 
 
 def write_found(folder: Path, name: str, found: dict[str, Any], about: dict[str, Any]) -> Path:
-    """Keep what was found; return the file."""
+    """Write the results; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     target = folder / f"{now:%Y-%m-%d}-{about['commit'].rstrip('+')}-{name}.json"

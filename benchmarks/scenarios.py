@@ -70,7 +70,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 SCALES = {"e1k": 0.3}
-"""Of those that run shorter by default, and are judged so."""
+"""Scale of the scenarios that run, and are judged, shorter by default."""
 
 
 class Bar(NamedTuple):

@@ -3,7 +3,7 @@
     python benchmarks/micro/fixture.py [ROUNDS]
 
 Each round is a fresh interpreter that has pytest and its plugins loaded already. Milliseconds, medians and the
-least: ``wall`` is what somebody who waits sees, ``CPU`` what a machine with nothing else to do would show.
+least: ``wall`` is the waiting time of a caller, ``CPU`` the time on an idle machine.
 """
 
 from __future__ import annotations
