@@ -44,9 +44,7 @@ class SystemClock:
         return self._loop.time()
 
     def wall_s(self) -> float:
-        """Return seconds since 1970."""
         return time.time()
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        """Schedule the call on the loop."""
         return self._loop.call_later(delay_s, callback, *args)

@@ -112,27 +112,21 @@ class OsCalls:
         return os.open(path, flags, FILE_MODE)
 
     def close(self, descriptor: int) -> None:
-        """Close the descriptor."""
         os.close(descriptor)
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """Append some of the bytes."""
         return os.writev(descriptor, buffers)
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write some of the bytes at an offset."""
         return os.pwrite(descriptor, data, offset)
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Return some of the bytes."""
         return os.pread(descriptor, count, offset)
 
     def size(self, descriptor: int) -> int:
-        """Return the file's length in bytes."""
         return os.fstat(descriptor).st_size
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the file's length."""
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
@@ -159,7 +153,6 @@ class OsCalls:
             os.fdatasync(descriptor)
 
     def fsync(self, descriptor: int) -> None:
-        """Make contents and names durable."""
         if _FULLFSYNC is not None:
             fcntl.fcntl(descriptor, _FULLFSYNC)
         else:
@@ -181,27 +174,21 @@ class OsCalls:
         return os.write(target, data) if data else 0
 
     def lock(self, descriptor: int) -> None:
-        """Lock the file until the descriptor is closed."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Change a name."""
         os.replace(old, new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name."""
         os.unlink(path)
 
     def link(self, path: Path, new: Path) -> None:
-        """Give a file a second name."""
         os.link(path, new)
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder with its parents."""
         path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder."""
         return os.listdir(folder)
 
     def free_bytes(self, folder: Path) -> int:
@@ -262,13 +249,11 @@ class File:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def blocks(self, offset: int, block_bytes: int = _COPY_BYTES) -> Iterator[bytes]:
-        """Yield the bytes from ``offset`` to the end."""
         while block := self.pread(block_bytes, offset):
             yield block
             offset += len(block)
 
     def size_bytes(self) -> int:
-        """Return the file's length."""
         return self._calls.size(self._descriptor)
 
     def truncate(self, size_bytes: int) -> None:
@@ -300,7 +285,6 @@ class File:
         self._calls.fdatasync(self._descriptor)
 
     def fsync(self) -> None:
-        """Make the file durable as a whole."""
         self._calls.fsync(self._descriptor)
 
     def lock(self) -> None:
@@ -323,7 +307,6 @@ class File:
         return self._descriptor if is_plain and self._descriptor >= 0 else None
 
     def close(self) -> None:
-        """Give the descriptor back; a second time does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             self._calls.close(descriptor)
@@ -357,7 +340,6 @@ class Files:
 
     @property
     def calls(self) -> SystemCalls:
-        """The system calls."""
         return self._calls
 
     def create(self, path: Path) -> File:
@@ -379,7 +361,6 @@ class Files:
         return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
     def open_append(self, path: Path) -> File:
-        """Open an existing file, to append and to read."""
         return File(self._calls, path, os.O_RDWR | os.O_APPEND)
 
     def open_write(self, path: Path) -> File:
@@ -387,7 +368,6 @@ class Files:
         return File(self._calls, path, os.O_RDWR)
 
     def open_read(self, path: Path) -> File:
-        """Open an existing file, to read."""
         return File(self._calls, path, os.O_RDONLY)
 
     def open_lock(self, path: Path) -> File:
@@ -395,7 +375,6 @@ class Files:
         return File(self._calls, path, os.O_RDWR | os.O_CREAT)
 
     def read(self, path: Path) -> bytes:
-        """Return the contents of a file."""
         with self.open_read(path) as file:
             return file.pread(file.size_bytes(), 0)
 
@@ -411,7 +390,6 @@ class Files:
         self.fsync_dir(path.parent)
 
     def fsync_dir(self, folder: Path) -> None:
-        """Make the names in a folder durable."""
         with File(self._calls, folder, os.O_RDONLY | os.O_DIRECTORY) as file:
             file.fsync()
 
@@ -420,11 +398,9 @@ class Files:
         self._calls.rename(old, new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name."""
         self._calls.unlink(path)
 
     def link(self, path: Path, new: Path) -> None:
-        """Give a file a second name."""
         self._calls.link(path, new)
 
     def mkdir(self, path: Path) -> None:
@@ -432,9 +408,7 @@ class Files:
         self._calls.mkdir(path)
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder, sorted."""
         return sorted(self._calls.names(folder))
 
     def free_bytes(self, folder: Path) -> int:
-        """Return the free space on the folder's disk."""
         return self._calls.free_bytes(folder)

@@ -34,15 +34,13 @@ SWITCH_INTERVAL_S: Final = 0.001  # with a shorter switch interval yielding is n
 class Timer(Protocol):
     """A scheduled call."""
 
-    def cancel(self) -> None:
-        """Cancel the call."""
+    def cancel(self) -> None: ...
 
 
 class TimerLoop(Protocol):
     """The method of an event loop that is used here."""
 
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer:
-        """Call ``callback`` after a delay."""
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer: ...
 
 
 class PendingWork:

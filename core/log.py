@@ -29,11 +29,9 @@ class LineFormatter(logging.Formatter):
 
     @staticmethod
     def converter(timestamp: float | None) -> time.struct_time:
-        """Return UTC."""
         return time.gmtime(timestamp)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the event's line, and those of its traceback."""
         at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
         text = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
         level = record.levelname.lower()

@@ -36,7 +36,6 @@ class Machine:
         return sum(map(int, found)) * _KIB if found else None
 
     def total_bytes(self) -> int | None:
-        """Return the memory available to this process."""
         found = _TOTAL.search(_read(self._proc / "meminfo"))
         if found is None:
             return None

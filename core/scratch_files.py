@@ -46,7 +46,6 @@ class ScratchCalls:
         self._next = 0
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor."""
         self._next += 1
         self._open[self._next] = self._opened(path, flags)
         return self._next
@@ -74,13 +73,11 @@ class ScratchCalls:
         return _Opened(path, below=below)
 
     def close(self, descriptor: int) -> None:
-        """Close the descriptor."""
         below = self._open.pop(descriptor).below
         if below != NONE:
             self._disk.close(below)
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """Append to the bytes in memory."""
         data = self._data(descriptor)
         before = len(data)
         for buffer in buffers:
@@ -106,25 +103,21 @@ class ScratchCalls:
         return opened.data
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Return bytes."""
         opened = self._open[descriptor]
         if opened.data is None:
             return self._disk.pread(opened.below, count, offset)
         return bytes(opened.data[offset : offset + count])
 
     def size(self, descriptor: int) -> int:
-        """Return the file's length in bytes."""
         opened = self._open[descriptor]
         return self._disk.size(opened.below) if opened.data is None else len(opened.data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the length of the file in memory."""
         data = self._data(descriptor)
         del data[size_bytes:]
         data.extend(bytes(size_bytes - len(data)))
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Extend the file."""
         self.truncate(descriptor, size_bytes)
 
     def fdatasync(self, descriptor: int) -> None:
@@ -134,7 +127,6 @@ class ScratchCalls:
         """Do nothing."""
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
-        """Append the bytes of the source."""
         return self.writev(target, [self.pread(source, count, offset)])
 
     def lock(self, descriptor: int) -> None:
@@ -144,7 +136,6 @@ class ScratchCalls:
             self._disk.lock(below)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file in this view."""
         self._require(old)
         data, source = self._written.pop(old, None), self._moved.pop(old, old)
         self._written.pop(new, None)
@@ -157,7 +148,6 @@ class ScratchCalls:
         self._gone.discard(new)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name in this view."""
         self._require(path)
         self._written.pop(path, None)
         self._moved.pop(path, None)
@@ -172,11 +162,9 @@ class ScratchCalls:
         raise OSError(errno.EROFS, "links are not made here", str(new))
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder in this view."""
         self._folders.add(path)
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder."""
         try:
             names = set(self._disk.names(folder))
         except FileNotFoundError:
@@ -187,7 +175,6 @@ class ScratchCalls:
         return [*names.union(p.name for p in (*self._written, *self._moved) if p.parent == folder)]
 
     def free_bytes(self, folder: Path) -> int:
-        """Return a large number."""
         return _ROOM_BYTES
 
 

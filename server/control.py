@@ -79,7 +79,6 @@ class ControlServer:
             raise
 
     async def close(self) -> None:
-        """Stop serving, close the clients' connections and remove the socket."""
         if self._server is None:
             return
         self._server.close()

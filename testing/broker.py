@@ -76,12 +76,10 @@ class BrokerThread:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port of the first listener."""
         return self.broker.addresses[0]
 
     @property
     def is_running(self) -> bool:
-        """Whether the supervision tree runs."""
         return self._thread is not None and self.run(lambda: self.broker.root is not None)
 
     def start(self) -> None:
@@ -119,7 +117,6 @@ class BrokerThread:
         await self._stops.wait()
 
     async def _end_of_broker(self, stops: asyncio.Task[Any]) -> None:
-        """Wait until the broker is told to stop or ends by itself."""
         ends = asyncio.create_task(self.broker.wait_ended())
         await asyncio.wait([ends, stops], return_when=asyncio.FIRST_COMPLETED)
         for task in (ends, stops):

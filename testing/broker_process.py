@@ -61,12 +61,10 @@ class BrokerProcess:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port of the listener."""
         return "127.0.0.1", self.port
 
     @property
     def is_running(self) -> bool:
-        """Whether the process runs."""
         return self._is_started and self.process.poll() is None
 
     def start(self) -> None:

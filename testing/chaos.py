@@ -124,7 +124,6 @@ class Chaos:
         return found
 
     def tree(self) -> str:
-        """Return the tree as text."""
         return render(self.nodes())
 
     def mortal_nodes(self) -> list[Node]:
@@ -132,7 +131,6 @@ class Chaos:
         return self._run(lambda: mortal(self._runtime, self._root()))
 
     def mortal_paths(self) -> list[str]:
-        """Return the paths of ``mortal_nodes``, sorted."""
         return sorted(node.path for node in self.mortal_nodes())
 
     def choose(self, path: Path | None = None) -> Node:
@@ -208,7 +206,6 @@ class Chaos:
     # The record.
 
     def report(self) -> str:
-        """Return the seed and the injected faults as text."""
         lines = [f"chaos with seed {self.seed}", *map(str, self.deeds)]
         return "\n".join(lines if self.deeds else [*lines, "  nothing was done"])
 

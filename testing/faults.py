@@ -23,8 +23,7 @@ READ_S: Final = 0.001  # how long the socket of a slow connection is read each t
 class Run(Protocol):
     """Calls a function in the broker's thread."""
 
-    def __call__(self, function: Callable[[], T], /) -> T:
-        """Return its result."""
+    def __call__(self, function: Callable[[], T], /) -> T: ...
 
 
 class Undoable(Protocol):
@@ -72,7 +71,6 @@ class StillActor:
         runtime.suspend(ref)
 
     def undo(self) -> None:
-        """Let the actor continue."""
         self._runtime.resume(self._ref)
 
 
@@ -84,7 +82,6 @@ class StillSocket:
         read_control.block(Block.HELD_RUNS)
 
     def undo(self) -> None:
-        """Read the socket again."""
         if self._reader.is_alive:
             self._read_control.unblock(Block.HELD_RUNS)
 
@@ -109,7 +106,6 @@ class SlowActor:
         self._runtime.after_drain(self._wait)
 
     def undo(self) -> None:
-        """Let the actor continue."""
         self._delay_s = 0.0
         if self._timer is not None:
             self._timer.cancel()
@@ -142,7 +138,6 @@ class SlowSocket:
             self._timer = self._clock.call_later(READ_S, self._shut)
 
     def undo(self) -> None:
-        """Read the socket normally again."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_shut and self._reader.is_alive:

@@ -200,7 +200,6 @@ class FaultyCalls:
         self._faults.append(_Fault(point, None, pattern, 0, times, delay_s))
 
     def heal(self) -> None:
-        """Remove all faults and delays."""
         self._faults.clear()
         self.short_writes = self.interrupts = 0.0
 
@@ -268,16 +267,13 @@ class FaultyCalls:
         self._put(path, node.durable)
 
     def image(self, path: Path) -> bytes:
-        """Return the file's bytes."""
         return bytes(self._nodes[path].now())
 
     def paths(self) -> list[Path]:
-        """Return every file's name, sorted."""
         return sorted(self._nodes)
 
     @property
     def open_files(self) -> list[Path]:
-        """The open files."""
         return [path for path, _ in self._open.values()]
 
     # System calls.
@@ -301,7 +297,6 @@ class FaultyCalls:
             raise InterruptedError("interrupted")
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor."""
         self._reach("open", path)
         descriptor = self._calls.open(path, flags)
         node: _Node | None = None
@@ -324,7 +319,6 @@ class FaultyCalls:
         return path, node
 
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
-        """Append all bytes, or fewer."""
         path, node = self._node(descriptor)
         self._reach("writev", path)
         self._interrupt()
@@ -336,7 +330,6 @@ class FaultyCalls:
         return written
 
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
-        """Write all bytes, or fewer."""
         path, node = self._node(descriptor)
         self._reach("pwrite", path)
         self._interrupt()
@@ -347,7 +340,6 @@ class FaultyCalls:
         return written
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Return all bytes, or fewer."""
         path, _ = self._node(descriptor)
         self._reach("pread", path)
         self._interrupt()
@@ -356,33 +348,28 @@ class FaultyCalls:
         return self._calls.pread(descriptor, count, offset)
 
     def size(self, descriptor: int) -> int:
-        """Return the file's length in bytes."""
         self._node(descriptor)
         return self._calls.size(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Set the file's length."""
         path, node = self._node(descriptor)
         self._reach("truncate", path)
         self._calls.truncate(descriptor, size_bytes)
         node.changes.append(size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Allocate disk space."""
         path, node = self._node(descriptor)
         self._reach("allocate", path)
         self._calls.allocate(descriptor, size_bytes)
         node.changes.append(size_bytes)
 
     def fdatasync(self, descriptor: int) -> None:
-        """Make the file's bytes durable."""
         path, node = self._node(descriptor)
         self._reach("fdatasync", path)
         self._calls.fdatasync(descriptor)
         node.settle()
 
     def fsync(self, descriptor: int) -> None:
-        """Make the file's bytes, or the folder's names, durable."""
         path, node = self._open[descriptor]
         self._reach("fsync" if node is not None else "fsync_dir", path)
         self._calls.fsync(descriptor)
@@ -401,7 +388,6 @@ class FaultyCalls:
         ]
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
-        """Append some bytes of another file."""
         path, node = self._node(target)
         self._reach("copy_range", path)
         self._interrupt()
@@ -413,24 +399,20 @@ class FaultyCalls:
         return copied
 
     def lock(self, descriptor: int) -> None:
-        """Lock the file."""
         self._calls.lock(descriptor)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Change a name."""
         self._reach("rename", old)
         self._calls.rename(old, new)
         node = self._nodes[new] = self._nodes.pop(old)
         self._renames.append(_Rename(old, new, node))
 
     def unlink(self, path: Path) -> None:
-        """Remove a name."""
         self._reach("unlink", path)
         self._calls.unlink(path)
         self._renames.append(_Rename(path, None, self._nodes.pop(path)))
 
     def link(self, path: Path, new: Path) -> None:
-        """Give a file a second name."""
         self._reach("link", path)
         self._calls.link(path, new)
         self._nodes[new] = self._nodes[path]
@@ -441,10 +423,8 @@ class FaultyCalls:
         self._calls.mkdir(path)
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder."""
         return self._calls.names(folder)
 
     def free_bytes(self, folder: Path) -> int:
-        """Return the free disk space."""
         self._reach("free_bytes", folder)
         return self._calls.free_bytes(folder)

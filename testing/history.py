@@ -55,7 +55,6 @@ class History:
 
     @property
     def confirmed_count(self) -> int:
-        """The number of recorded confirms."""
         return len(self._confirms)
 
     # Recording.
@@ -70,7 +69,6 @@ class History:
         self._confirms.append(name)
 
     def delivered(self, queue: str, channel: str, name: Name, redelivered: bool) -> None:
-        """Record a delivery."""
         self._events.append((_DELIVERED, queue, channel, name, redelivered))
 
     def acked(self, queue: str, channel: str, name: Name) -> None:
@@ -144,7 +142,6 @@ class _Check:
         }
 
     def take(self, at: int, event: Event) -> None:
-        """Check the next event."""
         self._takes[event[0]](at, *event[1:])
 
     def _say(self, what: str, queue: str, name: Name, more: str = "") -> None:
@@ -201,7 +198,6 @@ class _Check:
         self._disturbed_at = at
 
     def contents(self, queue: str, names: list[Name]) -> None:
-        """Check the final contents of a queue."""
         there: set[Name] = set()
         for name in names:
             if name in there:

@@ -52,7 +52,6 @@ class ManualClock:
     # The clock.
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back."""
         return self._loop.time() + self._ahead_s if self._held_s is None else self._held_s
 
     def wall_s(self) -> float:
@@ -60,7 +59,6 @@ class ManualClock:
         return self.monotonic_s() + self._wall_ahead_s
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        """Schedule a call; timers of the same time run in the order of their creation."""
         at_s = self.monotonic_s() + max(0.0, delay_s)
         timer = VirtualTimer(at_s, next(self._numbers), (callback, *args))
         if self._held_s is not None and delay_s <= PACING_S:
@@ -74,11 +72,9 @@ class ManualClock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the clock is held."""
         return self._held_s is not None
 
     def hold(self) -> None:
-        """Stop time."""
         if self._held_s is not None:
             return
         now_s = self._held_s = self.monotonic_s()
@@ -104,7 +100,6 @@ class ManualClock:
             timer.at_s += duration_s
 
     def set_wall_s(self, wall_s: float) -> None:
-        """Set the wall clock; monotonic time and timers do not change."""
         self._wall_ahead_s = wall_s - self.monotonic_s()
 
     async def advance(self, seconds: float) -> None:
@@ -133,7 +128,6 @@ class ManualClock:
             self.release()
 
     async def settle(self) -> None:
-        """Process everything that needs no time to pass."""
         quiet = 0
         while quiet < _QUIET_ROUNDS:
             for runtime in self._runtimes:

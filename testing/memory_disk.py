@@ -42,11 +42,9 @@ class MemoryDisk:
 
     @property
     def open_files(self) -> int:
-        """The number of open descriptors."""
         return len(self._open)
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor."""
         if flags & os.O_DIRECTORY:
             if path not in self._folders:
                 raise FileNotFoundError(errno.ENOENT, "no such folder", str(path))
@@ -72,7 +70,6 @@ class MemoryDisk:
         return opened.inode
 
     def close(self, descriptor: int) -> None:
-        """Close the descriptor and release its lock."""
         opened = self._open.pop(descriptor, None)
         if opened is None:
             raise OSError(errno.EBADF, "bad file descriptor")
@@ -101,21 +98,17 @@ class MemoryDisk:
         return min(len(data), room)
 
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
-        """Return the existing bytes."""
         return bytes(self._inode(descriptor).data[offset : offset + count])
 
     def size(self, descriptor: int) -> int:
-        """Return the file's length in bytes."""
         return len(self._inode(descriptor).data)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
-        """Truncate the file, or extend it with zeros."""
         data = self._inode(descriptor).data
         del data[size_bytes:]
         data.extend(bytes(size_bytes - len(data)))
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Extend the file with zeros, if there is space."""
         inode = self._inode(descriptor)
         if self.free_bytes(Path("/")) < size_bytes - len(inode.data):
             raise OSError(errno.ENOSPC, "no space left on device")
@@ -131,7 +124,6 @@ class MemoryDisk:
             raise OSError(errno.EBADF, "bad file descriptor")
 
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
-        """Append the bytes of the source."""
         return self.writev(target, [self.pread(source, count, offset)])
 
     def lock(self, descriptor: int) -> None:
@@ -142,15 +134,12 @@ class MemoryDisk:
         inode.locked_by = descriptor
 
     def rename(self, old: Path, new: Path) -> None:
-        """Change a name."""
         self._inodes[new] = self._take(old)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name; open descriptors keep the file."""
         self._take(path)
 
     def link(self, path: Path, new: Path) -> None:
-        """Give a file a second name."""
         if new in self._inodes:
             raise FileExistsError(errno.EEXIST, "file exists", str(new))
         inode = self._take(path)
@@ -163,17 +152,14 @@ class MemoryDisk:
         return inode
 
     def mkdir(self, path: Path) -> None:
-        """Make a folder with its parents."""
         self._folders.update((path, *path.parents))
 
     def names(self, folder: Path) -> list[str]:
-        """Return the names in a folder."""
         if folder not in self._folders:
             raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
         inside = {*self._inodes, *self._folders}
         return [path.name for path in inside if path.parent == folder and path != folder]
 
     def free_bytes(self, folder: Path) -> int:
-        """Return the free disk space."""
         inodes = {id(inode): inode for inode in self._inodes.values()}
         return self.size_bytes - sum(len(inode.data) for inode in inodes.values())

@@ -37,25 +37,20 @@ class MemoryIndex:
         self._sorted: dict[int, list[int]] = {}
 
     def fail(self, error: Exception, times: int = 1) -> None:
-        """Raise an error in the next transactions."""
         self._errors += [error] * times
 
     def heal(self) -> None:
-        """Stop raising errors."""
         self._errors.clear()
 
     def image(self) -> Any:
-        """Return all contents, for ``restore``."""
         parts = (self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint)
         return copy.deepcopy(parts)
 
     def restore(self, image: Any) -> None:
-        """Restore the contents."""
         self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint = image
         self._sorted.clear()
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
-        """Return the first rows of a range."""
         rows = self.by_queue.get(queue_no, {})
         seqs = self._sorted.get(queue_no)
         if seqs is None:
@@ -64,32 +59,25 @@ class MemoryIndex:
         return [rows[seq] for seq in seqs[first : first + limit] if seq < high]
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
-        """Return places."""
         known = self.by_msg_no
         return {msg_no: known[msg_no] for msg_no in msg_nos if msg_no in known}
 
     def scan_locations(self, low: int, limit: int) -> list[tuple[int, Location]]:
-        """Return messages from a number on, with their places."""
         return sorted(each for each in self.by_msg_no.items() if each[0] >= low)[:limit]
 
     def queue_nos(self) -> list[int]:
-        """Return the queue numbers of all rows."""
         return sorted(queue_no for queue_no, rows in self.by_queue.items() if rows)
 
     def queues(self) -> dict[int, QueueTerms]:
-        """Return all queues."""
         return dict(self.terms)
 
     def files(self) -> dict[int, FileRow]:
-        """Return all segments."""
         return dict(self.by_file)
 
     def checkpoint(self) -> Checkpoint | None:
-        """Return the last checkpoint."""
         return self._checkpoint
 
     def write(self, batch: Batch) -> None:
-        """Commit a transaction, or raise the error of ``fail``."""
         if self._errors:
             raise self._errors.pop(0)
         self.writes += 1
@@ -106,12 +94,10 @@ class MemoryIndex:
             self._checkpoint = batch.checkpoint
 
     def copy_to(self, folder: Any) -> None:
-        """Remember the contents as the copy in a folder."""
         self.copies[folder] = self.image()
 
     @property
     def size_bytes(self) -> int:
-        """Return 0: nothing is on disk."""
         return 0
 
     def close(self) -> None:
@@ -135,7 +121,6 @@ class MemoryLocation:
         self._errors_of_next: list[Exception] = []
 
     def open(self) -> MemoryIndex:
-        """Return the index."""
         if self._errors_of_next:
             self.index.fail(self._errors_of_next.pop())
         if self.is_damaged:
@@ -143,17 +128,13 @@ class MemoryLocation:
         return self.index
 
     def set_aside(self, quarantine: Any, name: str) -> None:
-        """Discard the index."""
         self.index, self.is_damaged, self.was_lost = MemoryIndex(), False, True
 
     def condemn(self) -> None:
-        """Make the next start find the index damaged."""
         self.is_damaged = True
 
     def fail_next(self, error: Exception) -> None:
-        """Raise an error in the first transaction of the next new index."""
         self._errors_of_next.append(error)
 
     def lose(self) -> None:
-        """Make the next start find an empty index."""
         self.index = MemoryIndex()

@@ -56,7 +56,6 @@ class PublishTap:
     def publish(
         cls, publisher: Publisher, method: bytes, mode: int, messages: list[Message]
     ) -> list[Message] | None:
-        """Publish, and show the messages to the taps."""
         rest: list[Message] | None = _plain(publisher, method, mode, messages)
         vhost = publisher.vhost
         for tap in cls._open:

@@ -89,7 +89,6 @@ class Brokers:
         broker.stop()
 
     def stop(self) -> None:
-        """Stop all."""
         for broker in list(self._running.values()):
             self.discard(broker)
 

@@ -52,23 +52,19 @@ class QueueLook:
 
     @property
     def ready(self) -> int:
-        """The number of ready messages."""
         return int(self._info()["messages_ready"])
 
     @property
     def unacked(self) -> int:
-        """The number of delivered messages without an ack."""
         return int(self._info()["messages_unacknowledged"])
 
     @property
     def depth(self) -> int:
-        """The number of ready and unacked messages."""
         info = self._info()
         return int(info["messages_ready"] + info["messages_unacknowledged"])
 
     @property
     def consumers(self) -> int:
-        """The number of consumers."""
         return int(self._info()["consumers"])
 
     def messages(self) -> list[SeenMessage]:
@@ -80,7 +76,6 @@ class QueueLook:
 
     @property
     def bodies(self) -> list[bytes]:
-        """The bodies of ``messages``."""
         return [message.body for message in self.messages()]
 
     def wait_until(self, holds: Callable[[QueueLook], object], within_s: float = SOON_S) -> None:

@@ -37,17 +37,14 @@ class SeenMessage:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers; empty if there are none."""
         headers: dict[str, Any] = self.properties.get("headers", {})
         return headers
 
     @property
     def text(self) -> str:
-        """Its body as UTF-8."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """Return the body parsed as JSON."""
         return json.loads(self.body)
 
     def __str__(self) -> str:

@@ -67,12 +67,10 @@ class FreshVhost:
 
     @property
     def host(self) -> str:
-        """The host of the broker's listener."""
         return self.thread.address[0]
 
     @property
     def port(self) -> int:
-        """The port of the broker's listener."""
         return self.thread.address[1]
 
     @property
@@ -88,7 +86,6 @@ class FreshVhost:
         return QueueLook(self.thread, self.vhost, name)
 
     def queue_names(self) -> list[str]:
-        """Return the names of all queues, in the order of their declaration."""
         return self.thread.run(lambda: list(self.broker.node.vhosts[self.vhost].topology.queues))
 
     def bindings(self) -> list[tuple[str, str, str]]:

@@ -25,11 +25,8 @@ class Drivable(Protocol):
     """The methods of a runtime that the clock uses."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether no work is pending."""
-
-    def run_until_idle(self) -> None:
-        """Do all pending work."""
+    def is_idle(self) -> bool: ...
+    def run_until_idle(self) -> None: ...
 
 
 class VirtualTimer:
@@ -44,15 +41,12 @@ class VirtualTimer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether the call has neither run nor been cancelled."""
         return self._call is not None
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self._call = None
 
     def run(self) -> None:
-        """Make the call, once."""
         call, self._call = self._call, None
         if call is not None:
             call[0](*call[1:])
@@ -80,15 +74,12 @@ class VirtualClock:
         self._runtimes.append(runtime)
 
     def monotonic_s(self) -> float:
-        """Return the virtual seconds since the start."""
         return self._now_s
 
     def wall_s(self) -> float:
-        """Return virtual seconds since 1970."""
         return self._wall_offset_s + self._now_s
 
     def set_wall_s(self, wall_s: float) -> None:
-        """Set the wall clock; monotonic time and timers do not change."""
         self._wall_offset_s = wall_s - self._now_s
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> VirtualTimer:
@@ -100,7 +91,6 @@ class VirtualClock:
 
     @property
     def pending_count(self) -> int:
-        """The number of scheduled calls."""
         return sum(timer.is_pending for timer in self._timers)
 
     def jump(self, seconds: float) -> None:
@@ -122,7 +112,6 @@ class VirtualClock:
         self._now_s = until_s
 
     async def settle(self) -> None:
-        """Process everything that needs no time to pass."""
         quiet = 0
         while quiet < _SETTLE_ROUNDS:
             self._drain()

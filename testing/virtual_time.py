@@ -31,7 +31,6 @@ class VirtualTime:
 
     @property
     def now_s(self) -> float:
-        """Seconds that never go back."""
         return self._broker.run(self._clock.monotonic_s)
 
     @property
@@ -44,7 +43,6 @@ class VirtualTime:
         self._broker.run(self._clock.set_wall_s, wall_s)
 
     def hold(self) -> None:
-        """Stop time."""
         self._broker.run(self._clock.hold)
 
     def release(self) -> None:

@@ -24,12 +24,10 @@ class ConnectionAdmin:
         self._node = node
 
     async def list_connections(self) -> list[Row]:
-        """Return all columns of every open connection."""
         readers = list(self._node.connections.readers.values())
         return [rows.connection(reader) async for reader in sliced(readers, LISTED_AT_ONCE)]
 
     async def close_connection(self, pid: str, reason: str) -> None:
-        """Close one connection with 320 and the reason."""
         close_where = self._node.connections.close_where
         if not close_where(lambda reader: str(reader.ref) == pid, reason):
             raise RefusedError(f"there is no connection {pid}")

@@ -41,15 +41,12 @@ class PolicyAdmin:
     async def set_operator_policy(
         self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
     ) -> None:
-        """Add an operator policy, or replace the operator policy of that name."""
         await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=True)
 
     async def clear_policy(self, vhost: str, name: str) -> None:
-        """Remove a policy."""
         await self._clear(vhost, name, is_operator=False)
 
     async def clear_operator_policy(self, vhost: str, name: str) -> None:
-        """Remove an operator policy."""
         await self._clear(vhost, name, is_operator=True)
 
     async def list_policies(self, vhost: str) -> list[Row]:
@@ -57,7 +54,6 @@ class PolicyAdmin:
         return self._list(vhost, is_operator=False)
 
     async def list_operator_policies(self, vhost: str) -> list[Row]:
-        """Return the operator policies of a vhost, with the same columns."""
         return self._list(vhost, is_operator=True)
 
     async def _set(

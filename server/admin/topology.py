@@ -26,7 +26,6 @@ class TopologyAdmin:
         return [row async for row in queue_rows(self._node.runtime, vhosts)]
 
     async def list_exchanges(self, vhost: str) -> list[Row]:
-        """Return all columns of every exchange."""
         found = vhost_named(self._node, vhost)
         exchanges = list(found.topology.exchanges.values())
         return await rows_of(

@@ -28,7 +28,6 @@ class UserAdmin:
         self._node = node
 
     async def add_user(self, name: str, password: str) -> None:
-        """Add a user without permissions."""
         async with self._node.admin_turn:
             if name in self._node.access.users:
                 raise RefusedError(f'User "{name}" already exists')
@@ -37,7 +36,6 @@ class UserAdmin:
             await self._put(UserRow(name, _hashed(password)))
 
     async def change_password(self, name: str, password: str) -> None:
-        """Set a user's password."""
         async with self._node.admin_turn:
             row = replace(user_named(self._node, name), password_hash=_hashed(password))
             await self._put(replace(row, hashing_algorithm=UserRow("").hashing_algorithm))
@@ -52,12 +50,10 @@ class UserAdmin:
             )
 
     async def set_user_tags(self, name: str, tags: list[str]) -> None:
-        """Replace a user's tags."""
         async with self._node.admin_turn:
             await self._put(replace(user_named(self._node, name), tags=tags))
 
     async def authenticate_user(self, name: str, password: str) -> None:
-        """Check a user's password."""
         try:
             self._node.access.authenticate(name, password, "PLAIN", from_loopback=True)
         except LoginRefused as error:
@@ -65,14 +61,12 @@ class UserAdmin:
             raise RefusedError(text) from error
 
     async def list_users(self) -> list[Row]:
-        """Return user and tags."""
         users = self._node.access.users.values()
         return [{"user": user.name, "tags": list(user.row.tags)} for user in users]
 
     async def set_permissions(
         self, vhost: str, user: str, configure: str, write: str, read: str
     ) -> None:
-        """Set a user's three patterns on a vhost."""
         row = PermissionRow(user, vhost, configure, write, read)
         async with self._node.admin_turn:
             self._check_user_and_vhost(user, vhost)
@@ -83,7 +77,6 @@ class UserAdmin:
             await self._put(row)
 
     async def clear_permissions(self, vhost: str, user: str) -> None:
-        """Remove a user's permissions on a vhost."""
         async with self._node.admin_turn:
             self._check_user_and_vhost(user, vhost)
             row = self._node.access.permissions.get((user, vhost))
@@ -91,13 +84,11 @@ class UserAdmin:
                 await self._remove([row])
 
     async def list_permissions(self, vhost: str) -> list[Row]:
-        """Return user, configure, write, read."""
         vhost_named(self._node, vhost)
         rows = self._node.access.permissions.values()
         return [{"user": row.user, **_patterns(row)} for row in rows if row.vhost == vhost]
 
     async def list_user_permissions(self, user: str) -> list[Row]:
-        """Return vhost, configure, write, read."""
         user_named(self._node, user)
         rows = self._node.access.permissions.values()
         return [{"vhost": row.vhost, **_patterns(row)} for row in rows if row.user == user]

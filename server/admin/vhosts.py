@@ -84,7 +84,6 @@ class VhostAdmin:
             raise RefusedError(f"the metadata store has just failed: {error.reason}") from error
 
     async def list_vhosts(self) -> list[Row]:
-        """Return name, description, tags, tracing, default_queue_type, cluster_state."""
         return [
             {
                 "name": vhost.name,

@@ -35,7 +35,6 @@ class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and how to get help."""
         self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 

@@ -129,7 +129,6 @@ class NodeDefinitions:
             node.vhosts[policy.vhost].policies.put(policy)
 
     def _add_exchanges(self, plan: Plan) -> list[Row]:
-        """Add the exchanges; return the rows of those that exist already."""
         there: list[Row] = []
         for row, exchange in plan.exchanges.values():
             topology = self._node.vhosts[row.vhost].topology
@@ -147,7 +146,6 @@ class NodeDefinitions:
                 plan.notices.append(f"vhost '{name}' did not start: {error.reason}")
 
     async def _add_queue(self, row: QueueRow, starts: bool, plan: Plan) -> bool:
-        """Register and start a queue; return False if it exists already."""
         vhost = self._node.vhosts[row.vhost]
         if row.name in vhost.topology.queues:
             return False
@@ -169,7 +167,6 @@ class NodeDefinitions:
         return True
 
     def _bind(self, row: BindingRow) -> bool:
-        """Add a binding; return False if one of its ends is gone."""
         topology = self._node.vhosts[row.vhost].topology
         try:
             topology.bind(row.source, row.kind, row.destination, row.routing_key, row.arguments)

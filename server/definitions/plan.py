@@ -103,7 +103,6 @@ class Plan:
 
     @property
     def policies(self) -> list[PolicyRow]:
-        """The policies among the settings."""
         return [row for row in self.settings if isinstance(row, PolicyRow)]
 
     def vhost(self, name: str) -> VHost:

@@ -90,7 +90,6 @@ class Producer:
         self._batch = batch if not scenario.confirm else min(batch, scenario.confirm)
 
     def start(self) -> None:
-        """Start publishing."""
         self._starts = [self._start_of(lane) for lane in self._lanes]
         self._started_ns = time.monotonic_ns()
         self._pump()
@@ -101,23 +100,19 @@ class Producer:
 
     @property
     def is_done(self) -> bool:
-        """Whether all messages are published and confirmed."""
         return self.stopped and not self._unconfirmed
 
     @property
     def unconfirmed(self) -> int:
-        """The number of outstanding confirms."""
         return len(self._unconfirmed)
 
     def confirm_wait_s(self) -> float:
-        """Return the age of the oldest outstanding confirm."""
         oldest_ns = next(iter(self._unconfirmed.values()), None)
         return 0.0 if oldest_ns is None else (time.monotonic_ns() - oldest_ns) / 1e9
 
     # Agent.
 
     def on_writable(self) -> None:
-        """Continue publishing."""
         self._pump()
 
     def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
@@ -139,12 +134,10 @@ class Producer:
         self._tally.last_ns = now_ns
 
     def on_return(self, _body: bytes) -> None:
-        """Count a returned message."""
         self._tally.returned += 1
         self._tally.violations.add("returned", "a message was not routed to any queue")
 
     def on_read(self) -> None:
-        """Continue publishing if confirms have made room."""
         if self._scenario.confirm:
             self._tally.moved.set()
             self._pump()
@@ -153,7 +146,6 @@ class Producer:
         """Nothing is consumed here."""
 
     def on_delivery(self, tag: int, _redelivered: bool, _body: bytes) -> None:
-        """Nothing is consumed here."""
         self._tally.violations.add("delivery", f"delivery {tag} to a channel without consumer")
 
     # Publishing.
@@ -193,7 +185,6 @@ class Producer:
         return not self._scenario.rate
 
     def _allowed(self) -> int:
-        """Return the number of messages that may be sent now."""
         scenario, count = self._scenario, self._batch
         if scenario.producer_messages:
             count = min(count, scenario.producer_messages - self.sent)
@@ -221,7 +212,6 @@ class Producer:
             loop.call_soon(self._pump)
 
     def stop(self) -> None:
-        """Stop publishing."""
         if not self.stopped:
             self.stopped = True
             self._tally.moved.set()
@@ -297,7 +287,6 @@ class Consumer:
         self._works = False
 
     async def start(self) -> None:
-        """Set the prefetch and start consuming."""
         scenario = self._scenario
         for count, is_global in ((scenario.prefetch, False), (scenario.channel_prefetch, True)):
             if count:
@@ -321,7 +310,6 @@ class Consumer:
         self._take(tag, redelivered, body)
 
     def on_read(self) -> None:
-        """Acknowledge the messages of this read."""
         if self._slow and not self._works:
             self._work_slowly()
         if len(self._tags) >= self._scenario.ack_every:
@@ -329,22 +317,18 @@ class Consumer:
         self._tally.moved.set()
 
     def on_cancelled(self) -> None:
-        """No queue is deleted during a run."""
         self._tally.violations.add("cancelled", f"consumer of {self.queue} cancelled by the broker")
 
     def on_confirm(self, tag: int, _multiple: bool, _accepted: bool) -> None:
-        """Nothing is published here."""
         self._tally.violations.add("confirm", f"confirm {tag} to a channel that publishes nothing")
 
     def on_return(self, _body: bytes) -> None:
-        """Nothing is published here."""
         self._tally.violations.add("returned", "a return to a channel that publishes nothing")
 
     def on_writable(self) -> None:
         """Acknowledgements are small; they wait in the transport."""
 
     def finish(self) -> None:
-        """Acknowledge the rest of a batch."""
         if self._tags and not self._connection.error:
             self._acknowledge()
 

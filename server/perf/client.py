@@ -63,20 +63,11 @@ def parse_uri(uri: str) -> Target:
 class Agent(Protocol):
     """The events of a channel, called synchronously by the parser."""
 
-    def on_delivery(self, tag: int, redelivered: bool, body: bytes) -> None:
-        """Handle a delivery."""
-
-    def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
-        """Handle the broker's basic.ack or basic.nack."""
-
-    def on_return(self, body: bytes) -> None:
-        """Handle a returned message."""
-
-    def on_cancelled(self) -> None:
-        """The broker cancelled the consumer."""
-
-    def on_writable(self) -> None:
-        """The socket is writable again."""
+    def on_delivery(self, tag: int, redelivered: bool, body: bytes) -> None: ...
+    def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None: ...
+    def on_return(self, body: bytes) -> None: ...
+    def on_cancelled(self) -> None: ...
+    def on_writable(self) -> None: ...
 
     def on_read(self) -> None:
         """All frames of one socket read have been handled."""
@@ -115,7 +106,6 @@ class Connection(asyncio.Protocol):
     # Opening and closing.
 
     async def open(self, target: Target, heartbeat_s: int, frame_max: int) -> None:
-        """Go through the handshake up to connection.open-ok."""
         start = self._expect(0)
         self.transport.write(spec.PROTOCOL_HEADER)
         found: Any = await self._answer(start)
@@ -132,7 +122,6 @@ class Connection(asyncio.Protocol):
         await self.call(0, methods.ConnectionOpen(target.vhost))
 
     async def channel(self, number: int, agent: Agent | None = None) -> None:
-        """Open a channel with its agent."""
         if agent is not None:
             self._agents[number] = agent
         await self.call(number, methods.ChannelOpen())
@@ -146,13 +135,11 @@ class Connection(asyncio.Protocol):
         await self._lost
 
     async def call(self, channel: int, method: Method, timeout_s: float = 60.0) -> Any:
-        """Send a method and return the broker's answer."""
         waiting = self._expect(channel)
         self.send(channel, method)
         return await self._answer(waiting, timeout_s)
 
     def send(self, channel: int, method: Method) -> None:
-        """Send a method without waiting."""
         self.transport.write(methods.method_frame(channel, methods.encode(method)))
 
     def _expect(self, channel: int) -> asyncio.Future[Method]:
@@ -176,23 +163,19 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         transport.set_write_buffer_limits(high=256 * 1024, low=128 * 1024)
 
     def pause_writing(self) -> None:
-        """Stop the producers."""
         self.paused = True
 
     def resume_writing(self) -> None:
-        """Continue the producers."""
         self.paused = False
         for agent in self._agents.values():
             agent.on_writable()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail all waiting requests."""
         self._fail(BrokerError(f"connection lost: {error or 'closed by the broker'}"))
         if not self._lost.done():
             self._lost.set_result(None)

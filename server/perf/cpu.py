@@ -47,9 +47,7 @@ class Meter:
         self._before_ns = 0
 
     def start(self) -> None:
-        """Take the first reading."""
         self._before_ns = used_ns(self._processes)
 
     def read_ns(self) -> int:
-        """Return the CPU time used since ``start``."""
         return used_ns(self._processes) - self._before_ns

@@ -35,7 +35,6 @@ class Histogram:
         self.count += 1
 
     def merge(self, other: Histogram) -> None:
-        """Add the counts of another histogram."""
         if not other.count:
             return
         for bucket, count in other._buckets.items():
@@ -59,7 +58,6 @@ class Histogram:
         return found
 
     def summary(self) -> dict[str, int]:
-        """Return the report's figures by name, in µs."""
         names = ("p50", "p75", "p95", "p99", "p999")
         shown = dict(zip(names, self.percentiles(), strict=True))
         return {"min": self.min_us, **shown, "max": self.max_us}

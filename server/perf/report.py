@@ -22,7 +22,6 @@ class Reporter:
         self._at_ns = 0
 
     def line(self, tally: Tally, now_ns: int) -> None:
-        """Print the counts since the last line."""
         took_s = max(1, now_ns - self._at_ns) / 1e9
         sent = (tally.sent - self._sent) / took_s
         received = (tally.received - self._received) / took_s
@@ -38,7 +37,6 @@ class Reporter:
         print(text, flush=True)
 
     def end(self, result: dict[str, Any], file: str | None) -> None:
-        """Print the summary and write the JSON."""
         if not self._is_quiet:
             print(summary(result), end="", flush=True)
         if file == "-":

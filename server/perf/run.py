@@ -304,7 +304,6 @@ class Run:
     # After.
 
     def _settle(self) -> None:
-        """Check the final counts."""
         for consumer in self._consumers:
             consumer.finish()
         if not self._is_settled:

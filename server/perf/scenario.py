@@ -73,10 +73,8 @@ class Scenario:
 
     @property
     def all_consumers(self) -> int:
-        """Consuming channels."""
         return self.consumers * self.consumer_channels
 
     @property
     def all_producers(self) -> int:
-        """Publishing channels."""
         return self.producers * self.producer_channels

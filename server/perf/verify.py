@@ -49,7 +49,6 @@ class Violations:
         self.texts: list[str] = []
 
     def add(self, kind: str, text: str, count: int = 1) -> None:
-        """Count a violation."""
         self.counts[kind] += count
         if len(self.texts) < VIOLATIONS_KEPT:
             self.texts.append(f"{kind}: {text}")
@@ -82,7 +81,6 @@ class LaneReader:
 
     @property
     def count(self) -> int:
-        """The number of distinct messages."""
         return self.next + len(self.ahead)
 
 
@@ -96,7 +94,6 @@ class QueueLedger:
         self._violations = violations
 
     def take(self, lane: int, number: int) -> None:
-        """Note one message that is not redelivered."""
         self.received += 1
         if not self.lanes[lane].take(number):
             self._violations.add(
