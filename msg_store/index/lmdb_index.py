@@ -387,11 +387,7 @@ class LmdbIndex:
 
 
 def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:
-    options: dict[str, Any] = {
-        "map_size": map_bytes,
-        "max_dbs": 8,
-        "max_readers": READERS_MAX,
-    }
+    options: dict[str, Any] = {"map_size": map_bytes, "max_dbs": 8, "max_readers": READERS_MAX}
     if is_readonly:
         options |= {"readonly": True, "lock": False, "create": False}
     else:

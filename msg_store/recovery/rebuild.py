@@ -29,14 +29,7 @@ from leveret.msg_store.format.journal_records import (
     Publishes,
 )
 from leveret.msg_store.format.record import row_number, unpack_meta
-from leveret.msg_store.format.rows import (
-    Batch,
-    FileRow,
-    Index,
-    IndexRow,
-    Location,
-    QueueTerms,
-)
+from leveret.msg_store.format.rows import Batch, FileRow, Index, IndexRow, Location, QueueTerms
 from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.reading.verify import Segment
 

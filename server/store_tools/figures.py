@@ -93,11 +93,7 @@ def _index(store: Inspection) -> dict[str, int] | None:
     index = store.lmdb
     if index is None:
         return None
-    return {
-        "bytes": index.size_bytes,
-        "live_bytes": index.live_bytes,
-        "entries": index.entries,
-    }
+    return {"bytes": index.size_bytes, "live_bytes": index.live_bytes, "entries": index.entries}
 
 
 def _quarantine(store: Inspection) -> dict[str, Any]:
