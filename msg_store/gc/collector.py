@@ -97,14 +97,12 @@ class Moving:
         self._then: Callable[[], object] | None = None
 
     def decided(self, is_used: bool) -> None:
-        """Count a copy, with whether it is used."""
         self.used += is_used
         self._left -= 1
         if not self._left and self._then is not None:
             self._then()
 
     def when_done(self, then: Callable[[], object]) -> None:
-        """Call ``then`` when all are decided about."""
         self._then = then
         if not self._left:
             then()
@@ -115,17 +113,7 @@ Task: TypeAlias = Generator[Job | Moving | Wait, None, None]
 
 @dataclass(slots=True)
 class Collected:
-    """Figures since the start.
-
-    Attributes:
-        merges: merges that were completed.
-        given_up: merges that were not.
-        copied_bytes: bytes written by them.
-        moved: messages that lie elsewhere now.
-        removed: segments unlinked.
-        removed_bytes: what that gave back.
-        damaged: messages that were found to be unreadable.
-    """
+    """Figures since the start."""
 
     merges: int = 0
     given_up: int = 0
@@ -150,18 +138,7 @@ class Callbacks:
 
 
 class Collector:
-    """Chooses segments and collects them. For the loop; its jobs block on the thread.
-
-    Args:
-        folder: the store's.
-        core: takes the moves, and gives the copies their numbers.
-        memtables: places of messages, states of segments.
-        index: the index on disk, for the thread.
-        pins: segments that must stay.
-        now_ms: wall time.
-        limits: when to merge.
-        callbacks: the store's parts that the collector calls.
-    """
+    """Chooses segments and collects them. For the loop; its jobs block on the thread."""
 
     def __init__(
         self,
@@ -189,7 +166,6 @@ class Collector:
         self._merges = 0
 
     def next_task(self) -> Task | None:
-        """Return something that should be done now, if there is anything."""
         return self._next_removal() or self._next_merge()
 
     def _next_removal(self) -> Task | None:

@@ -79,17 +79,14 @@ class Piece:
 
     @property
     def offset(self) -> int:
-        """Where it begins in the source."""
         return self.runs[0][0]
 
     @property
     def end(self) -> int:
-        """Where it ends in the source."""
         return sum(self.runs[-1])
 
     @property
     def length(self) -> int:
-        """How many bytes of it are needed."""
         return sum(length for _, length in self.runs)
 
 
@@ -98,10 +95,7 @@ class Copy:
     """A segment in the making.
 
     Attributes:
-        file_no: its number, above all others.
         sources: the segments it is made of; in the order of their messages once ``copy`` has run.
-        boot_epoch: for its header.
-        created_ms: likewise.
         size_bytes: its length when it is done; 0 when nothing was left to copy.
         reading: the source in hand.
         damaged: messages whose bytes were bad already.
@@ -171,9 +165,6 @@ def unlink(folder: StoreFolder, file_nos: Sequence[int], gone: list[int]) -> Ste
 
     The names need not be synced: no row refers to a file that comes back after a power cut, and the
     next start removes it.
-
-    Raises:
-        OSError: one could not be removed.
     """
     for file_no in file_nos:
         try:

@@ -38,7 +38,6 @@ class Pace:
     retry_s: float = 10.0
 
     def delay_s(self, wait: Wait) -> float:
-        """Return how long a task waits."""
         return {Wait.TURN: 0.0, Wait.GRACE: self.grace_s, Wait.RETRY: self.retry_s}[wait]
 
 
@@ -51,14 +50,9 @@ class CollectorDriver:
     """Brings a ``Collector`` onto a loop and its jobs onto a thread, which starts with the first.
 
     Args:
-        core: decides what to do.
         commit: whose ``index_listeners`` hear of each flush and each checkpoint.
-        loop: where all methods are called.
         failed: called when the collector cannot go on, with the reason to restart the store:
             a damaged index, or a bug. It has ended then.
-        reached: called on the thread for each point of a job.
-        make_worker: makes the thread.
-        pace: how long it waits.
     """
 
     def __init__(
@@ -94,11 +88,9 @@ class CollectorDriver:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is on its way."""
         return self._timer is None and not self._tasks
 
     def end(self) -> None:
-        """Begin nothing any more."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -61,7 +61,6 @@ class Source:
             default=1 << 64)  # fmt: skip
 
     def needed_bytes(self) -> int:
-        """Return how much there is to copy."""
         return sum(n for n, is_it in zip(self.lengths, self.needed, strict=True) if is_it)
 
 
@@ -70,7 +69,6 @@ def scan(folder: StoreFolder, source: Source) -> Steps[None]:
 
     Raises:
         Corrupt: its header is damaged, so the kind of its checksums is unknown.
-        OSError: it cannot be read.
     """
     with folder.files.open_read(folder.rdq_path(source.file_no)) as file:
         header = decode_header(file.pread(HEADER_BYTES, 0), RDQ_MAGIC)

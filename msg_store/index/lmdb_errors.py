@@ -18,11 +18,7 @@ _FULL_BYTES: Final = 1 << 20
 
 
 def open_lmdb(path: Path, **options: Any) -> Any:
-    """Open an environment in LMDB's 0.9 format, which bindings of any version know.
-
-    Raises:
-        lmdb.Error: it cannot be opened.
-    """
+    """Open an environment in LMDB's 0.9 format, which bindings of any version know."""
     options |= {"mode": 0o600, "readahead": True}  # pages written together are read together
     try:
         # Bindings that know several formats would write the newest.

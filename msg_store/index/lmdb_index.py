@@ -160,7 +160,6 @@ class LmdbIndex:
             return read(transaction)
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
-        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
         if low >= high or limit <= 0:
             return []
         start = _QIDX_KEY.pack(queue_no, low)
@@ -183,7 +182,6 @@ class LmdbIndex:
         return self._read(self._qidx, read)
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
-        """Return the locations of the messages that the index has."""
 
         def read(transaction: Any) -> dict[int, Location]:
             found: dict[int, Location] = {}
@@ -231,7 +229,6 @@ class LmdbIndex:
         return self._read(self._qidx, read)
 
     def queues(self) -> dict[int, QueueTerms]:
-        """Return all queues."""
 
         def read(transaction: Any) -> dict[int, QueueTerms]:
             return {_NO_KEY.unpack(k)[0]: _terms(v) for k, v in transaction.cursor()}
@@ -239,7 +236,6 @@ class LmdbIndex:
         return self._read(self._queues, read)
 
     def files(self) -> dict[int, FileRow]:
-        """Return all segments."""
 
         def read(transaction: Any) -> dict[int, FileRow]:
             return {
@@ -326,7 +322,6 @@ class LmdbIndex:
         Raises:
             IndexFull: the disk is full.
             IndexDamaged: the index is not what it was.
-            OSError: the disk fails.
         """
         folder.mkdir(mode=0o700)
         target = folder / DATA
@@ -379,7 +374,6 @@ class LmdbIndex:
             self._env.copy(str(folder), compact=True)
 
     def close(self) -> None:
-        """Unmap the file."""
         with self._lock:
             self._env.close()
         closed, self.closed = self.closed, _nothing

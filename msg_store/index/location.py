@@ -42,8 +42,6 @@ class LmdbLocation:
     """``rows.IndexLocation`` of an LMDB environment in a folder of its own.
 
     Args:
-        path: the folder.
-        uuid: the store's 16 bytes.
         map_bytes: how large it may become before it must grow.
         compact_bytes_min: smaller files are not compacted.
         leaves_bytes_max: of larger indexes that were closed in order the leaves are not checked.
@@ -64,14 +62,7 @@ class LmdbLocation:
         self._leaves_bytes_max = leaves_bytes_max
 
     def check(self, leaves_bytes_max: float = math.inf) -> None:
-        """Check whether LMDB may open the index.
-
-        Args:
-            leaves_bytes_max: see ``page_check.fault_of``.
-
-        Raises:
-            IndexDamaged: it was condemned, or a page is damaged.
-        """
+        """Raise ``IndexDamaged`` if the index was condemned or a page is damaged; see ``page_check.fault_of``."""
         if (self._path / CONDEMNED).exists():
             raise IndexDamaged(f"{self._path} was found damaged when it was used")
         if fault := fault_of(self._path / DATA, leaves_bytes_max):

@@ -16,12 +16,7 @@ LAG_MAX: Final = 30  # transactions; there is one per checkpoint, so this is hal
 
 
 class Readers:
-    """Watches the readers of one environment.
-
-    Args:
-        path: its folder, for the log.
-        env: the environment.
-    """
+    """Watches the readers of one environment."""
 
     def __init__(self, path: Path, env: Any) -> None:
         self._path = path

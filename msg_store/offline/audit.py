@@ -93,11 +93,7 @@ class Audit:
         return self.is_index_sound and not is_damaged
 
     def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:
-        """Yield the counts and sums of the index that are wrong, one line each.
-
-        Args:
-            names: of queues, by number.
-        """
+        """Yield the counts and sums of the index that are wrong, one line each."""
         if self.counts:
             yield f"{len(self.counts)} messages have another number of rows than the index says"
         for queue_no, (said, counted) in self.terms.items():
@@ -128,15 +124,7 @@ def audited(
 ) -> Iterator[Audit]:
     """Inspect a store and audit it. An index in which damage is met meanwhile is not used.
 
-    Args:
-        path: its folder.
-        progress: gets how far it is.
-        index_damage: see ``Inspection``.
-        may_rebuild: see ``Inspection``.
-        files: the way to the disk.
-
-    Raises:
-        StoreError, OSError: as ``Inspection``.
+    ``index_damage``, ``may_rebuild``, ``files`` and errors are those of ``Inspection``.
     """
     with ExitStack() as stack:
         store = stack.enter_context(Inspection(path, index_damage, may_rebuild, files))

@@ -62,7 +62,6 @@ class LocationTable:
         return at
 
     def location(self, at: int) -> Location:
-        """Return a message's location."""
         return (
             self.file_nos[at],
             self.offsets[at],

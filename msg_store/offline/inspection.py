@@ -48,8 +48,6 @@ class ReadOnlyLocation:
     """``IndexLocation`` of an index that is only read.
 
     Args:
-        path: the index's folder.
-        uuid: the store's.
         scratch: an empty folder for an index that must be rebuilt; None if it may not.
         damage: why the index must not be used; empty if nothing is known against it.
 
@@ -94,11 +92,9 @@ class Inspection:
     """An offline store, locked and read. ``close`` it.
 
     Args:
-        path: the store's folder.
         index_damage: why the index must not be used; empty if nothing is known against it.
         may_rebuild: an index that cannot be used is rebuilt in a temporary folder, and a lost FORMAT is
             restored in memory; else both are errors.
-        files: the way to the disk.
 
     Attributes:
         folder: the store's; writes to it stay in memory.
@@ -110,7 +106,6 @@ class Inspection:
     Raises:
         StoreLocked: another process has the store open.
         StoreError: it is no store, a newer version's, or must be recovered first.
-        OSError: the disk refuses.
     """
 
     def __init__(
@@ -144,7 +139,6 @@ class Inspection:
 
     @property
     def report(self) -> RecoveryReport:
-        """The damage that a start would report."""
         return self.recovered.report
 
     @property
@@ -162,7 +156,6 @@ class Inspection:
         return sorted({*self.index.queue_nos(), *self.queues, *self.recovered.tables.active.rows})
 
     def rows(self, queue_no: int) -> Iterator[IndexRow]:
-        """Yield the rows of a queue in order."""
         view, low = self.recovered.tables.read_view(), 0
         while low < SEQ_END:
             base = self.index.rows(queue_no, low, SEQ_END, PAGE_ROWS)
@@ -186,7 +179,6 @@ class Inspection:
             low = high
 
     def close(self) -> None:
-        """Close the index and release the lock."""
         self._open.close()
 
     def __enter__(self) -> Self:

@@ -32,7 +32,6 @@ class OfflineStore:
 
     Args:
         opened: taken over.
-        choice: what the collector merges.
 
     Attributes:
         core: group commit, for ``write``, ``publish`` and ``ack``.
@@ -55,11 +54,7 @@ class OfflineStore:
         )
 
     def flush(self) -> None:
-        """Write and sync all pending work.
-
-        Raises:
-            OSError: the disk refuses, or is full.
-        """
+        """Write and sync all pending work."""
         while self.core.due() is not Due.NEVER:
             if self.core.is_full:
                 raise OSError(errno.ENOSPC, "the disk is full", str(self._opened.folder.path))
@@ -73,11 +68,7 @@ class OfflineStore:
                 raise report.error
 
     def checkpoint(self) -> None:
-        """Write all durable changes into the index.
-
-        Raises:
-            OSError: the disk refuses, or is full.
-        """
+        """Write all durable changes into the index."""
         self._checkpointer.request()
         self._write_index()
 
@@ -102,14 +93,7 @@ class OfflineStore:
                 is_busy = True
 
     def collect(self, told: Callable[[Collected], None] = lambda _: None) -> Collected:
-        """Merge and remove segments until none is worth it.
-
-        Args:
-            told: called now and then with the figures so far.
-
-        Raises:
-            OSError: the disk refuses, or is full.
-        """
+        """Merge and remove segments until none is worth it."""
         is_first_try = True
         while True:
             task = self._collector.next_task()
@@ -143,11 +127,7 @@ class OfflineStore:
                 )
 
     def stop(self) -> None:
-        """Write all pending work and close the store as a broker's stop does; clean queues stay clean.
-
-        Raises:
-            OSError: the disk refuses, or is full.
-        """
+        """Write all pending work and close the store as a broker's stop does; clean queues stay clean."""
         for queue_no, terms in self._opened.recovered.queues.items():
             if terms.is_clean:
                 self.core.close_queue(queue_no, terms.next_seq, terms.next_deliver)

@@ -54,7 +54,6 @@ class RepairPlan:
 
     @property
     def is_needed(self) -> bool:
-        """The store needs at least one step."""
         return bool(self.format_damage) or self.needs_recovery or self.needs_writing
 
 
@@ -75,18 +74,10 @@ def plan_repair(audit: Audit) -> RepairPlan:
 def repair(
     path: Path, plan: RepairPlan, boot_epoch: int, now_ms: Callable[[], int], progress: Progress
 ) -> None:
-    """Do the steps.
-
-    Args:
-        path: the store's folder.
-        plan: the steps.
-        boot_epoch: above all that were used.
-        now_ms: wall time.
-        progress: gets how far it is.
+    """Do the steps, under a boot epoch above all that were used.
 
     Raises:
         StoreError: another process has the store open.
-        OSError: the disk refuses.
     """
     files = Files()
     restore_format(files, path)

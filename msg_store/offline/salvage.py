@@ -42,14 +42,7 @@ _BUFFER_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Salvaged:
-    """The result.
-
-    Attributes:
-        messages: how many were copied.
-        rows: how many rows of queues they have.
-        size_bytes: of the new segments.
-        lost: rows that were left behind.
-    """
+    """The result."""
 
     messages: int = 0
     rows: int = 0
@@ -58,17 +51,9 @@ class Salvaged:
 
 
 def salvage(audit: Audit, target: Path, uuid: bytes, now_ms: int, progress: Progress) -> Salvaged:
-    """Copy all messages that have rows and can be read into a new store.
+    """Copy all messages that have rows and can be read into a new store, in an empty folder.
 
-    Args:
-        audit: of the old store, kept open.
-        target: the folder of the new one, empty.
-        uuid: the new store's 16 bytes.
-        now_ms: wall time.
-        progress: gets how far it is.
-
-    Raises:
-        OSError: the disk refuses.
+    The audit, of the old store, is kept open meanwhile.
     """
     return _Salvage(audit, target, Identity(uuid, audit.store.epoch_seen), now_ms, progress).run()
 

@@ -33,11 +33,7 @@ class Torn:
 def take(files: Files, path: Path, target: Path, torn: Torn) -> Iterator[str]:
     """Make a draft of a snapshot; yields the points that are reached. Nothing is synced.
 
-    Args:
-        files: the way to the disk.
-        path: the store's folder.
-        target: the store's folder in the draft; must not be there.
-        torn: gets the bytes that were left out.
+    ``target``, the store's folder in the draft, must not be there; ``torn`` gets the bytes that were left out.
 
     Raises:
         StoreLocked: a process has the store open.

@@ -82,11 +82,6 @@ class _Batch:
     Attributes:
         found: the places that the index had.
         failed_at: places that turned out to be bad.
-
-    Args:
-        msg_nos: of the messages.
-        places: theirs, None where the index must be asked.
-        read_view: goes with what the index will say.
     """
 
     __slots__ = ("_msg_nos", "_places", "failed_at", "found", "read_view")
@@ -101,7 +96,6 @@ class _Batch:
         self.failed_at: dict[int, Place] = {}
 
     def read(self, files: SegmentReader, index: Locations | None) -> Outcome:
-        """Do it, on the thread."""
         msg_nos, places, lacking = self._msg_nos, self._places, []
         if None in places:
             unknown = msg_nos
@@ -121,7 +115,6 @@ class _Batch:
         return outcome
 
     def _known(self) -> tuple[list[int], list[Location | None]]:
-        """Return those of which the place is known by now."""
         msg_nos, found = self._msg_nos, self.found
         places = list(map(found.get, msg_nos))
         if len(found) < len(msg_nos):
@@ -133,16 +126,7 @@ class _Batch:
 
 
 class ContentReader:
-    """Reads contents for all queues of a store. On the loop.
-
-    Args:
-        places: what RAM knows.
-        files: reads, on the thread.
-        index: the index on disk, if there is one.
-        background: the thread.
-        loop: puts things off.
-        read_cache: where contents go.
-    """
+    """Reads contents for all queues of a store. On the loop."""
 
     def __init__(
         self,
@@ -239,12 +223,10 @@ class ContentReader:
         return self._lost.get(msg_no, "")
 
     def segment_removed(self, file_no: int) -> None:
-        """Let go of a segment, so that its space is free."""
         self._background.submit(lambda: self._files.forget(file_no))
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is asked for or on its way."""
         return not self._waiting
 
     # Batches.

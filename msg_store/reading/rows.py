@@ -36,13 +36,7 @@ class Above(Protocol):
 
 
 class RowReader:
-    """Reads rows for all queues of a store. On the loop.
-
-    Args:
-        above: what the loop knows.
-        index: the index on disk.
-        background: the thread.
-    """
+    """Reads rows for all queues of a store. On the loop."""
 
     def __init__(self, above: Above, index: IndexRows, background: Background) -> None:
         self._above = above
@@ -50,14 +44,9 @@ class RowReader:
         self._background = background
 
     def read(self, queue_no: int, low: int, limit: int, then: GotRows) -> None:
-        """Find the first rows with ``low <= seq``.
+        """Find the first rows with ``low <= seq``, at most ``limit``; fewer may come although there are more.
 
-        Args:
-            queue_no: the queue.
-            low: where to begin.
-            limit: how many rows to read; fewer may come, even none, although there are more.
-            then: gets them in a later turn, and up to where they go: ``SEQ_END`` when there are no more
-                at that time.
+        ``then`` gets them in a later turn, and up to where they go: ``SEQ_END`` when there are no more.
         """
         read_view, index = self._above.read_view(), self._index
 

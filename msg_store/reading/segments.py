@@ -44,10 +44,8 @@ class Outcome:
     """The outcome of a batch; every requested message is in one of the three.
 
     Attributes:
-        messages: by number.
         failures: why a message could not be read, by number.
         put_off: numbers to ask for again in a while.
-        body_bytes: of the messages.
     """
 
     messages: dict[int, Message] = field(default_factory=dict)
@@ -57,12 +55,7 @@ class Outcome:
 
 
 class SegmentReader:
-    """Reads the segments of a store.
-
-    Args:
-        folder: the store's.
-        descriptors_max: how many segments stay open.
-    """
+    """Reads the segments of a store."""
 
     def __init__(self, folder: StorePaths, descriptors_max: int = DESCRIPTORS_MAX) -> None:
         self._folder = folder
@@ -76,11 +69,8 @@ class SegmentReader:
     ) -> Outcome:
         """Read messages, in the order of their places.
 
-        Args:
-            msg_nos: the numbers that their records should have.
-            places: of each.
-            parts_of: returns origin and head of a record's meta, or raises ``Corrupt``; without it those
-                of any meta.
+        ``parts_of`` returns origin and head of a record's meta, or raises ``Corrupt``; without it those of
+        any meta.
         """
         outcome = Outcome()
         found = runs(places, GAP_BYTES_MAX, JOIN_BYTES_MAX)
@@ -169,7 +159,6 @@ class SegmentReader:
             segment.close()
 
     def close(self) -> None:
-        """Close all."""
         while self._open:
             self._open.popitem()[1].close()
 

@@ -63,27 +63,17 @@ class Segment:
 
     @property
     def is_foreign(self) -> bool:
-        """The file says that it belongs to another store."""
         return self.damage.startswith("segment of another")
 
     def bytes_at(self, offset: int, count: int) -> bytes:
-        """Return what the file holds there."""
         return self._file.pread(count, offset)
 
     def read(self, offset: int, length: int) -> Record:
-        """Read the record that should fill these bytes.
-
-        Raises:
-            Corrupt: it does not.
-        """
+        """Read the record that should fill these bytes; ``Corrupt`` if it does not."""
         return self.decode(self._file.pread(length, offset), length)
 
     def decode(self, data: bytes, length: int, at: int = 0) -> Record:
-        """Read the record that should fill so many bytes of the segment, from ``at`` in ``data``.
-
-        Raises:
-            Corrupt: it does not.
-        """
+        """Read the record that should fill so many bytes, from ``at`` in ``data``; ``Corrupt`` if it does not."""
         record = self._decoded(data, at)
         if record.total_len != length:
             raise Corrupt(f"a record of {record.total_len} bytes where one of {length} should be")
@@ -143,7 +133,6 @@ class Segment:
         return self.size_bytes
 
     def close(self) -> None:
-        """Give the descriptor back."""
         self._file.close()
 
     def __enter__(self) -> Self:

@@ -84,7 +84,6 @@ class JournalFile:
 
     @property
     def is_foreign(self) -> bool:
-        """The file says that it belongs to another store."""
         return self._damage_of_header.startswith("journal of another")
 
     def is_foreign_as(self, file_no: int) -> bool:
@@ -97,7 +96,6 @@ class JournalFile:
         return self.header is None and self.used_bytes <= HEADER_BYTES
 
     def frames(self) -> Iterator[tuple[Frame, list[JournalRecord]]]:
-        """Yield the good frames and their records."""
         offset = HEADER_BYTES if self.header is not None else 0
         reason = self._damage_of_header
         while offset < len(self.data):

@@ -37,8 +37,6 @@ class JournalScan:
     """Reads the journal of a store. Use ``run`` once.
 
     Args:
-        folder: the store's.
-        report: gets gaps, tails, foreign files and names in the quarantine.
         trusted: after a failed sync, how far the disk can be trusted.
 
     Attributes:
@@ -86,13 +84,7 @@ class JournalScan:
                 yield file_no, JournalFile(first, self._folder.uuid)
 
     def run(self, sink: Sink, file_no_min: int, from_lsn: int) -> None:
-        """Read the files from a number on.
-
-        Args:
-            sink: gets the frames.
-            file_no_min: the index has all records of files below.
-            from_lsn: the index has all records below.
-        """
+        """Read the files from a number on; the index has the records of files below, and those below ``from_lsn``."""
         self.next_lsn = from_lsn
         numbers = [no for no in self._folder.journal_nos() if no >= file_no_min]
         try:

@@ -54,7 +54,6 @@ class JournalMemory:
         self._rows: dict[int, dict[int, int]] = {}  # queue_no -> seq -> msg_no
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
-        """Note a frame."""
         for record in records:
             match record:
                 case Publishes():
@@ -85,15 +84,8 @@ class Rebuild:
     """Fills an index.
 
     Args:
-        folder: the store's.
         index: empty.
-        memory: the journals.
         trusted: after a failed sync, how far the segments can be trusted.
-
-    Attributes:
-        files: the segments.
-        queues: the queues that messages name.
-        msg_no_seen: the highest.
     """
 
     def __init__(
@@ -129,7 +121,6 @@ class Rebuild:
             self.files[file_no] = row._replace(valid_bytes=self._valid_bytes[file_no])
 
     def terms(self) -> dict[int, QueueTerms]:
-        """Return the queues."""
         return {queue_no: terms.frozen() for queue_no, terms in self.queues.items()}
 
     def _messages(self, file_no: int, segment: Segment) -> Iterator[Found]:

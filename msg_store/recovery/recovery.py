@@ -83,10 +83,8 @@ class StoreFiles:
     """Where a store lies and how large its files become.
 
     Attributes:
-        files: the way to the disk.
         path: the folder; made if it is not there.
         reserve: the ballast of the data directory, given up when the disk is full.
-        now_ms: wall time.
         rdq_file_bytes: when a segment is full.
         journal_file_bytes: when a journal file is full.
         index_location: in the folder by default.
@@ -134,15 +132,12 @@ def open_store(
 ) -> Opened:
     """Lock a store and recover it. Takes as long as the journals are; call it beside the loop.
 
-    Args:
-        where: the store.
-        boot_epoch: of this start of the broker, or of the store in it: above all before.
-        trusted: after a failed sync, the durable position of the group commit that failed.
+    The boot epoch, of this start of the broker or of the store in it, is above all before. ``trusted`` is, after
+    a failed sync, the durable position of the group commit that failed.
 
     Raises:
         StoreLocked: another process has it open.
         StoreError: it cannot be used as it is.
-        OSError: the disk refuses.
     """
     folder = StoreFolder(where.files, where.path, where.new_uuid, where.now_ms)
     try:
@@ -166,12 +161,6 @@ def open_store(
 
 class Recovery:
     """The steps. Use ``run`` or ``inspect`` once.
-
-    Args:
-        folder: the store's.
-        where: how large files become, where the index lies.
-        boot_epoch: of this start, above all before.
-        trusted: after a failed sync, how far the disk can be trusted.
 
     Attributes:
         rdq_log, journal_log: carry out the jobs of the group commit that ``run`` returns.
@@ -211,15 +200,6 @@ class Recovery:
         self._msg_no_seen = self._file_no_seen = 0
 
     def run(self) -> tuple[Recovered, GroupCommit]:
-        """Do all the steps.
-
-        Returns:
-            The recovered state, and a group commit that continues from there.
-
-        Raises:
-            StoreError: the boot epoch was used before.
-            OSError: the disk refuses.
-        """
         return self._twice(self._run)
 
     def inspect(self, may_rebuild: bool = True) -> Recovered:
@@ -230,7 +210,6 @@ class Recovery:
 
         Raises:
             StoreError: the boot epoch was used before, or the index must be rebuilt and may not be.
-            OSError: the disk refuses.
         """
         self._may_rebuild = may_rebuild
         return self._twice(self._judged)

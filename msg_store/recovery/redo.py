@@ -18,22 +18,13 @@ from leveret.msg_store.reading.verify import Segment
 
 
 class RedoWriter:
-    """Writes the inline records of frames. Call ``close`` at the end.
-
-    Args:
-        folder: the store's.
-    """
+    """Writes the inline records of frames. Call ``close`` at the end."""
 
     def __init__(self, folder: StorePaths) -> None:
         self._folder = folder
         self._files: dict[int, File | None] = {}  # None: not there, or another store's
 
     def add(self, records: list[JournalRecord]) -> None:
-        """Write the inline records of a frame.
-
-        Raises:
-            OSError: the disk refuses.
-        """
         for record in records:
             if isinstance(record, RedoRecord) and (file := self._file(record.file_no)) is not None:
                 file.write_at(record.data, record.offset)
@@ -52,7 +43,6 @@ class RedoWriter:
         return None
 
     def close(self) -> None:
-        """Close the segments."""
         for file in self._files.values():
             if file is not None:
                 file.close()

@@ -33,7 +33,6 @@ class Replay:
 
     Attributes:
         moved: messages that the collector copied.
-        msg_no_seen, file_no_seen: the highest.
     """
 
     def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
@@ -48,7 +47,6 @@ class Replay:
         self._young: list[tuple[int, int, int, int]] = []  # LSN, queue_no, first_seq, count
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
-        """Replay a frame."""
         self._durable = max(self._durable, frame.durable)
         self._young = [run for run in self._young if run[0] >= self._durable.lsn]
         for lsn, record in enumerate(records, frame.first_lsn):

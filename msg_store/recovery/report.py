@@ -53,7 +53,6 @@ class Recovered:
             as it said; the others continue at ``next_no``.
         is_clean: the store was stopped in order.
         next_no: above all message numbers and seqs that were ever used, durable or not.
-        report: what was wrong.
     """
 
     index: Index

@@ -20,16 +20,7 @@ _LOOKED_UP_AT_ONCE = 2_000
 
 
 class RowCheck:
-    """Removes rows without a readable message from replayed memtables.
-
-    Args:
-        folder: the store's.
-        tables: the memtables, as replayed.
-        index: below them.
-        report: gets what was dropped, lost and found.
-        replay: knows the rows that may not have been durable.
-        durable: how far everything was durable.
-    """
+    """Removes rows without a readable message from replayed memtables."""
 
     def __init__(
         self,

@@ -89,7 +89,6 @@ class Deleted(NamedTuple):
     """The result of a ``delete``.
 
     Attributes:
-        places: of the contents that were deleted.
         left: the ranges of which keys are left.
     """
 
@@ -102,7 +101,6 @@ class TransientIndex:
 
     Args:
         files: removes the old file; LMDB itself reads and writes past them.
-        folder: where it lies, which exists.
         map_bytes: how large it may become before the map is doubled.
     """
 
@@ -220,7 +218,6 @@ class TransientIndex:
     # Any thread.
 
     def rows(self, incarnation: int, low: int, high: int, limit: int) -> list[Row]:
-        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
         rows: list[Row] = []
         with self._read() as transaction, transaction.cursor() as cursor:
             if not cursor.set_range(_KEY.pack(incarnation, low)):
@@ -251,7 +248,6 @@ class TransientIndex:
                 raise IndexLost(f"index of transients: {error}") from error
 
     def close(self) -> None:
-        """Close the file."""
         with self._reading:
             if self._lmdb is not None:
                 self._lmdb.close()

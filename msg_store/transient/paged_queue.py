@@ -38,10 +38,6 @@ class RowsRead:
 
     Args:
         queue: the queue; its calls go into ``paged_out``, ``acked`` and ``deleted`` until the read is done.
-        low: the first seq.
-        high: behind the last one.
-        limit: how many are wanted.
-        then: gets them.
     """
 
     def __init__(self, queue: PagedQueue, low: int, high: int, limit: int, then: GotRows) -> None:
@@ -81,7 +77,6 @@ class RowsRead:
         self.paged_out = dict(self.queue.contents)
 
     def result(self) -> list[Row]:
-        """Return the rows that are known so far."""
         low, reached, waiting = self._low, self._reached, self.paged_out
         rows = self._found | {s: row_of(waiting[s]) for s in waiting if low <= s < reached}
         left = [rows[seq] for seq in sorted(rows.keys() - self.acked)]
@@ -138,7 +133,6 @@ class PagedQueue:
     # Calls of the queue.
 
     def page_out(self, entries: Iterable[Entry]) -> None:
-        """Take contents."""
         new = {entry[SEQ]: entry for entry in entries}
         self.contents |= new
         self.credit -= len(new)

@@ -80,12 +80,7 @@ class Notices:
 class PagingCore:
     """The queues and the jobs. For one thread.
 
-    Args:
-        waiting_bytes_max: how much all queues together may have waiting.
-
     Attributes:
-        queues: by queue_no.
-        job: in flight.
         is_stalled: the disk has refused contents, and not taken any since.
         has_garbage: as the last job has found it.
         waiting_bytes: contents that are in RAM until they are written.
@@ -115,7 +110,6 @@ class PagingCore:
     # Calls of queues.
 
     def page_out(self, queue_no: int, entries: Sequence[Entry], must: bool) -> int:
-        """Take contents; see ``TransientStore``."""
         queue = self.queues.get(queue_no) or self._begin(queue_no)
         taken = len(entries)
         sizes = list(accumulate([entry[SIZE] for entry in entries]))
@@ -142,7 +136,6 @@ class PagingCore:
         return queue
 
     def ack(self, queue_no: int, entries: Sequence[Entry]) -> None:
-        """Remove contents."""
         queue = self.queues.get(queue_no)
         if queue is not None:
             self.waiting_bytes -= queue.ack([entry[SEQ] for entry in entries])
@@ -150,7 +143,6 @@ class PagingCore:
             self._note(queue)
 
     def ack_range(self, queue_no: int, low: int, high: int) -> None:
-        """Remove contents."""
         queue = self.queues.get(queue_no)
         if queue is not None:
             keys, size_bytes = queue.ack_range(low, high)
@@ -166,7 +158,6 @@ class PagingCore:
             self._to_write.pop(queue.incarnation, None)
 
     def drop_queue(self, queue_no: int) -> None:
-        """Forget a queue."""
         queue = self.queues.pop(queue_no, None)
         if queue is None:
             return

@@ -35,19 +35,13 @@ class Contents(NamedTuple):
 
 
 class TransientReader:
-    """Reads. For one thread.
-
-    Args:
-        paths: where the segments lie.
-        index: its reading half.
-    """
+    """Reads. For one thread."""
 
     def __init__(self, paths: StorePaths, index: TransientIndex) -> None:
         self._index = index
         self._segments = SegmentReader(paths, DESCRIPTORS)
 
     def rows(self, incarnation: int, low: int, high: int, limit: int) -> Steps[list[Row]]:
-        """Read rows; see ``TransientIndex.rows``."""
         rows = self._index.rows(incarnation, low, high, limit)
         yield "rows read"
         return rows
@@ -93,7 +87,6 @@ class TransientReader:
         yield "forgotten"
 
     def close(self) -> None:
-        """Close all."""
         self._segments.close()
 
 

@@ -38,16 +38,7 @@ class Usage:
 class TransientSegments:
     """The files.
 
-    Args:
-        paths: where they lie.
-        identity: goes into the headers.
-        now_ms: wall time, for headers.
-        file_bytes: the length at which a segment is full.
-        room_bytes: how much is left free on the disk.
-
     Attributes:
-        usage: of each segment.
-        total: of all of them.
         unlinked: segments that are gone and that the reader may have open.
     """
 
@@ -73,7 +64,6 @@ class TransientSegments:
         self._dead: set[int] = set()  # without live records, the one in use perhaps among them
 
     def open(self, file_no: int) -> File:
-        """Open a segment for reading."""
         return self._files.open_read(self._paths.rdq_path(file_no))
 
     def wipe(self) -> None:
@@ -89,11 +79,7 @@ class TransientSegments:
         self.total = Usage(0)
 
     def check_room(self) -> None:
-        """Leave some room on the disk: deleting keys from the index needs a little.
-
-        Raises:
-            OSError: there is no more than that.
-        """
+        """Raise ``OSError`` when only the room is left that deleting keys from the index needs."""
         if self._files.free_bytes(self._paths.rdq) < self._room_bytes:
             raise OSError(errno.ENOSPC, "the last of the disk is not for transients")
 

@@ -114,18 +114,7 @@ class TransientStore:
     take one each. Nothing outlives the process, and nothing outlives ``drop_queue``.
 
     Args:
-        files: the way to the segments.
         folder: ``transient/`` of a store; made if it is not there. The index lies in it as well.
-        identity: for the files' headers and checksums.
-        reserve: the ballast.
-        loop: where everything is called.
-        now_ms: wall time, for time stamps that nothing depends on.
-        on_credit: see ``OnCredit``.
-        on_lost: see ``OnLost``.
-        on_failed: see ``OnFailed``.
-        limits: the constants.
-        make_worker: makes writer and reader.
-        index: the index; tests bring theirs.
     """
 
     def __init__(
@@ -167,13 +156,8 @@ class TransientStore:
     def page_out(self, queue_no: int, entries: Sequence[Entry], must: bool = False) -> int:
         """Take contents, at seqs that are new to the queue. They and their rows can be read at once.
 
-        Args:
-            queue_no: the queue.
-            entries: with their messages, in the order in which they are wanted on disk.
-            must: take all of them, also beyond the credit, which is then owed.
-
-        Returns:
-            How many of the first ones were taken. If fewer than asked for, ``on_credit`` is owed.
+        The entries have their messages. ``must`` takes all of them, also beyond the credit, which is then owed.
+        Returns how many of the first ones were taken: if fewer than asked for, ``on_credit`` is owed.
         """
         taken = self._core.page_out(queue_no, entries, must)
         self._wake()

@@ -59,15 +59,7 @@ class Outcome(NamedTuple):
 
 
 class TransientWriter:
-    """Carries out jobs. For one thread.
-
-    Args:
-        segments: appends to them.
-        index: its writing half.
-        identity: for checksums.
-        reserve: the ballast.
-        now_ms: wall time, for time stamps that nothing depends on.
-    """
+    """Carries out jobs. For one thread."""
 
     def __init__(
         self,
@@ -252,7 +244,6 @@ class TransientWriter:
         yield "moved"
 
     def close(self) -> None:
-        """Close the files."""
         self.segments.close()
 
 

@@ -19,7 +19,6 @@ class Report:
     """The result of a verification.
 
     Attributes:
-        snapshot: its name.
         rows: messages checked, counted once for every queue that holds them.
         records: message records read.
         size_bytes: of those records.
@@ -36,19 +35,11 @@ class Report:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is damaged."""
         return not self.damaged and not self.problems
 
 
 def verify(files: Files, folder: Path, wanted: Manifest, progress: Progress) -> Report:
-    """Read every file and message of a snapshot.
-
-    Args:
-        files: file access.
-        folder: the snapshot.
-        wanted: its manifest.
-        progress: called now and then with what was read, how much, and of how much.
-    """
+    """Read every file and message of a snapshot."""
     report = Report(wanted.name, problems=check_files(folder, wanted))
     for entry in wanted.stores:
         try:

@@ -32,12 +32,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class SnapshotDirectory:
-    """A folder with snapshots.
-
-    Args:
-        files: file access.
-        path: of the folder; created with the first snapshot.
-    """
+    """A folder with snapshots."""
 
     def __init__(self, files: Files, path: Path) -> None:
         self.files = files
@@ -69,7 +64,6 @@ class SnapshotDirectory:
             raise RefusedError(f"snapshot '{name}' exists")
 
     def draft(self, name: str) -> Path:
-        """Return the folder in which a snapshot is made."""
         return self.path / (name + DRAFT)
 
     def drop_drafts(self) -> None:
@@ -98,12 +92,7 @@ class SnapshotDirectory:
         return [name for _, name in sorted(found)]
 
     def read(self, name: str) -> Manifest:
-        """Return a snapshot's manifest.
-
-        Raises:
-            RefusedError: the snapshot does not exist.
-            StoreError: the manifest is damaged.
-        """
+        """Return a snapshot's manifest."""
         return read_manifest(self.path / name)
 
     def drop(self, name: str) -> None:

@@ -43,8 +43,6 @@ class Wanted:
     """The request for a snapshot.
 
     Attributes:
-        name: its name.
-        node: the node's UUID.
         vhosts: their names; empty: all.
         torn: by folder of an offline store, the torn bytes that a crash has left.
     """
@@ -61,7 +59,6 @@ def take_offline(files: Files, data_dir: Path, draft: Path, wanted: Wanted) -> I
     Raises:
         RefusedError: a wanted vhost does not exist.
         StoreError: a store must be repaired first.
-        OSError: a file operation failed.
     """
     files.mkdir(draft)
     copy_at_rest(data_dir / METADATA, draft / METADATA)

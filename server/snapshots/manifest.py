@@ -41,9 +41,7 @@ class QueueEntry:
     """A durable queue.
 
     Attributes:
-        name: its name.
         queue_nos: its queue numbers in the store; one per priority, the lowest first.
-        messages: how many it holds.
         size_bytes: of their bodies.
     """
 
@@ -58,7 +56,6 @@ class StoreEntry:
     """The store of a vhost.
 
     Attributes:
-        vhost: its name.
         folder: relative to the snapshot.
         uuid: of the store, in hex; a restored store has the same.
         lsn: the snapshot contains exactly the journal records below it.
@@ -67,9 +64,6 @@ class StoreEntry:
         torn_bytes: at the ends of files, torn by the crash and left out.
         dropped: rows whose message cannot be read, left out of the counts.
         unknown_messages: in queues that were being deleted.
-        segments: with the messages.
-        files: index and journals.
-        queues: of the vhost.
     """
 
     vhost: str
@@ -87,7 +81,6 @@ class StoreEntry:
 
     @property
     def messages(self) -> int:
-        """The number of messages in all queues."""
         return sum(queue.messages for queue in self.queues)
 
 
@@ -96,12 +89,6 @@ class Manifest:
     """The contents of a snapshot.
 
     Attributes:
-        format: of the manifest.
-        name: of the snapshot.
-        created_ms: wall time.
-        leveret: the version that made the snapshot.
-        node: the UUID of the node.
-        stores: of the vhosts.
         files: the definitions.
     """
 
@@ -115,17 +102,14 @@ class Manifest:
 
     @property
     def messages(self) -> int:
-        """The number of messages in all queues."""
         return sum(store.messages for store in self.stores)
 
     @property
     def queue_count(self) -> int:
-        """The number of durable queues."""
         return sum(len(store.queues) for store in self.stores)
 
     @property
     def is_clean(self) -> bool:
-        """Whether all stores are."""
         return all(store.is_clean for store in self.stores)
 
     @property

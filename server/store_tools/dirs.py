@@ -33,7 +33,6 @@ class StoreAt:
     """One store.
 
     Attributes:
-        path: its folder.
         vhost: the vhost's name; None if the store has none, or it is not known.
         names: of its queues, by number; a priority queue has several numbers.
     """

@@ -18,13 +18,7 @@ _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
-    """Return the figures of a store.
-
-    Args:
-        store: inspected.
-        at: its folder and the names of its queues.
-        wall_s: wall time.
-    """
+    """Return the figures of a store."""
     report = store.report
     terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
     segments = list(store.recovered.tables.files.values())

@@ -32,8 +32,6 @@ class LostIn:
     """Messages of a queue that cannot be read.
 
     Attributes:
-        queue_no: the queue.
-        name: its name; None if it has none.
         seqs: which, as ranges that include both ends.
         reasons: why, each once.
     """
@@ -45,11 +43,9 @@ class LostIn:
 
     @property
     def count(self) -> int:
-        """How many."""
         return sum(last - first + 1 for first, last in self.seqs)
 
     def fields(self) -> dict[str, Any]:
-        """Return it for JSON."""
         return {
             "queue_no": self.queue_no,
             "name": self.name,
