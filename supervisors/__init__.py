@@ -15,13 +15,7 @@ if TYPE_CHECKING:
     from leveret.supervisors.backoff import Backoff
     from leveret.supervisors.building import Tree
     from leveret.supervisors.metrics import Metrics
-    from leveret.supervisors.running import (
-        ChildError,
-        RunningTree,
-        TreeFailedError,
-        run,
-        start,
-    )
+    from leveret.supervisors.running import ChildError, RunningTree, TreeFailedError, run, start
     from leveret.supervisors.spec import ChildSpec, SpecError, SupervisorSpec
     from leveret.supervisors.supervisor import Supervisor
 

@@ -83,7 +83,6 @@ class Tree:
     # Children.
 
     def add(self, child: ChildSpec) -> None:
-        """Add a child by its spec."""
         self._children.append(lambda: child)
 
     def actor(self, id: str, actor_class: Any, *args: Any, **options: Unpack[Options]) -> None:
@@ -153,10 +152,7 @@ class Tree:
         **options: Unpack[Options],
     ) -> None:
         """Add a program; see ``CommandSpec`` in ``leveret.actors.processes.command``."""
-        from leveret.actors.processes.command import (  # noqa: PLC0415  # only for trees with programs
-            Command,
-            CommandSpec,
-        )
+        from leveret.actors.processes.command import Command, CommandSpec  # noqa: PLC0415
 
         spec = CommandSpec(
             tuple(argv), cwd, env, output, ready_text=ready_text, ok_statuses=ok_statuses
@@ -263,7 +259,5 @@ def service_spec(
     from leveret.actors.processes.target import target_of  # noqa: PLC0415
 
     return replace(
-        spec,
-        actor_class=FunctionService,
-        args=(target_of(body), args, waits_for_ready, stop_s),
+        spec, actor_class=FunctionService, args=(target_of(body), args, waits_for_ready, stop_s)
     )

@@ -35,13 +35,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.effects import Again, Child, Later, Operation
-from leveret.supervisors.reports import (
-    CHILD_TERMINATED,
-    MAX_INTENSITY,
-    SHUTDOWN,
-    Report,
-    Restarted,
-)
+from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOWN, Report, Restarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +141,6 @@ class Kernel(ABC):
         """Stop every child, the newest first."""
 
     def label_of(self, ref: Any) -> str | None:
-        """Return the name of the child with this address, if there is one."""
         child = self._find(ref)
         return None if child is None else child.spec.label_of(child.args)
 

@@ -117,7 +117,6 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether the child has an address."""
         return self.ref is not None and type(self.ref) is not Again
 
     @property

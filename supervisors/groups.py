@@ -122,7 +122,6 @@ class GroupKernel(Kernel):
         return ("error", "not_found") if child is None else ("ok", child.spec)
 
     def members(self) -> Iterator[Child]:
-        """Iterate over the children, the oldest first."""
         return iter(self.children.values())
 
     def _named(self, child_id: Any) -> Child | None:

@@ -37,7 +37,6 @@ class Metrics:
         self.overruns: Counter[str] = Counter()
 
     def on_report(self, report: Report) -> None:
-        """Count a report."""
         path = SEPARATOR.join((report.supervisor, str(report.spec.id)))
         if report.context == CHILD_TERMINATED:
             self.failures[path] += 1
@@ -47,5 +46,4 @@ class Metrics:
             self.overruns[report.supervisor] += 1
 
     def on_restart(self, restarted: Restarted) -> None:
-        """Count a restart."""
         self.restarts[SEPARATOR.join((restarted.supervisor, str(restarted.spec.id)))] += 1

@@ -109,7 +109,6 @@ class ThespianSupervisor:
         return list(self.ask(WhichChildren()))
 
     def count_children(self) -> dict[str, int]:
-        """Count ``specs``, ``active``, ``supervisors`` and ``workers``."""
         return dict(self.ask(CountChildren()))
 
     def address_of(self, child_id: Hashable) -> Any:
@@ -120,7 +119,6 @@ class ThespianSupervisor:
         return None
 
     def start_child(self, child: ChildSpec | tuple[Any, ...] = ()) -> Any:
-        """Start a child; see ``StartChild``."""
         return self.ask(StartChild(child))
 
     def terminate_child(self, child: Hashable) -> Any:
@@ -128,13 +126,10 @@ class ThespianSupervisor:
         return self.ask(TerminateChild(child))
 
     def restart_child(self, child: Hashable) -> Any:
-        """Start a stopped child again; see ``RestartChild``."""
         return self.ask(RestartChild(child))
 
     def delete_child(self, child: Hashable) -> Any:
-        """Forget a stopped child; see ``DeleteChild``."""
         return self.ask(DeleteChild(child))
 
     def get_childspec(self, child: Hashable) -> Any:
-        """Return a child's spec; see ``GetChildSpec``."""
         return self.ask(GetChildSpec(child))

@@ -54,7 +54,6 @@ class Report:
         }
 
     def fields(self) -> dict[str, Any]:
-        """Return the structured fields of the log record."""
         return {
             "supervisor_name": self.supervisor,
             "supervisor_context": self.context,

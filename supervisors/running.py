@@ -87,7 +87,6 @@ class RunningTree:
         return list(walk(self.runtime, self.root))
 
     def render(self) -> str:
-        """Return the tree as text, a line each."""
         return render(self.nodes())
 
     def find(self, path: str) -> Ref:

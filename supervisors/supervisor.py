@@ -152,7 +152,6 @@ class Supervisor(OtpActor):
         return args[0] if len(args) == 1 else args
 
     def boot(self, spec: Any) -> Any:
-        """Start the children, for ``init``."""
         if spec is IGNORE:
             return IGNORE
         args: tuple[Any, ...] = ()
@@ -238,7 +237,6 @@ class Supervisor(OtpActor):
             self._perform(self.kernel.exited(message.sender, message.reason, now_s))
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
-        """Answer one of ``leveret.supervisors.requests``."""
         if self._suspension is not None:
             return NOREPLY  # an inline call cannot wait; the caller is told so
         ask: Callable[[Any, Any], Any] = _REQUESTS.get(type(request), _unknown)
@@ -439,11 +437,9 @@ class Supervisor(OtpActor):
     # The kernel's Addresses.
 
     def is_address(self, key: Any) -> bool:
-        """Tell an address from an id."""
         return isinstance(key, Ref)
 
     def is_alive(self, ref: Any) -> bool:
-        """Tell whether a child's address is that of a living actor."""
         return bool(ref.is_alive)
 
 

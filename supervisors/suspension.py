@@ -72,7 +72,6 @@ class Suspension:
         self.stop_timer_due_s = 0.0
 
     def late_child(self) -> Ref:
-        """Return the child whose start has taken too long."""
         assert self.starting is not None
         self.start_timer, self.is_late = None, True
         return self.starting
@@ -118,12 +117,10 @@ class Suspension:
         self.signal = KILL
 
     def cancel_timers(self) -> None:
-        """Forget the time-outs."""
         self._cancel_start_timer()
         self.cancel_stop_timer()
 
     def cancel_stop_timer(self) -> None:
-        """Forget the time-out of stops."""
         if self.stop_timer is not None:
             self.stop_timer.cancel()
             self.stop_timer = None

@@ -47,17 +47,14 @@ class Node:
 
     @property
     def path(self) -> str:
-        """The labels as one text."""
         return SEPARATOR.join(self.labels)
 
     @property
     def label(self) -> str:
-        """The name among its siblings."""
         return self.labels[-1]
 
     @property
     def depth(self) -> int:
-        """How many levels below the root."""
         return len(self.labels) - 1
 
 

@@ -103,11 +103,9 @@ class Command(OtpActor):
 
     @property
     def os_pid(self) -> int:
-        """The number of the process."""
         return self._process.pid
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Stop on exit signals."""
         if type(message) is not Exit:
             return super().handle_mail(message, sender)
         if (sender is self.parent or message.reason != NORMAL) and not self._is_stopping:
@@ -124,7 +122,6 @@ class Command(OtpActor):
             self.started(self.os_pid)
 
     def all_read(self) -> None:
-        """Note that there will be no more output."""
         self._is_read = True
         self.end_with_process()
 

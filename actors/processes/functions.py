@@ -19,6 +19,5 @@ class FunctionService(Service):
         stop_timeout_s: float,
         *more: Any,
     ) -> object:
-        """Load the function and start it."""
         args = (load(target), *args)
         return super().init(ServiceSpec(plain, args, waits_for_ready, stop_timeout_s), *more)

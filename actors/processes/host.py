@@ -52,7 +52,6 @@ class RootInbox(RemoteInbox):
         self._parent = parent
 
     def append(self, mail: Mail) -> None:
-        """Send a mail or an exit signal."""
         message, _ = mail
         if type(message) is Exit and message.sender is self._parent:
             self.link.tell("stop", message.reason)
@@ -100,11 +99,9 @@ class ProcessHost(Proxy):
 
     @property
     def os_pid(self) -> int:
-        """The number of the process."""
         return self._process.pid
 
     def _control(self, op: str, *values: Any) -> None:
-        """Take a message of the other side about the actor."""
         if not self.ref.is_alive:
             return
         if op == "log":

@@ -37,7 +37,6 @@ class HostedParent(OtpActor):
     trap_exits = True
 
     def init(self, done: Callable[[], None]) -> None:
-        """Wait for ``on_start``."""
         self._done = done
         self._root: Ref | None = None
         self.link_up: NodeLink | None = None
@@ -52,7 +51,6 @@ class HostedParent(OtpActor):
         return None
 
     def on_start(self, target: Target, args: tuple[Any, ...], label: str, log_level: int) -> None:
-        """Load and start the actor."""
         logging.getLogger().setLevel(log_level)
         try:
             actor_class = load(target)

@@ -26,7 +26,6 @@ class Lines(asyncio.Protocol):
         self.is_open = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note that the pipe is being read."""
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:

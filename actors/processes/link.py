@@ -59,7 +59,6 @@ class RemoteInbox:
         self.number = number
 
     def append(self, mail: Mail) -> None:
-        """Send a mail or an exit signal."""
         message, sender = mail
         if type(message) is Exit:
             self.link.send_exit(self.number, message.reason, message.sender)
@@ -91,11 +90,7 @@ class NodeLink(asyncio.Protocol):
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        owner: Ref,
-        control: Callable[..., None],
-        lost: Callable[[], None],
+        self, runtime: Runtime, owner: Ref, control: Callable[..., None], lost: Callable[[], None]
     ) -> None:
         self._runtime = runtime
         self._owner = owner
@@ -116,7 +111,6 @@ class NodeLink(asyncio.Protocol):
     # Outwards.
 
     def encode(self, *parts: Any) -> bytes:
-        """Return a frame for ``write``."""
         return self._codec.frame(*parts)
 
     def write(self, frame: bytes) -> None:
@@ -178,7 +172,6 @@ class NodeLink(asyncio.Protocol):
     # The socket.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the transport into use."""
         self._transport = cast("asyncio.Transport", transport)
         if self._is_closed:
             self._transport.abort()
@@ -186,7 +179,6 @@ class NodeLink(asyncio.Protocol):
             self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Handle the frames that have become whole."""
         try:
             for frame in self._frames.feed(data):
                 self._receive(frame)
@@ -196,7 +188,6 @@ class NodeLink(asyncio.Protocol):
                 self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the proxies and exports of the link."""
         self._end()
 
     def _end(self) -> None:
@@ -331,13 +322,11 @@ class NodeLink(asyncio.Protocol):
         return number
 
     def unpack_from(self, frm: Any) -> From:
-        """Return the caller that ``pack_from`` has named."""
         if isinstance(frm, list):
             return From(*frm)
         return From(RemoteAnswer(self, frm))
 
     def send_reply(self, number: int, value: Any) -> None:
-        """Answer a call of a task on the other side."""
         self.write(self.encode(REPLY, number, value))
 
 
@@ -351,7 +340,6 @@ class RemoteAnswer(Answer):
         self._number = number
 
     def give(self, value: object) -> None:
-        """Send the reply."""
         self._link.send_reply(self._number, value)
 
 

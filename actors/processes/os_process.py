@@ -57,7 +57,6 @@ class OsProcess:
                 os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """End it now."""
         self.signal(signal.SIGKILL)
 
     def end_now(self) -> None:

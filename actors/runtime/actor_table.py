@@ -60,7 +60,6 @@ class ActorTable:
             ref.cell.names = small_set.discard(ref.cell.names, name)
 
     def whereis(self, name: str) -> Ref | None:
-        """Return the actor of that name."""
         return self._names.get(name)
 
     def sweep(self, actors_max: int | None = None) -> int:

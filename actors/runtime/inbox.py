@@ -62,7 +62,6 @@ class Levels:
         return None
 
     def remove(self, matches: Callable[[Mail], bool]) -> None:
-        """Take the first waiting mail that matches out."""
         for queue in self._queues.values():
             for index, waiting in enumerate(queue):
                 if matches(waiting):

@@ -28,7 +28,6 @@ class LoopBridge:
         self._waiting: set[Future[Any]] = set()
 
     def is_on_loop(self) -> bool:
-        """Tell whether this is the loop's thread."""
         try:
             return asyncio.get_running_loop() is self._loop
         except RuntimeError:

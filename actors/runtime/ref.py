@@ -34,17 +34,14 @@ class Ref(ActorAddress):  # type: ignore[misc]  # Thespian has no types
 
     @property
     def is_alive(self) -> bool:
-        """Whether the actor has not ended."""
         return not self.cell.state & DEAD
 
     @property
     def addressDetails(self) -> str:  # noqa: N802  # Thespian's name
-        """Thespian's view of the address."""
         return f"({self.node}.{self.num})"
 
     @property
     def actorAddressString(self) -> str:  # noqa: N802  # Thespian's name
-        """Thespian's view of the address as text."""
         return self.addressDetails
 
     def __str__(self) -> str:

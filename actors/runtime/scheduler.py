@@ -53,10 +53,7 @@ class Scheduler:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop | None,
-        clock: Clock,
-        turn: Callable[[Cell], int],
+        self, loop: asyncio.AbstractEventLoop | None, clock: Clock, turn: Callable[[Cell], int]
     ) -> None:
         self.loop = loop
         self.ready: Final[deque[Cell]] = deque()
@@ -80,14 +77,12 @@ class Scheduler:
     # The run queues.
 
     def add(self, cell: Cell) -> None:
-        """Put an actor into the run queue."""
         cell.state |= QUEUED
         self.ready.append(cell)
         if not self.is_awake:
             self.wake()
 
     def add_bulk(self, cell: Cell) -> None:
-        """Put an actor into the bulk queue."""
         cell.state |= QUEUED
         self._bulk.append(cell)
         if not self.is_awake:

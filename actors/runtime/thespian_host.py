@@ -15,14 +15,7 @@ from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMes
 
 from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import TIMER, Ref
-from leveret.actors.runtime.signals import (
-    NORMAL,
-    SHUTDOWN,
-    Exit,
-    Started,
-    StartResult,
-    StopActor,
-)
+from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult, StopActor
 from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError
 
@@ -37,15 +30,9 @@ class Starter(Protocol):
     """The runtime, as a host sees it."""
 
     @property
-    def clock(self) -> Clock:
-        """For timers."""
-
-    def send(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
-        """Send a mail."""
-
-    def whereis(self, name: str) -> Ref | None:
-        """Return the actor of that name."""
-
+    def clock(self) -> Clock: ...
+    def send(self, to: Ref, message: Any, sender: Ref | None = None) -> None: ...
+    def whereis(self, name: str) -> Ref | None: ...
     def start_link(
         self,
         parent: Ref | None,
@@ -54,8 +41,7 @@ class Starter(Protocol):
         then: Callable[[StartResult], None],
         label: str = "",
         name: str = "",
-    ) -> Ref:
-        """Start an actor linked with ``parent``."""
+    ) -> Ref: ...
 
 
 class Port:
@@ -68,20 +54,16 @@ class Port:
 
     @property
     def address(self) -> Ref:
-        """The actor's address."""
         return self._host.ref
 
     @property
     def globalName(self) -> str:  # noqa: N802
-        """The name it was created under."""
         return self._host.global_name
 
     def actor_send(self, target: Ref, message: Any) -> None:
-        """Send with the actor as sender."""
         self._host.send(target, message)
 
     def wakeupAfter(self, period: timedelta, payload: Any = None) -> None:
-        """Send the actor a WakeupMessage later."""
         self._host.wakeup_after(period, payload)
 
     def createActor(
@@ -115,7 +97,6 @@ class ThespianHost:
     runtime: Starter
 
     def init(self, actor_class: type[Actor]) -> None:
-        """Make the Thespian actor."""
         self.global_name = next(iter(small_set.items(self.ref.cell.names)), "")
         self.inner = actor_class()
         self.inner._myRef = Port(self)  # noqa: SLF001  # Thespian's systems set it as well
@@ -134,16 +115,13 @@ class ThespianHost:
         return ref
 
     def send(self, to: Ref, message: Any) -> None:
-        """Send a mail with the actor as sender."""
         self.runtime.send(to, message, self.ref)
 
     def wakeup_after(self, period: timedelta, payload: Any) -> None:
-        """Send the actor a WakeupMessage later."""
         mail = (WakeupMessage(period, payload), TIMER)
         Timer(self.runtime.clock, self.ref.cell, period.total_seconds(), mail)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
-        """Give a mail to the Thespian actor."""
         if type(message) is Exit:
             if sender is None or sender is self.ref.cell.parent:
                 _stop(message.reason)
@@ -153,7 +131,6 @@ class ThespianHost:
             _stop(SHUTDOWN if message.isRecursive else NORMAL)
 
     def terminate(self, reason: object) -> None:
-        """Part from the Thespian actor."""
         self.inner._myRef = None  # noqa: SLF001  # as in init
 
     def drop_attributes(self) -> None:

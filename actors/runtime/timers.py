@@ -24,7 +24,6 @@ class Timer:
 
     @property
     def is_pending(self) -> bool:
-        """Whether it has neither fired nor been cancelled."""
         return self._handle is not None
 
     def cancel(self) -> None:

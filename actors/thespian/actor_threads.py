@@ -40,7 +40,6 @@ class ActorThread:
         self._thread.start()
 
     def do(self, job: Callable[[], None]) -> None:
-        """Do a job when those before it are done."""
         self._jobs.put(job)
 
     def leave(self) -> None:
@@ -53,7 +52,6 @@ class ActorThread:
 
     @property
     def is_current(self) -> bool:
-        """Whether this is called in the thread."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:
@@ -105,7 +103,6 @@ class ActorThreads:
             self._end_idle()
 
     def has_current(self) -> bool:
-        """Tell whether this is called in one of the threads."""
         with self._lock:
             return any(thread.is_current for thread in self._threads)
 

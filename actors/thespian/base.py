@@ -174,15 +174,12 @@ class AsyncioBase:
         return isinstance(result, Started) and is_plain(order)
 
     def tell(self, target: ActorAddress, message: Any) -> None:
-        """Send a message."""
         self._external.tell(target, message)
 
     def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
-        """Send a message and wait for the next one that comes; see ``External.ask``."""
         return self._external.ask(target, message, timeout)
 
     def listen(self, timeout: Any = None) -> Any:
-        """Wait for the next message; see ``External.listen``."""
         return self._external.listen(timeout)
 
     def external_clone(self) -> External:
@@ -212,11 +209,9 @@ class AsyncioBase:
     # For the program outside.
 
     def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
-        """Send from any thread."""
         self.enter(self.deliver, to, message, sender)
 
     def end(self, ref: Ref, reason: object) -> None:
-        """Send an exit signal from any thread."""
         self.enter(self.runtime.exit, ref, reason)
 
     def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref:
@@ -356,16 +351,13 @@ class AsyncioBase:
             self._sources.set_authority(address)
 
     def notifyOnSourceAvailability(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
-        """Tell an actor of sources that come and go."""
         self._sources.set_listener(address, enable)
 
     def loadActorSource(self, source: Any) -> str:  # noqa: N802
-        """Load a zip file of actor classes; return its hash."""
         source_hash: str = self.run(self._sources.load, source)
         return source_hash
 
     def unloadActorSource(self, source_hash: str) -> None:  # noqa: N802
-        """Forget a loaded source."""
         self.run(self._sources.unload, source_hash)
 
     def notifyOnSystemRegistrationChanges(  # noqa: N802
@@ -374,7 +366,6 @@ class AsyncioBase:
         """Accept: there are no other systems whose coming and going could be told."""
 
     def actorSystemShutdown(self) -> None:  # noqa: N802
-        """End the system from inside."""
         self.shutdown()
 
 

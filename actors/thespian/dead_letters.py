@@ -43,7 +43,6 @@ class DeadLetters:
             self.handler = ref
 
     def add(self, to: ActorAddress, message: Any) -> None:
-        """Give a message that cannot be delivered to the handler, if there is one."""
         handler = self.handler
         if handler is None or isinstance(message, DeadEnvelope | ChildActorExited):
             return

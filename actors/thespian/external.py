@@ -24,23 +24,12 @@ if TYPE_CHECKING:
 class Base(Protocol):
     """The system base, as the program outside sees it."""
 
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call on the loop's thread and wait for the result."""
-
-    def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref:
-        """Start the actor that stands for a program."""
-
-    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
-        """Send from any thread."""
-
-    def end(self, ref: Ref, reason: object) -> None:
-        """Send an exit signal from any thread."""
-
-    def refuse_waiting(self, call: str) -> None:
-        """Raise if this is the loop's thread."""
-
-    def newPrimaryActor(self, *args: Any) -> Ref:  # noqa: N802  # Thespian's name
-        """Create a top-level actor from any thread."""
+    def run(self, function: Callable[..., Any], *args: Any) -> Any: ...
+    def start_endpoint(self, answers: queue.SimpleQueue[Any]) -> Ref: ...
+    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None: ...
+    def end(self, ref: Ref, reason: object) -> None: ...
+    def refuse_waiting(self, call: str) -> None: ...
+    def newPrimaryActor(self, *args: Any) -> Ref: ...  # noqa: N802  # Thespian's name
 
 
 class Endpoint(OtpActor):
@@ -49,7 +38,6 @@ class Endpoint(OtpActor):
     trap_exits = True
 
     def init(self, answers: queue.SimpleQueue[Any], turns: TurnOrder) -> None:
-        """Take the queue that ``listen`` reads, and the order that says when it may."""
         self._answers = answers
         self._turns = turns
 
@@ -67,11 +55,9 @@ class Administrator(OtpActor):
     trap_exits = True
 
     def init(self, handle: Callable[[Any, Ref], None]) -> None:
-        """Take the function that handles messages to the system."""
         self._handle = handle
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
-        """Handle a message, or the end."""
         if type(message) is Exit:
             self.stop(message.reason)
         self._handle(message, self.ref if sender is None else sender)
@@ -86,7 +72,6 @@ class External:
         self.ref: Ref = base.run(base.start_endpoint, self._answers)
 
     def tell(self, target: ActorAddress, message: Any) -> None:
-        """Send a message."""
         self._base.post(target, message, self.ref)
 
     def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
@@ -122,9 +107,7 @@ class External:
             return None
 
     def newPrimaryActor(self, *args: Any) -> Ref:  # noqa: N802  # Thespian's name
-        """Create a top-level actor."""
         return self._base.newPrimaryActor(*args)
 
     def exit_context(self) -> None:
-        """End this way in."""
         self._base.end(self.ref, SHUTDOWN)

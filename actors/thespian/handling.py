@@ -55,66 +55,35 @@ class Order:
 
 
 class System(Protocol):
-    """The system base, as its actors see it."""
+    """The system base, as its actors see it.
+
+    ``run``, ``enter``, ``post`` and ``end`` may be called in any thread, the others on the loop's.
+    """
 
     capabilities: dict[str, Any]
     turns: TurnOrder
 
-    def find_class(self, order: Order) -> type[Actor]:
-        """Return the class of an actor to be, if the system suits it; on the loop's thread."""
-
-    def use_source(self, source_hash: str) -> Callable[[object], None]:
-        """Count one more actor of a source; the function returned counts it out at its end."""
-
-    def new_thread(self) -> ActorThread | None:
-        """Return the thread of one more actor; None: it runs on the loop."""
-
-    def create_child(self, parent: Ref, order: Order) -> Ref:
-        """Start an actor as a child of ``parent``; on the loop's thread."""
-
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call on the loop's thread, and wait for the result."""
-
-    def enter(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call on the loop's thread, now or soon."""
-
-    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None:
-        """Send from any thread, or make it a dead letter."""
-
-    def end(self, ref: Ref, reason: object) -> None:
-        """Send an exit signal from any thread."""
-
-    def dead_letter(self, to: ActorAddress, message: Any) -> None:
-        """Give a message that cannot be delivered to the handler of those; on the loop's thread."""
+    def find_class(self, order: Order) -> type[Actor]: ...
+    def use_source(self, source_hash: str) -> Callable[[object], None]: ...
+    def new_thread(self) -> ActorThread | None: ...
+    def create_child(self, parent: Ref, order: Order) -> Ref: ...
+    def run(self, function: Callable[..., Any], *args: Any) -> Any: ...
+    def enter(self, function: Callable[..., Any], *args: Any) -> None: ...
+    def post(self, to: ActorAddress, message: Any, sender: Ref) -> None: ...
+    def end(self, ref: Ref, reason: object) -> None: ...
+    def dead_letter(self, to: ActorAddress, message: Any) -> None: ...
 
     # Requests of actors, on the loop's thread; ``turn`` is the number of the turn that makes them.
 
-    def handleDeadLetters(self, address: Ref, enable: bool, turn: int | None) -> None:  # noqa: N802
-        """Let an actor get the dead letters, or not any more."""
-
-    def registerSourceAuthority(self, address: Ref, turn: int | None) -> None:  # noqa: N802
-        """Let an actor validate loaded sources."""
-
-    def updateCapability(self, name: str, value: Any, turn: int | None) -> None:  # noqa: N802
-        """Set or remove a capability."""
-
-    def notifyOnSourceAvailability(self, address: Ref, enable: bool) -> None:  # noqa: N802
-        """Tell an actor of sources that come and go, or not any more."""
-
-    def notifyOnSystemRegistrationChanges(self, address: Ref, enable: bool) -> None:  # noqa: N802
-        """Tell an actor of other systems, or not any more."""
-
-    def loadActorSource(self, source: Any) -> str:  # noqa: N802
-        """Load a zip file of actor classes; return its hash."""
-
-    def unloadActorSource(self, source_hash: str) -> None:  # noqa: N802
-        """Forget a loaded source."""
-
-    def actorSystemShutdown(self) -> None:  # noqa: N802
-        """End the system."""
-
-    def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool:
-        """Take a dead letter from an actor that no longer handles those; on the loop's thread."""
+    def handleDeadLetters(self, address: Ref, enable: bool, turn: int | None) -> None: ...  # noqa: N802
+    def registerSourceAuthority(self, address: Ref, turn: int | None) -> None: ...  # noqa: N802
+    def updateCapability(self, name: str, value: Any, turn: int | None) -> None: ...  # noqa: N802
+    def notifyOnSourceAvailability(self, address: Ref, enable: bool) -> None: ...  # noqa: N802
+    def notifyOnSystemRegistrationChanges(self, address: Ref, enable: bool) -> None: ...  # noqa: N802
+    def loadActorSource(self, source: Any) -> str: ...  # noqa: N802
+    def unloadActorSource(self, source_hash: str) -> None: ...  # noqa: N802
+    def actorSystemShutdown(self) -> None: ...  # noqa: N802
+    def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool: ...
 
 
 class Host(Protocol):
@@ -124,8 +93,7 @@ class Host(Protocol):
     global_name: str | None
     source_hash: Any
 
-    def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None:  # noqa: N803
-        """Send the actor a WakeupMessage later; on the loop's thread."""
+    def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None: ...  # noqa: N803
 
 
 class Port:
@@ -147,11 +115,9 @@ class Port:
 
     @property
     def address(self) -> Ref:
-        """The actor's address."""
         return self._ref
 
     def actor_send(self, target: ActorAddress, message: Any) -> None:
-        """Send with the actor as sender."""
         if self._ref.is_alive:
             self._system.post(target, message, self._ref)
 
@@ -162,7 +128,6 @@ class Port:
         global_name: str | None = None,
         source_hash: Any = None,
     ) -> Ref:
-        """Start a child, or find the actor of that global name."""
         order = Order(actor_class, requirements, global_name, source_hash or self.source_hash)
         ref: Ref = self._system.run(self._system.create_child, self._ref, order)
         return ref
@@ -172,42 +137,33 @@ class Port:
         self._system.end(child, KILL)
 
     def wakeupAfter(self, period: timedelta, payload: Any = None) -> None:
-        """Send the actor a WakeupMessage later."""
         self._system.enter(self._host.wakeupAfter, period, payload)
 
     def handleDeadLetters(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
-        """Want the dead letters, or not any more."""
         self._ask(self._system.handleDeadLetters, address, enable, self.turn)
 
     def registerSourceAuthority(self, address: Ref) -> None:  # noqa: N802
-        """Want to validate loaded sources."""
         self._ask(self._system.registerSourceAuthority, address, self.turn)
 
     def updateCapability(self, name: str, value: Any = None) -> None:  # noqa: N802
-        """Set or remove a capability of the system."""
         self._ask(self._system.updateCapability, name, value, self.turn)
 
     def notifyOnSourceAvailability(self, address: Ref, enable: bool = True) -> None:  # noqa: N802
-        """Want to be told of sources that come and go, or not any more."""
         self._ask(self._system.notifyOnSourceAvailability, address, enable)
 
     def notifyOnSystemRegistrationChanges(  # noqa: N802
         self, address: Ref, enable: bool = True
     ) -> None:
-        """Want to be told of other systems, or not any more."""
         self._ask(self._system.notifyOnSystemRegistrationChanges, address, enable)
 
     def loadActorSource(self, source: Any) -> str:  # noqa: N802
-        """Load a zip file of actor classes; return its hash."""
         source_hash: str = self._ask(self._system.loadActorSource, source)
         return source_hash
 
     def unloadActorSource(self, source_hash: str) -> None:  # noqa: N802
-        """Forget a loaded source."""
         self._ask(self._system.unloadActorSource, source_hash)
 
     def actorSystemShutdown(self) -> None:  # noqa: N802
-        """End the system."""
         self._ask(self._system.actorSystemShutdown)
 
     def __getattr__(self, name: str) -> Any:

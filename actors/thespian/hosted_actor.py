@@ -127,7 +127,6 @@ class HostedActor(OtpActor):
         return bool(checkActorCapabilities(self._class, capabilities, self._requirements))
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Give a mail to the Thespian actor."""
         if type(message) is Exit:
             if sender is None or sender is self.parent:
                 self._parent_ended(message.reason)

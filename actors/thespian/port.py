@@ -120,7 +120,6 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         self._body.begin(begin)
 
     def create_supervised(self) -> ActorAddress:
-        """Create a child that waits for its ``Begin``."""
         return self.createActor(SupervisedActor)
 
     def process_of(self, child: ActorAddress) -> int:
@@ -143,16 +142,13 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
     # Called by the body.
 
     def began(self) -> None:
-        """Tell the starter that the start is over."""
         self._tell_starter(Began(self._token, os.getpid()))
 
     def ignored(self) -> None:
-        """Tell the starter that the actor ignores its start, and go."""
         self._tell_starter(Ignored(self._token))
         self._go()
 
     def failed(self, reason: Any) -> None:
-        """Tell the starter that the start failed, and go."""
         self._tell_starter(Ended(self._token, self._portable(reason)))
         self._go()
 
@@ -254,7 +250,6 @@ class _PlainBody(_Body):
         self.host.ended(reason)
 
     def exit_requested(self, reason: Any) -> None:
-        """Tell the actor, and report the reason of its end."""
         self.handle(ActorExitRequest(), self.host.myAddress)
         self.host.ended(reason)
 
@@ -263,7 +258,6 @@ class _OtpBody(_Body):
     """An OtpActor with a runtime of its own, driven by the host's messages."""
 
     def begin(self, begin: Begin) -> None:
-        """Make the runtime and start the actor."""
         self._clock = WakeupClock(self.host.wakeupAfter)
         self.runtime = PortRuntime(self._clock, self.host)
         self.runtime.start_own(begin, self._started, self.host.ended)
@@ -302,7 +296,6 @@ class _OtpBody(_Body):
         self.runtime.send(self.runtime.own, message, self.runtime.ref_of(sender))
 
     def signal(self, reason: Any) -> None:
-        """Send the actor an exit signal of its parent."""
         own = self.runtime.own
         assert own is not None
         self.runtime.exit(own, reason, own.cell.parent)
@@ -325,7 +318,6 @@ class _Reply(Answer):
         self._asker = asker
 
     def give(self, value: object) -> None:
-        """Send the reply."""
         self._body.host.send(self._asker, self._body.runtime.outward(value))
 
 

@@ -105,12 +105,8 @@ class PortRuntime(Runtime):
     # Starting.
 
     def start_own(
-        self,
-        begin: Begin,
-        then: Callable[[StartResult], None],
-        on_end: Callable[[Any], None],
+        self, begin: Begin, then: Callable[[StartResult], None], on_end: Callable[[Any], None]
     ) -> None:
-        """Start the actor that this runtime is for."""
         path = begin.path or "thespian"
         parent = super().start_link(None, ParentProxy, (path, on_end), _ignore_outcome, path)
         label = begin.label or begin.actor_class.__name__
@@ -132,13 +128,11 @@ class PortRuntime(Runtime):
     # Remote actors.
 
     def add(self, actor: RemoteActor) -> int:
-        """Give a remote actor its token."""
         self._tokens += 1
         self._remote[self._tokens] = actor
         return self._tokens
 
     def remove(self, token: int) -> None:
-        """Forget a remote actor."""
         actor = self._remote.pop(token, None)
         if actor is not None:
             address = str(actor.address)
@@ -207,12 +201,10 @@ class PortRuntime(Runtime):
             super().exit(to, reason, sender)
 
     def link(self, one: Ref, other: Ref) -> None:
-        """Link two actors that are here."""
         self._refuse_foreign(one, other)
         super().link(one, other)
 
     def monitor(self, watcher: Ref, target: Ref) -> MonitorRef:
-        """Monitor an actor that is here."""
         self._refuse_foreign(target)
         return super().monitor(watcher, target)
 

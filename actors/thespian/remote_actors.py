@@ -29,20 +29,11 @@ class Outside(Protocol):
     """The Thespian actor around a runtime, as the runtime sees it."""
 
     @property
-    def myAddress(self) -> ActorAddress:  # noqa: N802  # Thespian's name
-        """Its address."""
-
-    def create_supervised(self) -> ActorAddress:
-        """Create a Thespian child that waits for its ``Begin``."""
-
-    def process_of(self, child: ActorAddress) -> int:
-        """Return the number of a child's own process; 0 if it has none."""
-
-    def kill(self, child: ActorAddress) -> bool:
-        """Kill a child that has no process of its own, if the system can."""
-
-    def send(self, targetAddr: ActorAddress, msg: Any) -> None:  # noqa: N803  # Thespian's names
-        """Send a message."""
+    def myAddress(self) -> ActorAddress: ...  # noqa: N802  # Thespian's name
+    def create_supervised(self) -> ActorAddress: ...
+    def process_of(self, child: ActorAddress) -> int: ...
+    def kill(self, child: ActorAddress) -> bool: ...
+    def send(self, targetAddr: ActorAddress, msg: Any) -> None: ...  # noqa: N803  # Thespian's names
 
 
 class RemoteActor(OtpActor):
@@ -90,7 +81,6 @@ class RemoteActor(OtpActor):
         return self._created_at if self._begun_at is None else self._begun_at
 
     def is_at(self, address: ActorAddress) -> bool:
-        """Tell whether this is an address of the real one."""
         return address in (self._created_at, self._begun_at)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
@@ -114,7 +104,6 @@ class RemoteActor(OtpActor):
             self._outside.send(self.address, self.runtime.outward(message))
 
     def began_at(self, address: ActorAddress) -> None:
-        """Note the address that the real one has for everybody."""
         self._begun_at = address
 
     def signal(self, reason: object) -> None:
@@ -150,6 +139,5 @@ class ParentProxy(OtpActor):
         self._on_end = on_end
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
-        """Report the end of the one child."""
         if type(message) is Exit:
             self._on_end(message.reason)

@@ -103,7 +103,6 @@ class Sources:
             sys.meta_path.remove(finder)
 
     def unload_all(self) -> None:
-        """Forget everything."""
         for source_hash in list(self._zips):
             self.unload(source_hash)
 

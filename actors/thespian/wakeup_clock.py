@@ -23,7 +23,6 @@ class _Handle:
         self._number = number
 
     def cancel(self) -> None:
-        """Forget the call."""
         self._waiting.pop(self._number, None)
 
 
@@ -43,11 +42,9 @@ class WakeupClock:
         self._numbers = itertools.count()
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back."""
         return time.monotonic()
 
     def wall_s(self) -> float:
-        """Return seconds since 1970."""
         return time.time()
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> _Handle:
