@@ -118,10 +118,9 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
 
     def stop_after(self, reason: object = NORMAL) -> None:
         """End this actor when the present handler has returned (and its reply is out)."""
-        self.runtime.turns.stop_after(self.ref.cell, reason)
+        self.runtime.turns.doom(self.ref.cell, reason)
 
     def exit(self, ref: Ref, reason: object) -> None:
-        """Send an exit signal to another actor."""
         self.runtime.exit(ref, reason, self.ref)
 
     # Links and monitors.
@@ -131,32 +130,26 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
         self.runtime.link(self.ref, ref)
 
     def unlink(self, ref: Ref) -> None:
-        """Undo a link."""
         links.unlink(self.ref.cell, ref.cell)
 
     def monitor(self, ref: Ref) -> MonitorRef:
         """Ask for a ``Down`` when the other ends; at once, reason ``noproc``, if it is dead."""
         return self.runtime.monitor(self.ref, ref)
 
-    def demonitor(self, monitor: MonitorRef) -> None:
-        """Take a monitor back; its ``Down`` is not handled any more."""
-        links.unwatch(monitor)
+    demonitor = staticmethod(links.unwatch)
 
     # Thespian's own names.
 
     @property
     def myAddress(self) -> Ref:  # noqa: N802
-        """Thespian's name for ``ref``."""
         return self.ref
 
     def send(self, targetAddr: Ref, msg: Any) -> None:  # noqa: N803
-        """Thespian's name for ``post``."""
         if not isinstance(targetAddr, ActorAddress):
             raise InvalidActorAddress(targetAddr, "not an address that can be sent to")
         self.post(targetAddr, msg)
 
     def wakeupAfter(self, timePeriod: Any, payload: Any = None) -> None:  # noqa: N803
-        """Send oneself a WakeupMessage later."""
         self.start_timer(timePeriod.total_seconds(), WakeupMessage(timePeriod, payload))
 
     def drop_attributes(self) -> None:

@@ -28,19 +28,6 @@ __all__ = ["NOREPLY", "CallFailed", "From", "GenServer"]
 _NOT_CASTS: Final = frozenset({Request, Reply, Exit, Down})
 
 
-class _Call:
-    """A call under way."""
-
-    __slots__ = ("monitor", "then", "timer")
-
-    def __init__(
-        self, then: Callable[[Any], object], monitor: MonitorRef, timer: Timer | None
-    ) -> None:
-        self.then = then
-        self.monitor = monitor
-        self.timer = timer
-
-
 class GenServer(OtpActor):
     """An actor whose mail is sorted into calls, casts and infos.
 
@@ -48,7 +35,8 @@ class GenServer(OtpActor):
     travels: casts and timer messages as they are, ``Request``, ``Reply``, ``Exit``, ``Down``.
     """
 
-    _calls: dict[int, _Call] | None = None
+    # Calls under way, by their numbers: continuation, monitor of the server, time-out.
+    _calls: dict[int, tuple[Callable[[Any], object], MonitorRef, Timer | None]] | None = None
     _call_count = 0
 
     # Defined by subclasses.
@@ -76,11 +64,7 @@ class GenServer(OtpActor):
     # Calling.
 
     def call(
-        self,
-        to: Ref,
-        request: Any,
-        then: Callable[[Any], object],
-        timeout_s: float | None = 5.0,
+        self, to: Ref, request: Any, then: Callable[[Any], object], timeout_s: float | None = 5.0
     ) -> None:
         """Ask another actor; ``then`` gets the reply or a ``CallFailed``, in a turn of this one."""
         if self._calls is None:
@@ -91,21 +75,16 @@ class GenServer(OtpActor):
         if timeout_s is not None:
             failed = Reply(tag, CallFailed(TIMEOUT))
             timer = Timer(self.runtime.clock, self.ref.cell, timeout_s, (failed, TIMER))
-        self._calls[tag] = _Call(then, monitor, timer)
+        self._calls[tag] = (then, monitor, timer)
+        links.watch(monitor)
         if to.is_alive:
-            links.watch(monitor)
             self.runtime.send(to, Request(From(self.ref, tag), request), self.ref)
-        else:
-            links.watch(monitor)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Sort a mail; subclasses leave this alone."""
-        if sender is TIMER or type(message) in _NOT_CASTS:
-            return self._handle_special(message, sender)
-        return self.handle_cast(message)
-
-    def _handle_special(self, message: Any, sender: Ref | None) -> object:
         kind = type(message)
+        if sender is not TIMER and kind not in _NOT_CASTS:
+            return self.handle_cast(message)
         if kind is Request:
             return self._handle_request(message)
         if kind is Reply:
@@ -131,7 +110,8 @@ class GenServer(OtpActor):
         call = self._calls.pop(reply.tag, None) if self._calls else None
         if call is None:
             return None
-        links.unwatch(call.monitor)
-        if call.timer is not None:
-            call.timer.cancel()
-        return call.then(reply.value)
+        then, monitor, timer = call
+        links.unwatch(monitor)
+        if timer is not None:
+            timer.cancel()
+        return then(reply.value)

@@ -66,9 +66,10 @@ class ReplyMonitor(MonitorRef):
     __slots__ = ("_tag",)
 
     def __init__(self, watcher: Ref, target: Ref, tag: int) -> None:
-        super().__init__(watcher, target)
+        self.watcher = watcher
+        self.target = target
+        self.is_told = False
         self._tag = tag
 
     def mail(self, reason: object) -> object:
-        """Return the failed call's reply."""
         return Reply(self._tag, CallFailed(reason))

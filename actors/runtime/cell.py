@@ -12,6 +12,7 @@ put into the run queue.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -41,72 +42,32 @@ UNACKED: Final = 4  # its start is not acknowledged
 Mail = tuple[Any, "Ref | None"]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Cell:
-    """One actor as the runtime sees it.
+    """One actor as the runtime sees it."""
 
-    Attributes:
-        actor: the instance; None when dead.
-        doom: reason of the exit signal that will end it; when dead, the reason it ended for.
-        inbox: waiting mails ``(message, sender)``; made with the first one.
-        kind: flags that set it apart from a PLAIN one: PRIORITY, COROUTINES, UNACKED.
-        label: shown in logs and status; a text or a callable that returns one.
-        levels: mails sorted by priority, for PRIORITY cells that have some.
-        links: refs it is linked with.
-        monitors: its monitors on others.
-        names: names registered for it.
-        parent: the actor that started it with ``start_link``.
-        starting: callback of ``start_link`` while the start is not acknowledged.
-        task: coroutine under way on its behalf.
-        timers: its timers that have not fired.
-        turns: the part of its runtime that gives it mail and turns.
-        watchers: monitors others have set on it.
-    """
-
-    __slots__ = (
-        "actor",
-        "doom",
-        "inbox",
-        "kind",
-        "label",
-        "levels",
-        "links",
-        "monitors",
-        "names",
-        "parent",
-        "ref",
-        "starting",
-        "state",
-        "task",
-        "timers",
-        "turns",
-        "watchers",
-    )
-
-    def __init__(self) -> None:
-        self.actor: Any = None
-        self.doom: object = None
-        self.inbox: deque[Mail] | None = None
-        self.kind = PLAIN
-        self.label: str | Callable[[], str] = ""
-        self.levels: Levels | None = None
-        self.links: SmallSet = None
-        self.monitors: SmallSet = None
-        self.names: SmallSet = None
-        self.parent: Ref | None = None
-        self.ref: Ref = None  # type: ignore[assignment]  # set by the runtime, which makes both
-        self.starting: Callable[[StartResult], None] | None = None
-        self.state: int = IDLE
-        self.task: asyncio.Task[Any] | None = None
-        self.timers: SmallSet = None
-        self.turns: Turns = None  # type: ignore[assignment]  # likewise
-        self.watchers: SmallSet = None
+    actor: Any = None  # the instance; None when dead
+    doom: object = None  # reason of the exit signal that will end it, or that it has ended for
+    inbox: deque[Mail] | None = None  # waiting mails; made with the first one
+    kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
+    label: str | Callable[[], str] = ""  # shown in logs and status
+    levels: Levels | None = None  # mails sorted by priority, for PRIORITY cells that have some
+    links: SmallSet = None  # refs it is linked with
+    monitors: SmallSet = None  # its monitors on others
+    names: SmallSet = None  # registered for it
+    parent: Ref | None = None  # the actor that started it with ``start_link``
+    ref: Ref = None  # type: ignore[assignment]  # set by the runtime, which makes both
+    starting: Callable[[StartResult], None] | None = None  # until its start is acknowledged
+    state: int = IDLE
+    task: asyncio.Task[Any] | None = None  # a coroutine under way on its behalf
+    timers: SmallSet = None  # those that have not fired
+    turns: Turns = None  # type: ignore[assignment]  # of its runtime; likewise
+    watchers: SmallSet = None  # monitors others have set on it
 
     def has_mail(self) -> bool:
-        """Tell whether anything waits."""
         return bool(self.inbox) or bool(self.levels)
 
     def mail_count(self) -> int:
-        """Return how many mails wait."""
         return len(self.inbox or ()) + (len(self.levels) if self.levels is not None else 0)
 
     def remove_mail(self, matches: Callable[[Mail], bool]) -> None:
@@ -120,15 +81,8 @@ class Cell:
             self.levels.remove(matches)
 
     def describe(self) -> str:
-        """Return the label, or the name of the class when there is none."""
         label = self.label() if callable(self.label) else self.label
         return label or type(self.actor).__name__
 
 
-def _dead() -> Cell:
-    cell = Cell()
-    cell.state = DEAD
-    return cell
-
-
-DEAD_CELL: Final = _dead()
+DEAD_CELL: Final = Cell(state=DEAD)

@@ -35,7 +35,6 @@ class MonitorRef:
         self.is_told = False
 
     def tell(self, reason: object) -> None:
-        """Report the end of the target."""
         if self.watcher is not None:
             cell = self.watcher.cell
             if not cell.state & DEAD:
@@ -43,7 +42,6 @@ class MonitorRef:
                 cell.turns.put(cell, (self.mail(reason), self.target))
 
     def mail(self, reason: object) -> object:
-        """Return the message for the watcher."""
         return Down(self, self.target, reason)
 
     def forget_told(self) -> None:
@@ -61,11 +59,12 @@ class Watch(MonitorRef):
     __slots__ = ("_callback",)
 
     def __init__(self, target: Ref, callback: Callable[[object], None]) -> None:
-        super().__init__(None, target)
+        self.watcher = None
+        self.target = target
+        self.is_told = False
         self._callback: Callable[[object], None] | None = callback
 
     def tell(self, reason: object) -> None:
-        """Call back, once."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback(reason)
@@ -96,7 +95,7 @@ def watch(monitor: MonitorRef) -> None:
 
 
 def unwatch(monitor: MonitorRef) -> None:
-    """Take a monitor back; nothing of it is handled after this."""
+    """Take a monitor back; its ``Down`` is not handled any more."""
     target = monitor.target.cell
     target.watchers = small_set.discard(target.watchers, monitor)
     if monitor.watcher is not None:

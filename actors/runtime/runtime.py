@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from leveret.actors.runtime import links
 from leveret.actors.runtime.actor_table import ActorTable
 from leveret.actors.runtime.calls import Answer, From, Reply, Request
-from leveret.actors.runtime.cell import ACTIVE, COROUTINES, DOOMED, PRIORITY, UNACKED, Cell
+from leveret.actors.runtime.cell import ACTIVE, COROUTINES, DEAD, DOOMED, PRIORITY, UNACKED, Cell
 from leveret.actors.runtime.inline import InlineCalls
 from leveret.actors.runtime.links import MonitorRef, Watch
 from leveret.actors.runtime.ref import Ref
@@ -44,7 +44,7 @@ from leveret.actors.runtime.signals import (
 )
 from leveret.actors.runtime.tasks import Tasks
 from leveret.actors.runtime.thespian_host import ThespianHost
-from leveret.actors.runtime.turns import Turns, reason_of
+from leveret.actors.runtime.turns import UNTRAPPABLE, Turns, reason_of
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
@@ -127,11 +127,7 @@ class Runtime:
     # fails; it has ``then``.
 
     def spawn(
-        self,
-        actor_class: type,
-        *args: object,
-        name: str = "",
-        label: str | Callable[[], str] = "",
+        self, actor_class: type, *args: object, name: str = "", label: str | Callable[[], str] = ""
     ) -> Ref:
         """Start an actor without a parent or links.
 
@@ -248,8 +244,18 @@ class Runtime:
     # Exit signals, links and monitors.
 
     def exit(self, to: Ref, reason: object, sender: Ref | None = None) -> None:
-        """Send an exit signal; see ``Turns.exit``."""
-        self.turns.exit(to, reason, sender)
+        """Send an exit signal: ends the actor, or is mail to it if it traps exits.
+
+        ``'kill'`` cannot be trapped and ends it as ``'killed'``; ``'normal'`` from another actor
+        is ignored by actors that do not trap.
+        """
+        cell = to.cell
+        if cell.state & DEAD:
+            return
+        if isinstance(reason, str) and reason == KILL:
+            self.turns.doom(cell, UNTRAPPABLE)
+        else:
+            self.turns.signal(cell, reason, sender, may_ignore=sender is not to)
 
     def link(self, one: Ref, other: Ref) -> None:
         """Link two actors; if one is dead the other gets its exit signal ``noproc``."""
@@ -267,9 +273,7 @@ class Runtime:
         links.watch(monitor)
         return monitor
 
-    def demonitor(self, monitor: MonitorRef) -> None:
-        """Take a monitor back; its ``Down`` is not handled any more."""
-        links.unwatch(monitor)
+    demonitor = staticmethod(links.unwatch)
 
     def watch(self, target: Ref, callback: Callable[[object], None]) -> Watch:
         """Call ``callback(reason)`` when ``target`` ends; for code outside the actors."""
@@ -303,7 +307,6 @@ class Runtime:
                 timer.cancel()
 
     def reply(self, frm: From, value: object) -> None:
-        """Answer a call."""
         if isinstance(frm.to, Answer):
             frm.to.give(value)
         else:
@@ -319,7 +322,6 @@ class Runtime:
             links.unwatch(watch)
 
     def send_threadsafe(self, to: Ref, message: Any) -> None:
-        """Send from another thread."""
         if self.loop is None:
             raise ActorError("a runtime driven by hand takes no mail from other threads")
         self.loop.call_soon_threadsafe(self.send, to, message)
@@ -328,12 +330,10 @@ class Runtime:
 
     @property
     def mails(self) -> int:
-        """Mails handled."""
         return self.turns.scheduler.mails
 
     @property
     def drains(self) -> int:
-        """Times the run queue was drained."""
         return self.turns.scheduler.drains
 
     @property
@@ -348,12 +348,10 @@ class Runtime:
 
     @property
     def actor_count(self) -> int:
-        """How many actors are alive."""
         return len(self._table.live)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no actor has anything to do at this moment."""
         return self.turns.scheduler.is_idle
 
     @property

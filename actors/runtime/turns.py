@@ -41,7 +41,6 @@ from leveret.actors.runtime.cell import (
 from leveret.actors.runtime.inbox import PLAIN_MAILS, Levels, absorbs
 from leveret.actors.runtime.scheduler import Scheduler
 from leveret.actors.runtime.signals import (
-    KILL,
     KILLED,
     NORMAL,
     SHUTDOWN,
@@ -66,7 +65,7 @@ log = logging.getLogger(__name__)
 
 TURN_MAILS: Final = 200
 
-_UNTRAPPABLE: Final = object()  # doom of an actor that got a 'kill'
+UNTRAPPABLE: Final = object()  # doom of an actor that got a 'kill'
 
 
 class Turns:
@@ -85,11 +84,7 @@ class Turns:
     """
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop | None,
-        clock: Clock,
-        table: ActorTable,
-        tasks: Tasks,
+        self, loop: asyncio.AbstractEventLoop | None, clock: Clock, table: ActorTable, tasks: Tasks
     ) -> None:
         self.scheduler: Final = Scheduler(loop, clock, self._turn)
         self.dead_letters = 0
@@ -185,20 +180,6 @@ class Turns:
 
     # Exit signals.
 
-    def exit(self, to: Ref, reason: object, sender: Ref | None = None) -> None:
-        """Send an exit signal: ends the actor, or is mail to it if it traps exits.
-
-        ``'kill'`` cannot be trapped and ends it as ``'killed'``; ``'normal'`` from another actor
-        is ignored by actors that do not trap.
-        """
-        cell = to.cell
-        if cell.state & DEAD:
-            return
-        if isinstance(reason, str) and reason == KILL:
-            self._doom(cell, _UNTRAPPABLE)
-        else:
-            self.signal(cell, reason, sender, may_ignore=sender is not to)
-
     def signal(self, cell: Cell, reason: object, sender: Ref | None, may_ignore: bool) -> None:
         """Send a live actor an exit signal other than ``kill``.
 
@@ -207,19 +188,15 @@ class Turns:
         if cell.actor.trap_exits:
             self.put(cell, (Exit(sender, reason), sender))
         elif not (may_ignore and isinstance(reason, str) and reason == NORMAL):
-            self._doom(cell, reason)
+            self.doom(cell, reason)
 
-    def _doom(self, cell: Cell, reason: object) -> None:
+    def doom(self, cell: Cell, reason: object) -> None:
         """Note the reason an actor will end for; the first counts, but a kill overrules."""
-        if not cell.state & DOOMED or reason is _UNTRAPPABLE:
+        if not cell.state & DOOMED or reason is UNTRAPPABLE:
             cell.doom = reason
         cell.state |= DOOMED
         if not cell.state & (QUEUED | ACTIVE):
             self.scheduler.add(cell)
-
-    def stop_after(self, cell: Cell, reason: object) -> None:
-        """End an actor when the handler under way has returned."""
-        self._doom(cell, reason)
 
     # Suspension.
 
@@ -229,7 +206,6 @@ class Turns:
             ref.cell.state |= SUSPENDED
 
     def resume(self, ref: Ref) -> None:
-        """Undo ``suspend``."""
         cell = ref.cell
         if cell.state & SUSPENDED:
             cell.state &= ~SUSPENDED
@@ -416,7 +392,7 @@ class Turns:
 
     def end_doomed(self, cell: Cell) -> None:
         """End an actor that has got an exit signal."""
-        if cell.doom is _UNTRAPPABLE:
+        if cell.doom is UNTRAPPABLE:
             self.end(cell, KILLED, is_graceful=False)
         else:
             self.end(cell, cell.doom)
