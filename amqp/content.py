@@ -126,11 +126,9 @@ class Content:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all body bytes have come."""
         return self.filled == self.size and not self.is_overrun
 
     def message(self) -> Message:
-        """Return the message of header and body."""
         assert self.head is not None
         parts = self.parts
         body = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
@@ -185,10 +183,7 @@ def _delivery(
 
 
 def _deliver(
-    parts: list[bytes],
-    edge: tuple[int, bytes, int, bytes],
-    part_max: int,
-    messages: list[Message],
+    parts: list[bytes], edge: tuple[int, bytes, int, bytes], part_max: int, messages: list[Message]
 ) -> None:
     """Append messages; what stands before and after the delivery tag is kept while it is the same."""
     channel, ids_and_tag, tag, redelivered = edge

@@ -124,13 +124,11 @@ class FrameScanner:
 
     @property
     def buffered(self) -> int:
-        """The number of buffered bytes."""
         bodies = sum(kept.filled for kept in self._contents.values() if not kept.is_swallowed)
         head = 0 if self._stream is None else FRAME_HEAD_BYTES
         return len(self._held) + len(self._part) + head + bodies
 
     def scan(self, data: bytes) -> list[tuple[Any, ...]]:
-        """Take the bytes of a read and return the completed runs."""
         if self._failed:
             return []
         if self._held:

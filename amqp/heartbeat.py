@@ -29,7 +29,6 @@ class Heartbeat:
         self._has_sent = False
 
     def received(self) -> None:
-        """Note that bytes came."""
         self._has_received = True
 
     def half_interval(self, has_written: bool, is_paused: bool = False) -> tuple[bool, bool]:

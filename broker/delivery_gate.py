@@ -29,13 +29,11 @@ class DeliveryGate:
         self.waiting: set[Ref] | None = None
 
     def wait(self, queue: Ref) -> None:
-        """Remember a queue that found the gate closed."""
         if self.waiting is None:
             self.waiting = set()
         self.waiting.add(queue)
 
     def take_waiting(self) -> set[Ref]:
-        """Return the queues to resume and forget them."""
         waiting, self.waiting = self.waiting, None
         return waiting or set()
 
@@ -65,7 +63,6 @@ class ChannelLimiter:
         return max(0, self.limit - self.in_flight) if self.limit else 1 << 30
 
     def wait(self, queue: Ref) -> None:
-        """Remember a queue that was refused."""
         if self.waiting is None:
             self.waiting = set()
         self.waiting.add(queue)

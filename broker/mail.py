@@ -105,7 +105,6 @@ class _Settlement:
         self.seqs = seqs
 
     def absorb(self, later: object) -> bool:
-        """Take a later settlement of the same kind and consumer in."""
         if (
             type(later) is not type(self)
             or later.channel is not self.channel

@@ -112,7 +112,6 @@ class Environment:
                 os.close(descriptor)
 
     def own(self, key: bytes) -> Any:
-        """Return one of the store's own values."""
         with self._lock:
             try:
                 with self._lmdb.begin() as transaction:

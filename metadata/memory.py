@@ -29,14 +29,12 @@ class MemoryStore:
         self._is_closed = False
 
     def load(self) -> Contents:
-        """Return all rows."""
         contents = Contents()
         for row in self._rows.values():
             contents.add(row)
         return contents
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
-        """Change the rows now, and deliver the outcome later."""
         if self._is_closed:
             raise StoreError("metadata store is closed")
         for row in deletes:
@@ -46,12 +44,10 @@ class MemoryStore:
         self._deliver(lambda: then(None))
 
     def next_boot_epoch(self) -> int:
-        """Count starts of this object."""
         self._boot_epoch += 1
         return self._boot_epoch
 
     def next_queue_no(self) -> int:
-        """Count queues."""
         self._queue_no += 1
         return self._queue_no
 
@@ -60,5 +56,4 @@ class MemoryStore:
         raise StoreError("metadata that is kept in memory has no copy on disk")
 
     def close(self) -> None:
-        """Refuse further writes."""
         self._is_closed = True

@@ -29,14 +29,7 @@ import msgpack
 
 from leveret.core.errors import StoreError
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
-from leveret.metadata.environment import (
-    BOOT_KEY,
-    QUEUE_KEY,
-    Change,
-    Environment,
-    packed,
-    unpacked,
-)
+from leveret.metadata.environment import BOOT_KEY, QUEUE_KEY, Change, Environment, packed, unpacked
 from leveret.metadata.tables import ROWS, Contents, Row
 
 if TYPE_CHECKING:
@@ -137,11 +130,9 @@ class MetadataStore:
         return self._queue_no
 
     def copy_to(self, directory: Path) -> None:
-        """Write a copy of the committed rows; see ``Metadata.copy_to``."""
         self._environment.copy_to(directory)
 
     def close(self) -> None:
-        """Commit pending writes, end the thread, close the environment; a second call does nothing."""
         with self._condition:
             self._is_closing = True
             self._condition.notify()

@@ -64,7 +64,6 @@ class VhostRow(Row):
 
     @property
     def key(self) -> Key:
-        """Its name."""
         return (self.name,)
 
 
@@ -88,7 +87,6 @@ class UserRow(Row):
 
     @property
     def key(self) -> Key:
-        """Its name."""
         return (self.name,)
 
 
@@ -105,7 +103,6 @@ class PermissionRow(Row):
 
     @property
     def key(self) -> Key:
-        """User and vhost."""
         return (self.user, self.vhost)
 
 
@@ -122,7 +119,6 @@ class TopicPermissionRow(Row):
 
     @property
     def key(self) -> Key:
-        """User, vhost and exchange."""
         return (self.user, self.vhost, self.exchange)
 
 
@@ -141,7 +137,6 @@ class ExchangeRow(Row):
 
     @property
     def key(self) -> Key:
-        """Vhost and name."""
         return (self.vhost, self.name)
 
 
@@ -165,7 +160,6 @@ class QueueRow(Row):
 
     @property
     def key(self) -> Key:
-        """Vhost and name."""
         return (self.vhost, self.name)
 
 
@@ -205,7 +199,6 @@ class PolicyRow(Row):
 
     @property
     def key(self) -> Key:
-        """Vhost, name and kind."""
         return (self.vhost, self.name, "operator" if self.is_operator else "user")
 
 
@@ -221,7 +214,6 @@ class ParameterRow(Row):
 
     @property
     def key(self) -> Key:
-        """Vhost, component and name."""
         return (self.vhost, self.component, self.name)
 
 
@@ -235,7 +227,6 @@ class GlobalParameterRow(Row):
 
     @property
     def key(self) -> Key:
-        """Its name."""
         return (self.name,)
 
 
@@ -263,12 +254,10 @@ class Contents(Struct):
     global_parameters: list[GlobalParameterRow] = field(default_factory=list)
 
     def table(self, row: type[Row]) -> list[Any]:
-        """Return the list that holds rows of this class."""
         rows: list[Any] = getattr(self, _LISTS[row])
         return rows
 
     def add(self, row: Row) -> None:
-        """Add a row to its table."""
         self.table(type(row)).append(row)
 
     def rows(self) -> list[Row]:

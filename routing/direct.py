@@ -26,21 +26,18 @@ class DirectMatcher:
         """Accept every binding; arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
-        """Add a new binding."""
         targets = self._targets.get(binding.key)
         if targets is None:
             targets = self._targets[binding.key] = {}
         targets[binding.target] = targets.get(binding.target, 0) + 1
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding."""
         targets = self._targets[binding.key]
         forget(targets, binding.target)
         if not targets:
             del self._targets[binding.key]
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
-        """Put the targets of every key into ``found``."""
         for key in keys:
             targets = self._targets.get(key)
             if targets:

@@ -32,11 +32,9 @@ class Matcher(Protocol):
     def check(self, key: bytes, arguments: Table) -> None:
         """Refuse an invalid binding with a ``SoftError``."""
 
-    def add(self, binding: Binding) -> None:
-        """Add a new binding."""
+    def add(self, binding: Binding) -> None: ...
 
-    def remove(self, binding: Binding) -> None:
-        """Remove a binding."""
+    def remove(self, binding: Binding) -> None: ...
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
         """Put the ``target`` of every matching binding into ``found`` as a key."""
@@ -116,7 +114,6 @@ class Exchange:
 
     @property
     def alternate(self) -> str | None:
-        """The name of the alternate exchange in effect."""
         field = self.arguments.get(ALTERNATE_EXCHANGE)
         if field is not None and field[0] == "S":
             name: str = field[1].decode("utf-8", "surrogateescape")
@@ -124,7 +121,6 @@ class Exchange:
         return self._policy_alternate
 
     def set_policy_alternate(self, name: str | None) -> None:
-        """Set the alternate exchange of the policy in effect."""
         self._policy_alternate = name
 
     def __repr__(self) -> str:

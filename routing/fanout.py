@@ -28,13 +28,10 @@ class FanoutMatcher:
         """Accept every binding; key and arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
-        """Add a new binding."""
         self._targets[binding.target] = self._targets.get(binding.target, 0) + 1
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding."""
         forget(self._targets, binding.target)
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
-        """Put all targets into ``found``."""
         found.update(self._targets)

@@ -86,11 +86,9 @@ class HeadersMatcher:
             )
 
     def add(self, binding: Binding) -> None:
-        """Add a new binding."""
         self._rules[binding] = _Rule(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Remove a binding."""
         del self._rules[binding]
 
     def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:

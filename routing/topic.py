@@ -131,7 +131,6 @@ class TopicMatcher:
         """Accept every binding; arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
-        """Add a new binding."""
         node = self._root
         for word in words_of(binding.key):
             node = node.child(word)

@@ -87,7 +87,6 @@ class Topology:
         ]
 
     def bindings_to(self, kind: str, name: str) -> list[Binding]:
-        """Return the bindings that lead to a queue or exchange."""
         return list(self._incoming.get((kind, name), ()))
 
     # Changes.

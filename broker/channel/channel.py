@@ -128,14 +128,12 @@ class Channel(GenServer):
     # -- input ---------------------------------------------------------------------------------
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Take runs from the reader and mail from queues; the rest is GenServer's."""
         handle = _MAILS.get(type(message))
         if handle is None:
             return super().handle_mail(message, sender)
         return handle(self, message)
 
     def handle_info(self, message: object) -> None:
-        """Take DOWN of queues and the settlement timer."""
         if type(message) is Down:
             self._queue_down(message.ref, deleted=False)
         elif type(message) is _CheckSettlement:
@@ -226,7 +224,6 @@ class Channel(GenServer):
             self.stop()
 
     def on_go_on(self, mail: _GoOn) -> None:
-        """Go on with the held runs."""
         self._busy = False
         if self._cancelled:
             self._tell_cancelled()
@@ -259,7 +256,6 @@ class Channel(GenServer):
         self._go_on()
 
     def _hold(self, runs: list[Run]) -> None:
-        """Put runs back in front of the held ones."""
         self._held.extendleft(reversed(runs))
         self._block_reading()
 
@@ -294,7 +290,6 @@ class Channel(GenServer):
     # -- output --------------------------------------------------------------------------------
 
     def send_method(self, method: Method) -> None:
-        """Write a method to the client."""
         self.session.writer.write(method_frame(self.number, encode(method)))
 
     def when_writable(self, callback: Callable[[Any], None]) -> None:
@@ -311,23 +306,19 @@ class Channel(GenServer):
     # -- mail of queues ------------------------------------------------------------------------
 
     def watch(self, queue: Ref) -> None:
-        """Monitor a queue, once."""
         if queue not in self._watched:
             self._watched[queue] = self.monitor(queue)
 
     def on_deliver(self, mail: Deliver) -> None:
-        """Write deliveries out."""
         self.deliveries.deliver(mail)
 
     def on_confirm(self, mail: Confirm) -> None:
-        """Confirm publishes to the client as a queue has answered."""
         confirms = self.publisher.confirms
         if confirms is not None:
             confirms.answer(mail.queue, mail.ranges, mail.ok)
             self.publisher.send_confirms()
 
     def on_credit(self, mail: CreditGrant) -> None:
-        """Take a queue's grant."""
         self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
 
     def on_consumer_gone(self, mail: ConsumerGone) -> None:
@@ -354,7 +345,6 @@ class Channel(GenServer):
         resubscribe(self, mail.entry)
 
     def on_queue_failed(self, mail: QueueFailed) -> None:
-        """A queue crashed too often: its consumers are cancelled."""
         assert isinstance(mail.entry, QueueEntry)
         cancel_consumers(self, mail.entry)
 
@@ -367,7 +357,6 @@ class Channel(GenServer):
     # -- settlement time-out -------------------------------------------------------------------
 
     def expect_settlement(self) -> None:
-        """Have the oldest unacked delivery looked at from time to time."""
         if self.check_timer is None and self.session.settings.consumer_timeout_ms:
             self._oldest_tag = None
             self._arm_check()
@@ -428,7 +417,6 @@ class Channel(GenServer):
         self.run_script(self._leave(), closed)
 
     def _leave(self) -> Steps:
-        """Take consumers and unacked messages back from all queues, before anything is answered."""
         deliveries = self.deliveries
         self.publisher.send_confirms()
         self.publisher.close()

@@ -57,7 +57,6 @@ class Confirms:
         self._nacked: list[tuple[int, int]] = []
 
     def number(self, count: int) -> int:
-        """Give out ``count`` numbers and return the first."""
         first = self.next_seqno
         self.next_seqno = first + count
         return first

@@ -104,7 +104,6 @@ class Deliveries:
         self.gate = gate
 
     def add(self, consumer: Consumer) -> None:
-        """Take a consumer in; the channel will hear of its queue's restarts."""
         entry = consumer.entry
         self.consumers[consumer.tag] = consumer
         self._by_queue[entry] = small_set.add(self._by_queue.get(entry), consumer)
@@ -134,7 +133,6 @@ class Deliveries:
         return entries
 
     def of_queue(self, entry: QueueEntry) -> tuple[Consumer, ...]:
-        """Return the consumers of one queue."""
         return small_set.items(self._by_queue.get(entry))
 
     def deliver(self, mail: Deliver) -> None:
@@ -169,7 +167,6 @@ class Deliveries:
     def got(
         self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
     ) -> None:
-        """Write basic.get-ok."""
         if seq is None:
             tag = self.unacked.skip(1)
         else:
@@ -204,15 +201,12 @@ class Deliveries:
             raise unknown_tag(unknown, BASIC_ACK)
 
     def ack(self, method: BasicAck) -> None:
-        """Settle basic.ack with multiple."""
         self._hand_back(Ack, self._take(method.delivery_tag, method.multiple))
 
     def nack(self, method: BasicNack) -> None:
-        """Settle basic.nack."""
         self.refuse(self._take(method.delivery_tag, method.multiple), method.requeue)
 
     def reject(self, tag: int, requeue: bool) -> None:
-        """Settle basic.reject."""
         self.refuse(self.unacked.take_single(tag), requeue)
 
     def refuse(self, settled: Settled, requeue: bool) -> None:

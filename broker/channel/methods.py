@@ -13,12 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import spec
-from leveret.amqp.errors import (
-    CommandInvalid,
-    NotAllowed,
-    NotFound,
-    NotImplemented_,
-)
+from leveret.amqp.errors import CommandInvalid, NotAllowed, NotFound, NotImplemented_
 from leveret.amqp.methods import (
     AccessRequestOk,
     BasicCancelOk,
@@ -63,16 +58,13 @@ class Channel(ChannelActor, Protocol):
     deliveries: Deliveries
     publisher: Publisher
 
-    def send_method(self, method: Method) -> None:
-        """Write a method to the client."""
+    def send_method(self, method: Method) -> None: ...
 
-    def when_writable(self, callback: Callable[[Any], None]) -> None:
-        """Call back when the connection takes more again."""
+    def when_writable(self, callback: Callable[[Any], None]) -> None: ...
 
     def call(
         self, to: Ref, request: Any, then: Callable[[Any], object], timeout_s: float | None
-    ) -> None:
-        """Ask another actor."""
+    ) -> None: ...
 
 
 def unimplemented() -> CommandInvalid:

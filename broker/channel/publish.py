@@ -93,7 +93,6 @@ class Publisher:
 
     @property
     def vhost(self) -> VHost:
-        """The vhost it publishes to."""
         return self._session.vhost
 
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
@@ -177,7 +176,6 @@ class Publisher:
         persistent: bool,
         expiration_ms: int | None,
     ) -> None:
-        """Send messages that share everything to their queues, and number them."""
         count = len(messages)
         confirms = self.confirms
         first = confirms.number(count) if confirms is not None else 0
@@ -262,7 +260,6 @@ class Publisher:
             self.confirms.settle_now(first, len(messages))
 
     def _return(self, messages: list[Message]) -> None:
-        """Send mandatory messages that reached no queue back; always before their confirm."""
         session = self._session
         session.writer.write(
             b"".join(
@@ -285,7 +282,6 @@ class Publisher:
         )
 
     def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
-        """Take a queue's grant; reading goes on when no other queue blocks it."""
         credit = self._credits.get(queue)
         if credit is not None and credit.grant(messages, size_bytes):
             self._session.read_control.unblock(Block.CREDIT)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 class Output(Protocol):
     """Where a channel writes its frames (``connection/writer.py``)."""
 
-    def write(self, data: bytes) -> None:
-        """Queue whole frames for the socket."""
+    def write(self, data: bytes) -> None: ...
 
 
 class Block(StrEnum):
@@ -37,14 +36,11 @@ class Block(StrEnum):
 class Reading(Protocol):
     """Control of reading, as a channel uses it (``connection/read_control.py``)."""
 
-    def block(self, reason: Block) -> None:
-        """Stop reading the connection until the same channel unblocks it."""
+    def block(self, reason: Block) -> None: ...
 
-    def unblock(self, reason: Block) -> None:
-        """Take one block back."""
+    def unblock(self, reason: Block) -> None: ...
 
-    def limit_coalescing(self, prefetch: int) -> None:
-        """Keep the wait of coalesced acks short enough for a prefetch (0 = none)."""
+    def limit_coalescing(self, prefetch: int) -> None: ...
 
 
 class Session:
@@ -103,15 +99,11 @@ class ChannelActor(Protocol):
     check_timer: Any
 
     @property
-    def ref(self) -> Ref:
-        """Its address."""
+    def ref(self) -> Ref: ...
 
     @property
-    def runtime(self) -> Runtime:
-        """Where it runs."""
+    def runtime(self) -> Runtime: ...
 
-    def watch(self, queue: Ref) -> None:
-        """Monitor a queue, once."""
+    def watch(self, queue: Ref) -> None: ...
 
-    def expect_settlement(self) -> None:
-        """Have the oldest unacked delivery looked at from time to time."""
+    def expect_settlement(self) -> None: ...

@@ -121,7 +121,6 @@ class Unacked:
         return [(record[0], [record[1]])]
 
     def take_all(self) -> Settled:
-        """Take out everything, oldest first."""
         records, self._records = self._records, {}
         self._lowest = self.next_tag
         return _by_source(list(records.values()))
@@ -135,7 +134,6 @@ class Unacked:
         return sum(source.consumer is not None for source, _ in self._records.values())
 
     def oldest_tag(self) -> int | None:
-        """Return the smallest tag that is not settled."""
         return next(iter(self._records), None)
 
 

@@ -55,7 +55,6 @@ class Alarms:
 
     @property
     def has_disk(self) -> bool:
-        """Whether the disk alarm is raised."""
         return DISK in self.raised
 
     def set(self, what: str, is_raised: bool, figures: str) -> None:
@@ -84,5 +83,4 @@ class Alarms:
         self._blocked[reader] = None
 
     def forget(self, reader: Ref) -> None:
-        """Forget a reader; harmless when it was not blocked."""
         self._blocked.pop(reader, None)

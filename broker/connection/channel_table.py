@@ -173,7 +173,6 @@ class ChannelTable:
         return []
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
-        """Give a channel its runs, as one mail."""
         if not batch or self._reader.state is not State.RUNNING:
             return
         slot = self._slots.get(number)

@@ -36,12 +36,10 @@ class OpenConnection(Protocol):
     session: Session | None
 
     @property
-    def ref(self) -> Ref:
-        """Its address."""
+    def ref(self) -> Ref: ...
 
     @property
-    def slots(self) -> Sized:
-        """Its channels."""
+    def slots(self) -> Sized: ...
 
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
@@ -97,7 +95,6 @@ class Connections(Generic[ReaderT]):
 
     @property
     def channel_count(self) -> int:
-        """How many channels are open."""
         return sum(len(reader.slots) for reader in self.readers.values())
 
     def opened(self, reader: ReaderT) -> None:

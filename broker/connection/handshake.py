@@ -127,7 +127,6 @@ class Handshake:
 
     @property
     def user_name(self) -> str:
-        """The name of the user that logged in, empty before."""
         return self._user.name if self._user is not None else ""
 
     @property
@@ -136,7 +135,6 @@ class Handshake:
         return self._capable("authentication_failure_close")
 
     def start(self) -> ConnectionStart:
-        """Return the first method."""
         return ConnectionStart(
             0, 9, server_properties(self._connections.settings), b"AMQPLAIN PLAIN", b"en_US"
         )

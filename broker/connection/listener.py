@@ -54,9 +54,7 @@ class Listener(GenServer):
         loop = asyncio.get_running_loop()
         for listening in self.sockets.listening:
             server = await loop.create_server(
-                lambda: ConnectionProtocol(self.sockets),
-                sock=listening.dup(),
-                backlog=BACKLOG,
+                lambda: ConnectionProtocol(self.sockets), sock=listening.dup(), backlog=BACKLOG
             )
             self.sockets.servers.append(server)
 
@@ -70,7 +68,6 @@ class Listener(GenServer):
         self.started()
 
     def handle_cast(self, message: Any) -> None:
-        """Have a reader started for an accepted socket."""
         assert type(message) is Accepted
         transport = message.transport
 
@@ -86,7 +83,6 @@ class Listener(GenServer):
         self.call(self.sockets.readers_sup, request, started, None)
 
     def handle_info(self, message: Any) -> None:
-        """Close the socket of a reader that could not do it."""
         if type(message) is Down:
             transport = self.transports.pop(message.ref, None)
             if transport is not None:
@@ -102,5 +98,4 @@ class Listener(GenServer):
             self.start_timer(LINGER_S, _Linger(transport))
 
     def terminate(self, reason: object) -> None:
-        """Stop accepting."""
         self.sockets.close_servers()

@@ -31,7 +31,6 @@ class ConnectionProtocol(asyncio.Protocol):
 
     @property
     def is_attached(self) -> bool:
-        """Whether a live reader takes the events."""
         return self._reader is not None and self._reader.ref.is_alive
 
     def attach(self, reader: Reader, transport: asyncio.Transport) -> None:
@@ -53,7 +52,6 @@ class ConnectionProtocol(asyncio.Protocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
         self._sockets.closed(self)
         reader, self._reader = self._reader, None
         self.data_received = _dropped
@@ -61,12 +59,10 @@ class ConnectionProtocol(asyncio.Protocol):
             self._sockets.runtime.run_as(reader.ref, reader.socket_lost)
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as we write."""
         if self._reader is not None:
             self._sockets.runtime.run_as(self._reader.ref, self._reader.writing_paused)
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
         if self._reader is not None:
             self._sockets.runtime.run_as(self._reader.ref, self._reader.writing_resumed)
 

@@ -60,7 +60,6 @@ class ReadingTurns:
         self._waiting: deque[ReadControl] = deque()
 
     def wait(self, read_control: ReadControl) -> None:
-        """Read a connection again when it is its turn."""
         if not self._waiting:
             self._after_round(self._resume)
         self._waiting.append(read_control)
@@ -109,11 +108,7 @@ class ReadControl:
     )
 
     def __init__(
-        self,
-        transport: asyncio.Transport,
-        writer: Writer,
-        turns: ReadingTurns,
-        throttle: Throttle,
+        self, transport: asyncio.Transport, writer: Writer, turns: ReadingTurns, throttle: Throttle
     ) -> None:
         self._transport: asyncio.Transport | None = transport
         self._writer = writer

@@ -39,7 +39,6 @@ class WideReads(asyncio.BufferedProtocol):
         return _buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Give the protocol the bytes that were read."""
         self.protocol.data_received(bytes(_buffer[:nbytes]))
 
     def eof_received(self) -> bool | None:

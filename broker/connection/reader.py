@@ -79,12 +79,8 @@ class Reader(GenServer):
     """One connection."""
 
     def init(
-        self,
-        connections: Connections[Reader],
-        transport: asyncio.Transport,
-        protocol: SocketEvents,
+        self, connections: Connections[Reader], transport: asyncio.Transport, protocol: SocketEvents
     ) -> object:
-        """Take a fresh socket over."""
         if transport.is_closing():
             return IGNORE
         self.trap_exits = True
@@ -120,7 +116,6 @@ class Reader(GenServer):
     # -- the socket ----------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        """Take bytes from the socket."""
         if self.heartbeat is not None:
             self.heartbeat.received()
         if self.state is not _RUNNING:
@@ -146,18 +141,15 @@ class Reader(GenServer):
                 self._read_close_ok(data)
 
     def socket_lost(self) -> None:
-        """The peer is gone: end with all that belongs to the connection."""
         self.writer.abort()
         self.read_control.close()
         self.stop(NORMAL)
 
     def writing_paused(self) -> None:
-        """Queues stop delivering to this connection."""
         self.writing_is_paused = True
         self.slots.close_gates()
 
     def writing_resumed(self) -> None:
-        """Let the queues that waited go on."""
         self.writing_is_paused = False
         self.slots.open_gates()
         self.read_control.unblock(Block.UNSENT)
@@ -325,7 +317,6 @@ class Reader(GenServer):
     # -- mail ----------------------------------------------------------------------------------
 
     def handle_cast(self, message: object) -> None:
-        """Take mail of channels and operators."""
         if type(message) is ConnectionFailed:
             self.fail(message.error)
         elif type(message) is RunsLeft:
@@ -341,7 +332,6 @@ class Reader(GenServer):
             super().handle_cast(message)
 
     def handle_info(self, message: object) -> None:
-        """Take DOWN of channels, exits of linked actors, and timers."""
         if type(message) is Down:
             self.slots.down(message.ref, message.reason)
         elif type(message) is Exit:
@@ -500,7 +490,6 @@ class Reader(GenServer):
         self.connections.closed(self.ref)
 
     def send_method(self, method: Method) -> None:
-        """Write a method on channel 0."""
         self.writer.write(method_frame(0, encode(method)))
 
     def _enter(self, event: Event) -> None:

@@ -84,11 +84,9 @@ class Sockets:
         return True
 
     def closed(self, protocol: SocketEvents) -> None:
-        """Forget a socket that was accepted."""
         del self.accepted[protocol]
 
     def close_servers(self) -> None:
-        """Stop accepting."""
         for server in self.servers:
             server.close()
         self.servers.clear()

@@ -51,19 +51,13 @@ class Event(Enum):
 
 
 TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.HEADER: {
-        Event.HEADER_ACCEPTED: State.HANDSHAKE,
-        Event.HEADER_REFUSED: State.PARTING,
-    },
+    State.HEADER: {Event.HEADER_ACCEPTED: State.HANDSHAKE, Event.HEADER_REFUSED: State.PARTING},
     State.HANDSHAKE: {
         Event.LOGIN_REFUSED: State.REFUSED,
         Event.CLOSE_SENT: State.CLOSING,
         Event.VHOST_OPENED: State.OPENING,
     },
-    State.OPENING: {
-        Event.CHANNELS_READY: State.RUNNING,
-        Event.CLOSE_SENT: State.CLOSING,
-    },
+    State.OPENING: {Event.CHANNELS_READY: State.RUNNING, Event.CLOSE_SENT: State.CLOSING},
     State.RUNNING: {Event.END_BEGINS: State.ENDING},
     State.ENDING: {Event.CLOSE_SENT: State.CLOSING},
     State.CLOSING: {},

@@ -75,7 +75,6 @@ class Throttle:
         return list(held)
 
     def close(self) -> None:
-        """The connection has ended."""
         self.alarms.forget(self._reader)
         self._held = ()
 

@@ -57,7 +57,6 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand pending frames to the transport."""
         chunks = self._chunks
         if not chunks or self._transport is None:
             return
@@ -83,7 +82,6 @@ class Writer:
         return self._pending_bytes + self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """Send pending frames, then close the socket."""
         if self._transport is not None:
             self.flush()
             self._transport.close()
@@ -103,7 +101,6 @@ class Writer:
         self._finished, self._transport = self._transport, None
 
     def abort(self) -> None:
-        """Drop pending frames and close the socket at once."""
         transport = self._transport or self._finished
         if transport is not None:
             transport.abort()

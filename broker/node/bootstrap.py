@@ -151,13 +151,11 @@ class VhostStarter(GenServer):
     """
 
     def init(self, node: Node) -> object:
-        """Begin in a turn of its own."""
         self._node = node
         self.post(self.ref, None)
         return LATER
 
     def handle_cast(self, message: object) -> None:
-        """Start one vhost after the other."""
         Script(self, self._steps(), self._done).resume()
 
     def _steps(self) -> Steps:

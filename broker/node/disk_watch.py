@@ -43,7 +43,6 @@ class DiskWatch(GenServer):
     """Looks at the disk, for ever; notes its free space and sets its alarm."""
 
     def init(self, node: Node) -> None:
-        """Look for the first time, if the node has a data directory."""
         self.runtime.register(DISK_WATCH, self.ref)
         self._node = node
         self._timer: Timer | None = None
@@ -51,7 +50,6 @@ class DiskWatch(GenServer):
             self._look(node.data_dir)
 
     def handle_info(self, message: object) -> None:
-        """Look."""
         assert message == _LOOK
         assert self._node.data_dir is not None
         self._look(self._node.data_dir)

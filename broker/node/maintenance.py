@@ -44,7 +44,6 @@ class Maintenance(GenServer):
     """Sweeps the runtime's mailboxes and tidies the node's data directory, for ever."""
 
     def init(self, node: Node) -> None:
-        """Wait for the first time."""
         self.start_timer(SWEEP_S, _SWEEP)
         self._node = node
         self._thread: threading.Thread | None = None
@@ -151,7 +150,6 @@ class Maintenance(GenServer):
             then()
 
     def terminate(self, reason: object) -> None:
-        """Leave no thread behind."""
         self._is_ending.set()
         if self._thread is not None:
             self._thread.join()

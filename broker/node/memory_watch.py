@@ -62,7 +62,6 @@ class MemoryWatch(GenServer):
     """Looks at the memory, for ever; sets its alarm and tells the queues."""
 
     def init(self, resources: Resources) -> None:
-        """Look for the first time."""
         self.runtime.register(MEMORY_WATCH, self.ref)
         self._resources = resources
         self._reported_s = float("-inf")
@@ -74,12 +73,10 @@ class MemoryWatch(GenServer):
             self._look()
 
     def handle_info(self, message: object) -> None:
-        """Look."""
         assert message == _LOOK
         self._look()
 
     def handle_cast(self, message: object) -> None:
-        """Look at once: the limit was changed."""
         if isinstance(message, LookAgain):
             if self._timer is not None:
                 self._timer.cancel()

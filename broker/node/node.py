@@ -91,7 +91,6 @@ class Node:
         return VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
 
     def stat(self) -> dict[str, Any]:
-        """Return the counts that status prints first."""
         return {
             "connections": len(self.connections),
             "channels": self.connections.channel_count,

@@ -86,7 +86,6 @@ class Resources:
                 self._runtime.send(watch, LookAgain())
 
     def figures(self) -> dict[str, Any]:
-        """Return memory, disk and alarms as status prints them."""
         return {
             "alarms": list(self.alarms.raised),
             "memory": {
@@ -94,8 +93,5 @@ class Resources:
                 "limit_bytes": self.memory_limit_bytes,
                 "total_bytes": self.memory_total_bytes,
             },
-            "disk": {
-                "free_bytes": self.disk_free_bytes,
-                "limit_bytes": self.disk_limit_bytes,
-            },
+            "disk": {"free_bytes": self.disk_free_bytes, "limit_bytes": self.disk_limit_bytes},
         }

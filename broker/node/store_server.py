@@ -73,7 +73,6 @@ class StoreServer(GenServer):
     trap_exits = True
 
     def init(self, node: Node, vhost: VHost) -> object:
-        """Begin to open the store."""
         self._node = node
         self._vhost = vhost
         self._is_stopping = False

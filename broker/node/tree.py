@@ -84,7 +84,6 @@ class MetadataSup(Supervisor):
     """Keeps the metadata store's front."""
 
     def init(self, node: Node) -> SupervisorSpec:
-        """Start the store's front."""
         child = ChildSpec("metadata_store", MetadataServer, (node.metadata,))
         return SupervisorSpec("one_for_one", 10, 10.0, (child,))
 
@@ -93,7 +92,6 @@ class InfraSup(Supervisor):
     """Keeps maintenance and the watches of the node."""
 
     def init(self, node: Node) -> SupervisorSpec:
-        """Start them."""
         children = (
             ChildSpec("maintenance", Maintenance, (node,), restart="transient"),
             ChildSpec("memory_watch", MemoryWatch, (node.resources,), restart=_MEASURES_ANEW),
@@ -123,7 +121,6 @@ class VhostSup(Supervisor):
     """One vhost: its queues, and the actor that starts them."""
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
-        """Start the queues' supervisors, then recover the queues."""
         self._node, self._vhost = node, vhost
         return SupervisorSpec(
             "one_for_all",
@@ -167,7 +164,6 @@ class QueuesSup(Supervisor):
     """Keeps the queues of one vhost."""
 
     def init(self, vhost: VHost) -> SupervisorSpec:
-        """Be where the vhost's queues are started."""
         vhost.queues_sup = self.ref
         return SupervisorSpec("simple_one_for_one", 10, 10.0, (_QUEUE,))
 
@@ -193,7 +189,6 @@ class ReadersSup(Supervisor):
     """Keeps the readers; none is restarted, the client connects again."""
 
     def init(self) -> SupervisorSpec:
-        """Start without children."""
         self.runtime.register(READERS, self.ref)
         return SupervisorSpec("simple_one_for_one", 0, 1.0, (_READER,))
 
@@ -202,7 +197,6 @@ class ConnectionsSup(Supervisor):
     """Keeps the supervisors of the connections' channels."""
 
     def init(self) -> SupervisorSpec:
-        """Start without children."""
         self.runtime.register(CONNECTIONS, self.ref)
         return SupervisorSpec("simple_one_for_one", 0, 1.0, (_CONNECTION,))
 
@@ -211,7 +205,6 @@ class ConnectionSup(Supervisor):
     """Keeps the channels of one connection; ends with its reader."""
 
     def init(self, name: str, reader: Ref) -> SupervisorSpec:
-        """Start without children."""
         self.partner = reader
         self.link(reader)
         return _CHANNELS

@@ -19,13 +19,7 @@ from typing import Final, TypeAlias
 from leveret.amqp.errors import AccessRefused, NotAllowed
 from leveret.broker.vhost.patterns import compile_pattern
 from leveret.metadata.passwords import hash_password, verify_password
-from leveret.metadata.tables import (
-    Contents,
-    PermissionRow,
-    Row,
-    TopicPermissionRow,
-    UserRow,
-)
+from leveret.metadata.tables import Contents, PermissionRow, Row, TopicPermissionRow, UserRow
 
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
@@ -53,7 +47,6 @@ class User:
         self.update(row)
 
     def update(self, row: UserRow) -> None:
-        """Take a newer row of the same name."""
         self.row = row
         self.tags = frozenset(row.tags)
         self.limits = dict(row.limits)
@@ -174,7 +167,6 @@ class Access:
             )
 
     def may(self, user: User, vhost: str, name: str, permission: str) -> bool:
-        """Return whether a permission covers the name."""
         check = (user.name, vhost, name, permission)
         if check in self._granted:
             return True
@@ -229,13 +221,11 @@ class Access:
             user.update(row)
 
     def rows_of_user(self, name: str) -> list[Row]:
-        """Return a user's row and permissions: what goes with it."""
         user = self.users.get(name)
         rows: list[Row] = [user.row] if user is not None else []
         return rows + self._permissions_where(lambda row: row.user == name)
 
     def rows_of_vhost(self, name: str) -> list[Row]:
-        """Return the permissions in a vhost: what goes with it."""
         return self._permissions_where(lambda row: row.vhost == name)
 
     def _permissions_where(

@@ -37,7 +37,6 @@ class MetadataServer(GenServer):
         self._delete_pending()
 
     def handle_call(self, request: Any, frm: From | None) -> object:
-        """Hand a write to the store's thread."""
         assert type(request) is Write
         assert frm is not None
         runtime = self.runtime
@@ -49,12 +48,10 @@ class MetadataServer(GenServer):
         return NOREPLY
 
     def handle_cast(self, message: Any) -> None:
-        """Take deletions that need no answer."""
         assert type(message) is Delete
         self._delete(message.rows)
 
     def handle_info(self, message: object) -> None:
-        """Try again."""
         assert message == _RETRY
         self._retries = False
         self._delete_pending()

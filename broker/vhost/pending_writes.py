@@ -54,7 +54,6 @@ class PendingWrites:
         self._puts: dict[_Id, _Put] = {}
 
     def delete(self, rows: Iterable[Row]) -> None:
-        """Note rows whose deletion is owed."""
         for row in rows:
             name = _id(row)
             self.deletes[name] = row

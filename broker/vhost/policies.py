@@ -91,17 +91,14 @@ class Policies:
         policies.sort(key=_strength)
 
     def remove(self, row: PolicyRow) -> None:
-        """Forget the policy of this name, if there is one."""
         policies = self._operator if row.is_operator else self._policies
         policies[:] = [each for each in policies if each.row.name != row.name]
         self._applied.clear()
 
     def of_queue(self, name: str) -> AppliedPolicies:
-        """Return what applies to a queue of this name."""
         return self._of(name, lambda each: each.for_queues) if self else NO_POLICIES
 
     def of_exchange(self, name: str) -> AppliedPolicies:
-        """Return what applies to an exchange of this name."""
         return self._of(name, lambda each: each.for_exchanges) if self else NO_POLICIES
 
     def _of(self, name: str, fits: Callable[[_Policy], bool]) -> AppliedPolicies:

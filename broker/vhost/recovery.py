@@ -22,7 +22,6 @@ class Recovery(GenServer):
     """Starts all queues in a vhost's registry."""
 
     def init(self, vhost: VHost) -> object:
-        """Begin; the start is acknowledged by the last step."""
         self.vhost = vhost
         Script(self, self._steps(), self._recovered).resume()
         return LATER

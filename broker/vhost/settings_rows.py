@@ -28,39 +28,32 @@ class SettingsRows:
         self._rows: dict[tuple[type[Row], Key], Row] = {}
 
     def load(self, contents: Contents) -> None:
-        """Take the store's rows."""
         for kind in _TABLES:
             for row in contents.table(kind):
                 self.put(row)
 
     def contents(self) -> Contents:
-        """Return all of them."""
         contents = Contents()
         for row in self._rows.values():
             contents.add(row)
         return contents
 
     def policies(self, vhost: str, is_operator: bool) -> list[PolicyRow]:
-        """Return a vhost's policies, or its operator policies."""
         rows = self._rows.values()
         policies = (row for row in rows if isinstance(row, PolicyRow) and row.vhost == vhost)
         return [row for row in policies if row.is_operator == is_operator]
 
     def vhost(self, name: str) -> VhostRow:
-        """Return a vhost's row."""
         row = self._rows.get((VhostRow, (name,)))
         return row if isinstance(row, VhostRow) else VhostRow(name)
 
     def rows_of_vhost(self, name: str) -> list[Row]:
-        """Return a vhost's row, policies and parameters."""
         return [row for row in self._rows.values() if _vhost_of(row) == name]
 
     def put(self, row: Row) -> None:
-        """Take note of a row that has been written."""
         self._rows[type(row), row.key] = row
 
     def remove(self, rows: Iterable[Row]) -> None:
-        """Forget rows; missing ones are fine."""
         for row in rows:
             self._rows.pop((type(row), row.key), None)
 

@@ -15,20 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed
-from leveret.amqp.errors import (
-    InternalError,
-    NotFound,
-    PreconditionFailed,
-)
+from leveret.amqp.errors import InternalError, NotFound, PreconditionFailed
 from leveret.broker.mail import Delete
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.asking import GONE, ask_queue
-from leveret.broker.queue.factory import (
-    backing_of,
-    forget_messages,
-    new_queue_no,
-    number_transient,
-)
+from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_no, number_transient
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
@@ -58,12 +49,10 @@ class Client(Protocol):
     """A connection, as its vhost knows it."""
 
     @property
-    def user(self) -> User:
-        """The user it has logged in as; permissions are checked for it."""
+    def user(self) -> User: ...
 
     @property
-    def reader(self) -> Ref:
-        """Its reader, the owner of exclusive queues."""
+    def reader(self) -> Ref: ...
 
 
 class VHost:
@@ -127,7 +116,6 @@ class VHost:
 
     @property
     def is_up(self) -> bool:
-        """Whether its queues can run."""
         return self.queues_sup is not None and self.queues_sup.is_alive
 
     # -- look-ups ------------------------------------------------------------------------------
@@ -145,7 +133,6 @@ class VHost:
         return entry
 
     def check_queue(self, user: User, name: str, permission: str) -> None:
-        """Raise AccessRefused unless the user has the permission on a queue of that name."""
         self.access.check_queue(user, self.name, name, permission)
 
     # -- exchanges -----------------------------------------------------------------------------
@@ -187,7 +174,6 @@ class VHost:
             raise
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """Make an exchange known by its name."""
         apply_to_exchange(self.policies, exchange)
         self.topology.add_exchange(exchange)
 
@@ -213,13 +199,7 @@ class VHost:
     # -- bindings ------------------------------------------------------------------------------
 
     def bind(
-        self,
-        client: Client,
-        source: str,
-        kind: str,
-        destination: str,
-        key: bytes,
-        arguments: Table,
+        self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
         self._check_binding(client, source, kind, destination, key, must_exist=True)
@@ -241,13 +221,7 @@ class VHost:
                 raise
 
     def unbind(
-        self,
-        client: Client,
-        source: str,
-        kind: str,
-        destination: str,
-        key: bytes,
-        arguments: Table,
+        self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
         self._check_binding(client, source, kind, destination, key, must_exist=False)
@@ -258,13 +232,7 @@ class VHost:
         yield from self._commit_removed(removed)
 
     def _check_binding(
-        self,
-        client: Client,
-        source: str,
-        kind: str,
-        destination: str,
-        key: bytes,
-        must_exist: bool,
+        self, client: Client, source: str, kind: str, destination: str, key: bytes, must_exist: bool
     ) -> None:
         access, user = self.access, client.user
         if kind == QUEUE:
@@ -432,7 +400,6 @@ class VHost:
         return count
 
     def delete_exclusive(self, owner: Ref) -> Steps:
-        """Delete a connection's exclusive queues, before it is told that it is closed."""
         for entry in list(self._exclusive.get(owner, ())):
             yield from self._delete(entry)
 

@@ -307,12 +307,7 @@ def stop_vhost(rig: Rig) -> None:
     ids=["missing", "empty", "no permission", "limit", "down"],
 )  # fmt: skip
 def test_open_is_refused(
-    rig: Rig,
-    before: Callable[[Rig], None] | None,
-    user: str,
-    vhost: str,
-    code: int,
-    text: str,
+    rig: Rig, before: Callable[[Rig], None] | None, user: str, vhost: str, code: int, text: str
 ) -> None:
     if before is not None:
         before(rig)

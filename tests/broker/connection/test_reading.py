@@ -120,9 +120,7 @@ def test_a_full_read_of_many_runs_into_the_buffer_is_the_last_one(rig: Rig) -> N
     assert client.ask(2, m.QueueDeclare("r", passive=True)).message_count == 2_000
 
 
-def test_what_happens_to_a_connection_that_reads_into_a_buffer_reaches_its_reader(
-    rig: Rig,
-) -> None:
+def test_what_happens_to_a_connection_that_reads_into_a_buffer_reaches_its_reader(rig: Rig) -> None:
     client = publishing(rig, LARGE, FIRST_READ_BYTES, UVLOOP_READ_BYTES)
     wide = client.wire.protocol
     wide.pause_writing()

@@ -60,12 +60,7 @@ def test_queues_report_more_often_where_memory_is_short(
 # rabbit_disk_monitor:interval/1, 3.10.8.
 @pytest.mark.parametrize(
     ("free", "is_raised", "delay_s"),
-    [
-        (50 * MB, False, 0.1),
-        (300 * MB, False, 2.0),
-        (20 * GB, False, 10.0),
-        (10 * MB, True, 10.0),
-    ],
+    [(50 * MB, False, 0.1), (300 * MB, False, 2.0), (20 * GB, False, 10.0), (10 * MB, True, 10.0)],
 )
 def test_the_disk_is_looked_at_the_sooner_the_fuller_it_is(
     free: int, is_raised: bool, delay_s: float

@@ -9,12 +9,7 @@ from leveret.broker.vhost import access as access_module
 from leveret.broker.vhost.access import Access, LoginRefused, User
 from leveret.broker.vhost.patterns import PatternError, compile_pattern
 from leveret.metadata.passwords import SHA512, hash_password
-from leveret.metadata.tables import (
-    Contents,
-    PermissionRow,
-    TopicPermissionRow,
-    UserRow,
-)
+from leveret.metadata.tables import Contents, PermissionRow, TopicPermissionRow, UserRow
 
 GUEST = [
     UserRow("guest", hash_password(b"guest", b"salt"), tags=["administrator"]),
@@ -36,11 +31,7 @@ def access() -> Access:
     bob = UserRow(
         "bob", hash_password(b"pw", b"tlas", SHA512), SHA512, ["impersonator"], {"max-channels": 2}
     )
-    return loaded(
-        bob,
-        UserRow("mute"),
-        PermissionRow("bob", "/", "^conf", "write", ""),
-    )
+    return loaded(bob, UserRow("mute"), PermissionRow("bob", "/", "^conf", "write", ""))
 
 
 @pytest.fixture

@@ -158,10 +158,7 @@ def test_what_was_refused_is_written_when_it_is_asked_again(
 
 @pytest.mark.parametrize(
     "method",
-    [
-        m.ExchangeDeclare("e", "direct", durable=True),
-        m.QueueBind("there", "amq.direct", "k"),
-    ],
+    [m.ExchangeDeclare("e", "direct", durable=True), m.QueueBind("there", "amq.direct", "k")],
     ids=lambda method: method.NAME,
 )
 def test_who_asks_for_what_another_has_not_got_written_waits_as_well(

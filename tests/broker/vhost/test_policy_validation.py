@@ -79,21 +79,9 @@ def test_priority_and_pattern_are_what_they_are_taken_for(changes: Any, text: st
 @pytest.mark.parametrize(
     ("pattern", "apply_to", "text"),
     [
-        (
-            "^a(",
-            "all",
-            'pattern should be regular expression but is invalid: {"missing )",3}',
-        ),
-        (
-            "^a",
-            "foo",
-            "apply-to 'foo' unrecognised; should be 'queues', 'exchanges' or 'all'",
-        ),
-        (
-            "(",
-            "foo",
-            'pattern should be regular expression but is invalid: {"missing )",1}',
-        ),
+        ("^a(", "all", 'pattern should be regular expression but is invalid: {"missing )",3}'),
+        ("^a", "foo", "apply-to 'foo' unrecognised; should be 'queues', 'exchanges' or 'all'"),
+        ("(", "foo", 'pattern should be regular expression but is invalid: {"missing )",1}'),
     ],
 )
 def test_pattern_and_apply_to_are_checked_before_the_definition(

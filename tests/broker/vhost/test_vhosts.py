@@ -28,12 +28,7 @@ def test_only_what_lasts_is_written_down(rig: Rig, client: Client) -> None:
             client.ask(1, m.QueueBind(destination, source, "k"))
     client.ask(1, m.ExchangeBind("lasting", "amq.fanout", ""))
 
-    assert stored(rig.store) == {
-        "exchange lasting",
-        "queue q",
-        "lasting->q",
-        "amq.fanout->lasting",
-    }
+    assert stored(rig.store) == {"exchange lasting", "queue q", "lasting->q", "amq.fanout->lasting"}
 
 
 def test_a_queue_takes_its_bindings_and_auto_delete_exchanges_along(
