@@ -58,23 +58,17 @@ class ClientsStore(Protocol):
     read_cache: ReadCache
 
     @property
-    def transients(self) -> TransientStore:
-        """Where paged-out transients go."""
+    def transients(self) -> TransientStore: ...
 
-    def queue_down(self, queue_no: int) -> None:
-        """Release the messages that a queue was promised and will not accept any more."""
+    def queue_down(self, queue_no: int) -> None: ...
 
-    def delete_queue(self, queue_no: int) -> None:
-        """Remove all rows of a queue, in slices, and forget it."""
+    def delete_queue(self, queue_no: int) -> None: ...
 
-    def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
-        """Give up references that a queue was promised and does not want."""
+    def discard(self, queue_no: int, first_msg_no: int, count: int) -> None: ...
 
-    def drop_transients(self, queue_no: int) -> None:
-        """Forget the transients that a queue has paged out."""
+    def drop_transients(self, queue_no: int) -> None: ...
 
-    def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
-        """Write down which messages ``(seq, msg_no)`` a queue goes on without."""
+    def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None: ...
 
 
 class CleanTerms(NamedTuple):
@@ -85,11 +79,9 @@ class CleanTerms(NamedTuple):
 
 
 class QueueClient:
-    """The part of one queue.
+    """The store's part of one queue.
 
     Args:
-        store: the store.
-        queue_no: the queue.
         next_seq: above all seqs that were ever given out.
         messages: rows it has, all of persistent messages.
         size_bytes: their bodies.
@@ -128,22 +120,16 @@ class QueueClient:
 
     @property
     def transients(self) -> TransientStore:
-        """Where paged-out transients go."""
         return self._store.transients
 
     @property
     def read_cache(self) -> ReadCache:
-        """Where contents are that have been read and not taken."""
         return self._store.read_cache
 
     # Begin and end.
 
     def attach(self, owner: QueueOwner) -> int:
-        """Serve an owner from now on, and no other.
-
-        Returns:
-            The seq at which its own begin.
-        """
+        """Serve an owner from now on, and no other; return the first seq of its own."""
         if self._was_attached and self.terms is None:
             self.next_seq += RESTART_GAP
         self._was_attached = True
@@ -164,7 +150,6 @@ class QueueClient:
         self.forget()
 
     def forget(self) -> None:
-        """End."""
         self._owner = None
         self._store.drop_transients(self.queue_no)
         self._store.queue_down(self.routed_as)
@@ -217,7 +202,6 @@ class QueueClient:
         self._store.rows.read(self.queue_no, low, limit, came)
 
     def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
-        """Return contents; see ``ContentReader.look``."""
         return self._store.contents.look(msg_nos)
 
     def prefetch(self, wanted: Iterable[tuple[int, int]]) -> None:
@@ -251,7 +235,6 @@ class QueueClient:
         return [(seq, end - seq) for seq, end in ends if seq < end]
 
     def on_nacked(self, runs: list[tuple[int, int]]) -> None:
-        """Report refused seqs, as ``on_safe``."""
         runs = self._own(runs)
         if runs and self._owner is not None:
             self._owner.nacked(runs)
@@ -263,7 +246,6 @@ class QueueClient:
             owner.failed(error)
 
     def on_credit(self) -> None:
-        """Report that transients can be paged out again."""
         self._resume()
 
     def on_transients_lost(self, seqs: list[int] | None) -> None:

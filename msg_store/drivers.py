@@ -60,11 +60,7 @@ DEFAULT_LIMITS: Final = StoreLimits()
 
 
 def threads(gil_yielding: GilYielding) -> Drivers:
-    """Return threads that come to run beside a loop that never rests.
-
-    Args:
-        gil_yielding: of that loop.
-    """
+    """Return threads that come to run beside the loop of ``gil_yielding``, which may never rest."""
     return Drivers(
         partial(WriterThreads, gil_yielding=gil_yielding),
         partial(ThreadWorker, gil_yielding=gil_yielding),

@@ -52,16 +52,7 @@ class Listeners(NamedTuple):
 
 
 class StoreParts:
-    """All parts, made and running. Ended with ``flush`` and ``write_index``, or with ``kill``.
-
-    Args:
-        opened: the recovered store; taken over.
-        loop: where everything is called.
-        monotonic_s: for figures.
-        listeners: the store's callbacks.
-        drivers: the threads.
-        limits: the constants.
-    """
+    """All parts, made and running. Ended with ``flush`` and ``write_index``, or with ``kill``."""
 
     def __init__(
         self,
@@ -165,7 +156,6 @@ class StoreParts:
         self._checkpointer.begin_snapshot(Snapshot(SnapshotJob(target), self.pins, done))
 
     def status(self) -> StoreStatus:
-        """Return the figures of all parts."""
         return status_of(
             self.core,
             self.contents,

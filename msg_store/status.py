@@ -74,7 +74,6 @@ class CheckpointAge:
         self._at_s: float | None = None
 
     def reached(self, point: str) -> None:
-        """Note a point."""
         if point == "committed":
             self._at_s = self._monotonic_s()
 

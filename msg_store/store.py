@@ -204,7 +204,6 @@ class MsgStore:
         self.core.references.release(msg_nos)
 
     def drop_transients(self, queue_no: int) -> None:
-        """Forget the transients that a queue has paged out."""
         if self.transients.holds(queue_no):
             self.transients.drop_queue(queue_no)
 
@@ -279,7 +278,6 @@ class MsgStore:
         return self.core.durable if self._has_failed else None
 
     def status(self) -> StoreStatus:
-        """Return the store's figures."""
         return self._parts.status()
 
     def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
@@ -329,8 +327,7 @@ class MsgStore:
     def kill(self, then: Callable[[], None] | None = None) -> None:
         """End now, as after a crash: pending work is lost, a flush in flight is completed.
 
-        Args:
-            then: called when no system call is under way any more and the files are closed.
+        ``then`` is called when no system call is under way any more and the files are closed.
         """
         if self._is_closed:
             self._has_ended(then)

@@ -70,7 +70,6 @@ class ReadJob:
     rows: list[IndexRow] = field(default_factory=list)
 
     def run(self, index: Index) -> None:
-        """Read; on any thread."""
         if self.msg_nos:
             self.locations = index.locations(self.msg_nos)
         asked = self.range_ack
@@ -117,9 +116,7 @@ class Checkpointer:
     """Decides about memtables and jobs. For the loop's thread.
 
     Args:
-        core: the group commit whose memtables are written.
         location: to condemn the index if it is damaged.
-        limits: when a memtable ends.
 
     Attributes:
         is_full: the disk is, and a memtable waits for ``resume``.
@@ -147,11 +144,7 @@ class Checkpointer:
         self._core.wake_index()
 
     def begin_snapshot(self, snapshot: Snapshot) -> None:
-        """Make a snapshot of all that was issued before.
-
-        Raises:
-            StoreError: one is being made, or the store is about to end.
-        """
+        """Make a snapshot of all that was issued before; ``StoreError`` while another is made, or at the end."""
         if self.snapshot is not None:
             raise StoreError("another snapshot of this store is being made")
         if self.is_stopping or self._core.error is not None:
@@ -172,10 +165,7 @@ class Checkpointer:
             self.end_snapshot(error)
 
     def stop(self) -> None:
-        """Put all durable changes into the index, as a clean end if no work is left.
-
-        To be called when no flush will be started any more.
-        """
+        """Put all durable changes into the index, as a clean end if no work is left. No flush follows."""
         self.is_stopping = True
         self._give_snapshot_up(StoreError("the store is being closed"))
         self._core.wake_index()
@@ -193,11 +183,7 @@ class Checkpointer:
     # Rotation.
 
     def turn(self, is_quiet: bool = False) -> None:
-        """End the memtable if it is time.
-
-        Args:
-            is_quiet: nothing has happened for ``IDLE_S``.
-        """
+        """End the memtable if it is time; ``is_quiet``: nothing has happened for ``IDLE_S``."""
         core = self._core
         if core.error is not None or self._is_last:
             return
@@ -338,7 +324,6 @@ class Checkpointer:
         return None
 
     def resume(self) -> None:
-        """Try again although the disk was full."""
         self.is_full = False
         self._core.wake_index()
 

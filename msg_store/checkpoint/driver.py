@@ -24,15 +24,11 @@ class CheckpointDriver:
     """Brings a ``Checkpointer`` onto a loop and its jobs onto two threads.
 
     Args:
-        core: taken over; the driver listens to its ``index_listeners``.
-        checkpointer: over the same core.
+        core, checkpointer: the driver listens to the core's ``index_listeners``.
         index: closed at the end.
-        folder: the store's.
         reserve: to be given up when the disk is full.
-        loop: where all methods are called.
         deliver: gets the report of a store that has failed.
         reached: called on the writing thread for each point of a job.
-        make_worker: makes the threads.
         progressed: called when memtables may have been frozen or dropped.
     """
 

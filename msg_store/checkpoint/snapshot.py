@@ -48,11 +48,7 @@ def disk_full() -> OSError:
 
 
 def check_room(files: Files, folder: Path, index: Index) -> None:
-    """Refuse to copy an index where the store would be left without room.
-
-    Raises:
-        OSError: the disk is as good as full.
-    """
+    """Raise ``OSError`` (disk full) where the copy of an index would leave the store without room."""
     free, needed = files.free_bytes(folder), index.size_bytes + ROOM_BYTES
     if free < needed:
         raise OSError(errno.ENOSPC, f"{free} bytes are free on the disk, {needed} are needed")
@@ -60,11 +56,7 @@ def check_room(files: Files, folder: Path, index: Index) -> None:
 
 @dataclass(slots=True)
 class SnapshotJob:
-    """The job of the checkpoint's thread.
-
-    Attributes:
-        target: the store's folder in the draft; must not be there.
-    """
+    """The job of the checkpoint's thread. ``target``, the store's folder in the draft, must not be there."""
 
     target: Path
 

@@ -104,8 +104,7 @@ class AppendLog:
     """Carries out jobs on the files of one folder. One thread at a time.
 
     Args:
-        files: where to.
-        folder: the folder, which exists.
+        files, folder: where to; the folder exists.
         pattern: the files' names, ``%``-format with the number.
         reserve: what to give up when the disk is full.
         ahead_bytes_max: how much room is taken ahead at most; less in a short file.
@@ -133,7 +132,6 @@ class AppendLog:
         self._is_tainted = False
 
     def path(self, file_no: int) -> Path:
-        """Return where a file lies."""
         return self._folder / (self._pattern % file_no)
 
     def steps(self, job: Job) -> list[Step] | None:
@@ -292,7 +290,6 @@ class AppendLog:
         return files.create_copy(path) if self._ahead_bytes_max else files.create(path)
 
     def _cut(self) -> None:
-        """Give up the room behind the contents."""
         if self._file is not None and self._room_to > self._end:
             self._file.truncate(self._end)
 

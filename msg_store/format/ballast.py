@@ -29,10 +29,9 @@ class Ballast:
         self._lock = threading.Lock()
 
     def restore(self) -> bool:
-        """Make the file, if there is room. The room is allocated, not written, where the system can do that.
+        """Make the file, if there is room, and return whether it is there.
 
-        Returns:
-            Whether it is there.
+        The room is allocated, not written, where the system can do that.
 
         Raises:
             OSError: the disk refuses for another reason than being full.
@@ -67,11 +66,7 @@ class Ballast:
         self._files.fsync_dir(self._folder)
 
     def release(self) -> bool:
-        """Remove the file.
-
-        Returns:
-            False when it was gone already.
-        """
+        """Remove the file; False when it was gone already."""
         with self._lock:
             try:
                 self._files.unlink(self._path)

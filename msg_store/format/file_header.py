@@ -81,7 +81,7 @@ def seed_of(uuid: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """The header's fields: store, number of the file, and how to check its records."""
+    """The fields of a header."""
 
     magic: bytes
     number: int
@@ -93,7 +93,6 @@ class FileHeader:
     flags: int = 0
 
     def encode(self) -> bytes:
-        """Return the 64 bytes."""
         fields = _LAYOUT.pack(
             self.magic,
             VERSION,
@@ -109,12 +108,10 @@ class FileHeader:
 
     @property
     def extend(self) -> Extend:
-        """The checksum function of what follows."""
         return extender(self.crc_kind)
 
     @property
     def seed(self) -> int:
-        """Where the checksums of what follows start."""
         return seed_of(self.uuid)
 
 
@@ -151,12 +148,10 @@ class Identity:
 
     @property
     def extend(self) -> Extend:
-        """The checksum function."""
         return extender(self.crc_kind)
 
     @property
     def seed(self) -> int:
-        """Where checksums start."""
         return seed_of(self.uuid)
 
     @property
@@ -167,7 +162,6 @@ class Identity:
     def header(
         self, magic: bytes, number: int, now_ms: int, first_lsn: int = 0, flags: int = 0
     ) -> bytes:
-        """Return the first bytes of a file."""
         header = FileHeader(
             magic, number, self.uuid, now_ms, self.boot_epoch, self.crc_kind, first_lsn, flags
         )

@@ -28,13 +28,7 @@ _KEYS: Final = ("leveret-message-store", "uuid", "created-ms")
 
 
 class StorePaths:
-    """The names of a store's files.
-
-    Args:
-        files: the way to the disk.
-        path: the store's folder.
-        uuid: the store's 16 bytes, for a caller that reads the files.
-    """
+    """The names of a store's files; ``uuid``, its 16 bytes, for a caller that reads them."""
 
     def __init__(self, files: Files, path: Path, uuid: bytes = b"") -> None:
         self.files = files
@@ -44,28 +38,23 @@ class StorePaths:
         self.journal = path / "journal"
 
     def rdq_nos(self) -> list[int]:
-        """Return the numbers of the segments, ascending."""
         return _numbers(self.files.names(self.rdq), ".rdq", 8)
 
     def journal_nos(self) -> list[int]:
-        """Return the numbers of the journal files, ascending."""
         return _numbers(self.files.names(self.journal), ".jnl", 16)
 
     def rdq_path(self, file_no: int) -> Path:
-        """Return where a segment lies."""
         return self.rdq / (SEGMENT_NAME % file_no)
 
     def journal_path(self, file_no: int) -> Path:
-        """Return where a journal file lies."""
         return self.journal / (JOURNAL_NAME % file_no)
 
 
 class StoreFolder(StorePaths):
-    """A store's folder, locked until ``close``.
+    """A store's folder, made if it is not there, and locked until ``close``.
 
     Args:
-        files: where it lies.
-        path: the folder; made if it is not there.
+        files, path: where it lies.
         new_uuid: makes the 16 bytes of a new store.
         now_ms: wall time.
 
@@ -121,19 +110,13 @@ class StoreFolder(StorePaths):
                     self.files.unlink(folder / name)
 
     def rdq_log(self, reserve: Reserve) -> AppendLog:
-        """Return what writes the segments."""
         return AppendLog(self.files, self.rdq, SEGMENT_NAME, reserve)
 
     def journal_log(self, reserve: Reserve, ahead_bytes_max: int) -> AppendLog:
-        """Return what writes the journal, with so much room taken ahead."""
         return AppendLog(self.files, self.journal, JOURNAL_NAME, reserve, ahead_bytes_max)
 
     def set_aside(self, path: Path, data: bytes, offset: int) -> str:
-        """Keep doubtful bytes of a file in quarantine; the same ones only once.
-
-        Returns:
-            The name they have there.
-        """
+        """Keep doubtful bytes of a file in quarantine, the same ones only once; return their name there."""
         name = f"{path.name}-{offset:x}-{len(data):x}.bin"
         if name not in self.files.names(self.quarantine):
             self.files.write_new(self.quarantine / name, data)
@@ -148,22 +131,15 @@ class StoreFolder(StorePaths):
         return name
 
     def report(self, name: str, contents: dict[str, Any]) -> None:
-        """Write a report beside the bytes that were set aside."""
         text = json.dumps(contents, indent=1)
         self.files.write_new(self.quarantine / f"{name}.json", text.encode())
 
     def close(self) -> None:
-        """Let others in."""
         self._lock.close()
 
 
 def read_format(files: Files, path: Path) -> bytes:
-    """Return the uuid that a store's folder names.
-
-    Raises:
-        FormatTooNew: it was made by a newer version.
-        FormatLost: it cannot be read.
-    """
+    """Return the uuid in a store's FORMAT; ``FormatTooNew`` or ``FormatLost`` if it has none to read."""
     try:
         text = files.read(path / FORMAT).decode("ascii")
         fields = dict(line.split(" ", 1) for line in text.splitlines())

@@ -60,7 +60,6 @@ class Frame:
 
     @property
     def next_lsn(self) -> int:
-        """The number that the next record gets."""
         return self.first_lsn + self.n_records
 
 

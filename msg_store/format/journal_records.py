@@ -203,7 +203,7 @@ def decode_records(payload: bytes, count: int) -> Iterator[JournalRecord]:
     """Yield the ``count`` records that fill a frame's payload.
 
     Raises:
-        Corrupt: there are fewer or more, or one is of a kind unknown.
+        Corrupt: there are fewer or more, or one is of an unknown kind.
     """
     offset = 0
     for _ in range(count):

@@ -12,18 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 
 class Pins:
-    """Counts the pins of each segment.
-
-    Args:
-        freed: called when a file has lost its last pin; the collector may have waited for it.
-    """
+    """Counts the pins of each segment; ``freed`` is called when a file has lost its last pin."""
 
     def __init__(self, freed: Callable[[], None] | None = None) -> None:
         self.freed = freed
         self._counts: Counter[int] = Counter()
 
     def pin(self, file_nos: Iterable[int]) -> None:
-        """Keep files, each once more."""
         self._counts.update(file_nos)
 
     def unpin(self, file_nos: Iterable[int]) -> None:

@@ -87,11 +87,7 @@ def pack_meta(origin: bytes, head: bytes, queue_nos: QueueNos, guid: bytes | Non
 
 
 def unpack_meta(meta: bytes) -> Meta:
-    """Read a record's meta.
-
-    Raises:
-        Corrupt: it is not what ``pack_meta`` makes.
-    """
+    """Read a record's meta; ``Corrupt`` if it is not what ``pack_meta`` makes."""
     try:
         fields: Any = msgpack.unpackb(meta, raw=False)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -154,9 +150,7 @@ def _header(data: bytes, offset: int) -> tuple[int, int, int, int, int, int, int
 
 
 def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
-    """Return number and length that the record header at ``offset`` gives.
-
-    They are checked as far as they can be without the rest of the record.
+    """Return number and length that the record header at ``offset`` gives, as far as it can be checked alone.
 
     Raises:
         Corrupt: no record header stands there; where nothing was written, neither.
@@ -166,20 +160,12 @@ def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
 
 
 def total_len_at(data: bytes, offset: int = 0) -> int:
-    """Return the length that the record header at ``offset`` gives.
-
-    Raises:
-        Corrupt: as ``header_at``.
-    """
+    """Return the length that the record header at ``offset`` gives; ``Corrupt`` as ``header_at``."""
     return _header(data, offset)[1]
 
 
 def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Record:
-    """Read the record at ``offset``.
-
-    Raises:
-        Corrupt: it is torn, or its checksum is wrong.
-    """
+    """Read the record at ``offset``; ``Corrupt`` if it is torn or its checksum is wrong."""
     crc, total_len, msg_no, ts_ms, meta_len, _, flags, _ = _header(data, offset)
     end = offset + total_len
     if end > len(data):

@@ -109,11 +109,9 @@ class Index(Protocol):
     def queue_nos(self) -> list[int]:
         """Return the numbers that rows are under, ascending."""
 
-    def queues(self) -> dict[int, QueueTerms]:
-        """Return all queues."""
+    def queues(self) -> dict[int, QueueTerms]: ...
 
-    def files(self) -> dict[int, FileRow]:
-        """Return all segments."""
+    def files(self) -> dict[int, FileRow]: ...
 
     def checkpoint(self) -> Checkpoint | None:
         """Return how far the index goes; None if it is new."""
@@ -146,14 +144,9 @@ class IndexLocation(Protocol):
     """Where the index of a store lies."""
 
     def open(self) -> Index:
-        """Open it; a new one if nothing is there.
+        """Open it, or make a new one; ``IndexDamaged`` if it must be set aside."""
 
-        Raises:
-            IndexDamaged: it must be set aside.
-        """
-
-    def set_aside(self, quarantine: Any, name: str) -> None:
-        """Move the index to a folder, under a name."""
+    def set_aside(self, quarantine: Any, name: str) -> None: ...
 
     def condemn(self) -> None:
         """Have the next ``open`` say that it is damaged."""

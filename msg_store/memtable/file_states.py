@@ -30,11 +30,7 @@ class FileState:
 
 
 class FileStates(dict[int, FileState]):
-    """The states of all segments, by number.
-
-    Args:
-        found: the segments at the start.
-    """
+    """The states of all segments, by number; those found at the start are sealed."""
 
     def __init__(self, found: Mapping[int, FileRow]) -> None:
         super().__init__()

@@ -29,7 +29,6 @@ class Terms:
     is_clean: bool = False
 
     def frozen(self) -> QueueTerms:
-        """Return them as of now."""
         return QueueTerms(
             self.next_seq, self.next_deliver, self.messages, self.size_bytes, self.is_clean
         )
@@ -95,7 +94,6 @@ class Memtable:
         self._changed_span = min(first, low), max(last, high)
 
     def change_one(self, msg_no: int, location: Location | None) -> None:
-        """Add a message to ``changed``."""
         self.change({msg_no: location}, msg_no, msg_no)
 
     def says_nothing_of(self, msg_nos: Collection[int], low: int, high: int) -> bool:
@@ -115,7 +113,6 @@ class Memtable:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing happened."""
         return not (self.weight or self.inserted or self.dirty_queues or self.dirty_files)
 
     def batch(self) -> Batch:

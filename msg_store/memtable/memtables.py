@@ -304,7 +304,6 @@ class Memtables:
         return self.files.emptied_until(self.committed)
 
     def removed(self, file_no: int) -> None:
-        """Note that a segment is gone."""
         self.files.pop(file_no, None)
         self.active.dirty_files.add(file_no)
 
@@ -367,7 +366,6 @@ class Memtables:
 
     @property
     def has_unresolved(self) -> bool:
-        """Something is owed."""
         return bool(self._owed)
 
     def unresolved(self) -> list[int]:
@@ -477,7 +475,6 @@ class Memtables:
             self.active.dirty_files.add(file_no)
 
     def _free_all(self, freed: Mapping[int, int]) -> None:
-        """Free bytes of several segments."""
         for file_no, record_bytes in freed.items():
             self._free(file_no, record_bytes)
 

@@ -30,17 +30,13 @@ Reached: TypeAlias = Callable[[str], None]
 class Loop(TimerLoop, Protocol):
     """The event loop that owns a store: ``asyncio``'s, or one that a test drives step by step."""
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
-        """Call in the next turn."""
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> object: ...
 
-    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object:
-        """Call in the next turn; from any thread."""
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> object: ...
 
-    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> object:
-        """Call whenever the descriptor can be read."""
+    def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> object: ...
 
-    def remove_reader(self, descriptor: int) -> object:
-        """Call no more."""
+    def remove_reader(self, descriptor: int) -> object: ...
 
 
 class Worker(Protocol):
@@ -70,8 +66,7 @@ class MakeWorker(Protocol):
         name: str,
         at_end: Callable[[], None] | None = None,
         reached: Reached | None = None,
-    ) -> Worker:
-        """Make one; see ``ThreadWorker``."""
+    ) -> Worker: ...
 
 
 class ThreadWorker:
@@ -104,15 +99,12 @@ class ThreadWorker:
         self._thread.start()
 
     def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
-        """Run a job."""
         self._inbox.put((job, then, self._gil_yielding.submitted()))
 
     def end(self) -> None:
-        """End when what was submitted is done."""
         self._inbox.put(None)
 
     def close(self) -> None:
-        """End, and wait for that."""
         self.end()
         self._thread.join()
 

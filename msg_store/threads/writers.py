@@ -36,16 +36,7 @@ _COUNT_BYTES: Final = 8  # written by a notifier
 
 
 class SyncTimes:
-    """How long the disk takes to sync, for status: taken on the writer threads, read on the loop.
-
-    Args:
-        monotonic_s: the clock.
-
-    Attributes:
-        count: syncs since the start.
-        total_s: their time together.
-        longest_s: the time of the longest.
-    """
+    """How long the disk takes to sync, for status: taken on the writer threads, read on the loop."""
 
     __slots__ = ("_began_s", "_lock", "_monotonic_s", "count", "longest_s", "total_s")
 
@@ -93,13 +84,7 @@ class Writers(Protocol):
 
 
 class WriterThreads:
-    """Writers that are threads; one flush at a time.
-
-    Args:
-        loop: where all methods but ``close`` are called.
-        syncs: is told of each sync.
-        gil_yielding: for work that needs the interpreter.
-    """
+    """Writers that are threads; one flush at a time. For the loop, but for ``close``."""
 
     def __init__(self, loop: Loop, syncs: SyncTimes, gil_yielding: GilYielding = NEVER) -> None:
         self._loop = loop
@@ -114,7 +99,6 @@ class WriterThreads:
         loop.add_reader(self._read_end, self._notified)
 
     def submit(self, rdq: Work, journal: Work, then: Then) -> None:
-        """Carry out the jobs of a flush."""
         self._then = then
         if rdq:
             self._busy = [self._rdq, self._journal]
@@ -139,7 +123,6 @@ class WriterThreads:
         then(errors)
 
     def end(self) -> None:
-        """Let no ``then`` be called any more."""
         if not self._has_ended:
             self._has_ended = True
             self._loop.remove_reader(self._read_end)

@@ -20,27 +20,14 @@ GoOn: TypeAlias = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class BackpressureLimits:
-    """How much may wait for a flush.
-
-    Attributes:
-        ops: publishes and acks.
-        size_bytes: of bodies.
-    """
+    """How much may wait for a flush: publishes and acks, and bytes of bodies."""
 
     ops: int = 40_000
     size_bytes: int = 64 * 1024 * 1024
 
 
 class Backpressure:
-    """The backpressure of one store. For the loop.
-
-    Args:
-        core: the store's.
-        limits: when it is on.
-
-    Attributes:
-        is_on: publishers wait.
-    """
+    """The backpressure of one store. For the loop."""
 
     def __init__(self, core: GroupCommit, limits: BackpressureLimits) -> None:
         self.is_on = False
@@ -69,11 +56,9 @@ class Backpressure:
         self._waiting[go_on] = None
 
     def forget(self, go_on: GoOn) -> None:
-        """Do not call it any more."""
         self._waiting.pop(go_on, None)
 
     def release(self) -> None:
-        """Call all waiting publishers back."""
         waiting, self._waiting = self._waiting, {}
         for go_on in waiting:
             go_on()

@@ -27,12 +27,8 @@ class FlushDriver:
 
     Args:
         core: taken over; its ``wake`` is set.
-        rdq: carries out the segments' jobs.
-        journal: carries out the journal's jobs.
-        loop: where all methods are called.
+        rdq, journal: carry out the jobs of segments and journal.
         deliver: gets each report that says something.
-        syncs: is told of each sync.
-        make_writers: makes the writers.
         progressed: called when a flush has ended.
     """
 

@@ -113,7 +113,6 @@ class FlushBatch:
         return {seq for acks in some for seq, _ in acks if seq >= low}
 
     def msg_nos(self) -> list[int]:
-        """Return the message of each row."""
         return [row[1] for _, rows in self.rows for row in rows]
 
 

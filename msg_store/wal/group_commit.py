@@ -123,7 +123,6 @@ class RangeAck:
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left."""
         return self.low >= self.high
 
 
@@ -131,8 +130,6 @@ class GroupCommit:
     """Collects work, makes flushes of it, and reports which seqs are safe. For one thread.
 
     Args:
-        rdq: gives places in segments.
-        journal: makes frames.
         references: messages that are held; new with this.
         memtables: the durable state, over the same ``references``.
         durable: how far everything is durable now.
@@ -142,6 +139,8 @@ class GroupCommit:
     Attributes:
         wake: called when there may be work for ``start``.
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
+        pending_ops: how much waits for a flush.
+        is_full: the last flush found no room, and waits for ``resume``.
     """
 
     def __init__(
@@ -296,7 +295,6 @@ class GroupCommit:
         return seqs
 
     def queue_down(self, queue_no: int) -> None:
-        """Release the messages that a queue was promised and will not accept any more."""
         self._check()
         self.references.queue_down(queue_no)
 
@@ -336,10 +334,7 @@ class GroupCommit:
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
         """Note the seqs with which a queue goes on at the start after a clean stop.
 
-        Args:
-            queue_no: the queue; if it publishes or acks once more, this is void.
-            next_seq: the seq of its next message.
-            next_deliver: every message below it was handed out.
+        Void if the queue publishes or acks once more. Messages below ``next_deliver`` were handed out.
         """
         self.queue_down(queue_no)
         self.memtables.close_queue(queue_no, next_seq, next_deliver)
@@ -352,7 +347,6 @@ class GroupCommit:
         self.memtables.forget_queue(queue_no)
 
     def take_file_no(self) -> int:
-        """Give away the number of a segment."""
         return self._rdq.take_file_no()
 
     def move(self, relocations: Sequence[Relocation], then: Callable[[bool], None]) -> None:
@@ -395,7 +389,6 @@ class GroupCommit:
 
     @property
     def pending_ops(self) -> int:
-        """How much waits for a flush."""
         return self._ops
 
     @property
@@ -405,7 +398,6 @@ class GroupCommit:
 
     @property
     def is_full(self) -> bool:
-        """The last flush found no room, and waits for ``resume``."""
         return self._is_full
 
     def take_cancelled(self) -> list[SeqRun]:
@@ -457,15 +449,10 @@ class GroupCommit:
         return self._flush is None and self.error is None and not self.memtables.has_unresolved
 
     def roll_segment(self) -> None:
-        """Begin a new segment with the next message."""
         self._rdq.roll()
 
     def rotate(self, is_clean: bool = False) -> Memtable:
-        """Begin a new memtable of the memtables and a new journal file with it.
-
-        Args:
-            is_clean: nothing will be written any more.
-        """
+        """Begin a new memtable and a new journal file; ``is_clean``: nothing will be written any more."""
         assert self.can_rotate(), "a memtable is a range of the log"
         self._journal.switch()
         self.is_rotating = False
@@ -477,7 +464,6 @@ class GroupCommit:
         return self.memtables.rotate(point, owed)
 
     def fail(self, cause: Exception) -> Report:
-        """Note an error after which the store cannot go on."""
         self.error = StoreFailed(f"the message store cannot go on: {cause}")
         self.error.__cause__ = cause
         self._pending.clear()
@@ -489,7 +475,6 @@ class GroupCommit:
         return Report(error=self.error)
 
     def resume(self) -> None:
-        """Try again although the disk was full."""
         self._is_full = False
         if self.wake is not None:
             self.wake()

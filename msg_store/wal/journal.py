@@ -27,13 +27,11 @@ class JournalEnd(NamedTuple):
 
 
 class Journal:
-    """Makes frames and the jobs that write them.
+    """Makes frames and the jobs that write them; a file takes no frame any more when it has ``file_bytes``.
 
-    Args:
-        identity: goes into the headers of new files.
-        next_file_no: above all numbers that were ever used.
-        next_lsn: above all numbers of records that were ever used.
-        file_bytes: when to begin a new file.
+    Attributes:
+        next_file_no: above all numbers of files that were ever used.
+        end: where the next frame goes.
     """
 
     def __init__(
@@ -53,12 +51,10 @@ class Journal:
 
     @property
     def next_file_no(self) -> int:
-        """The number of the file that the next ``switch`` will begin, or a later one."""
         return self._next_file_no
 
     @property
     def end(self) -> JournalEnd:
-        """Where the next frame goes."""
         return self._end
 
     def rewind(self, end: JournalEnd) -> None:
@@ -68,7 +64,6 @@ class Journal:
         self._end = end
 
     def switch(self) -> None:
-        """Begin a new file with the next frame."""
         self._is_switching = True
         self.bytes_since_switch = 0
 

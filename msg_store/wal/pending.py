@@ -98,12 +98,10 @@ class References:
                     self.body_bytes -= len(item[0][_BODY])
 
     def put_back(self, items: Sequence[Unwritten]) -> None:
-        """Take bodies again that a flush could not write."""
         self.bodies.update(items)
         self.body_bytes += sum([len(message[_BODY]) for _, (message, _) in items])
 
     def clear_bodies(self) -> None:
-        """Let go of all bodies."""
         self.bodies.clear()
         self.body_bytes = 0
 
@@ -211,8 +209,7 @@ class PendingQueue:
     def put_back(self, rows: list[SeqRow], acks: list[Ack]) -> list[Ack]:
         """Take back rows and acks of a failed flush, in front of later ones.
 
-        Returns:
-            Acks that came meanwhile for rows of the flush: both are removed.
+        Returns acks that came meanwhile for rows of the flush: both are removed.
         """
         kept = {seq: (msg_no, expiry) for seq, msg_no, expiry in rows}
         gone = [ack for ack in self.acks if kept.pop(ack[0], None) is not None]
@@ -251,7 +248,6 @@ class CancelledWrites:
         return bool(self._seqs)
 
     def add(self, queue_no: int, acked: Sequence[Ack]) -> None:
-        """Take rows that will never be written."""
         if acked:
             self._seqs.setdefault(queue_no, []).extend([seq for seq, _ in acked])
 
@@ -271,5 +267,4 @@ class CancelledWrites:
         return runs
 
     def clear(self) -> None:
-        """Forget all."""
         self._seqs.clear()

@@ -35,10 +35,12 @@ class SegmentWriter:
     """Gives places to messages and makes the jobs that put them there.
 
     Args:
-        identity: goes into the headers of new files.
-        next_file_no: above all numbers that were ever used.
         file_bytes: when to begin a new file.
         inline_bytes_max: up to which the records of a flush go inline.
+
+    Attributes:
+        place: where the next record goes, unless the file is full.
+        next_file_no: above all numbers that were ever used.
     """
 
     def __init__(
@@ -60,7 +62,6 @@ class SegmentWriter:
 
     @property
     def place(self) -> Place:
-        """Where the next record goes, unless the file is full."""
         return self._place
 
     @property
@@ -70,7 +71,6 @@ class SegmentWriter:
 
     @property
     def next_file_no(self) -> int:
-        """Above all numbers that were ever used."""
         return self._next_file_no
 
     def take_file_no(self) -> int:
