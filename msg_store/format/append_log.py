@@ -111,12 +111,7 @@ class AppendLog:
     """
 
     def __init__(
-        self,
-        files: Files,
-        folder: Path,
-        pattern: str,
-        reserve: Reserve,
-        ahead_bytes_max: int = 0,
+        self, files: Files, folder: Path, pattern: str, reserve: Reserve, ahead_bytes_max: int = 0
     ) -> None:
         self._files = files
         self._folder = folder

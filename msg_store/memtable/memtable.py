@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from leveret.msg_store.format.rows import (
-    Batch,
-    Checkpoint,
-    FileRow,
-    IndexRow,
-    Location,
-    QueueTerms,
-)
+from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexRow, Location, QueueTerms
 from leveret.msg_store.memtable.seq_set import SeqSet
 
 

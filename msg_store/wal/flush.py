@@ -18,14 +18,7 @@ from leveret.msg_store.format.record import Unwritten
 from leveret.msg_store.format.rows import IndexRow, Location
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
-from leveret.msg_store.wal.pending import (
-    Ack,
-    PendingQueue,
-    References,
-    SeqRow,
-    SeqRun,
-    seq_runs,
-)
+from leveret.msg_store.wal.pending import Ack, PendingQueue, References, SeqRow, SeqRun, seq_runs
 
 SLICE_OPS: Final = 2_000
 SLICE_ACKS: Final = 20_000  # some 10 ms of work

@@ -35,11 +35,7 @@ class Journal:
     """
 
     def __init__(
-        self,
-        identity: Identity,
-        next_file_no: int,
-        next_lsn: int,
-        file_bytes: int = FILE_BYTES,
+        self, identity: Identity, next_file_no: int, next_lsn: int, file_bytes: int = FILE_BYTES
     ) -> None:
         self._identity = identity
         self._extend, self._seed = identity.extend, identity.seed
