@@ -88,8 +88,6 @@ class QueueClient:
         terms: where it goes on, if it ended cleanly.
 
     Attributes:
-        low: at or below the lowest seq it has.
-        terms: where its next owner goes on, until an owner has taken it.
         routed_as: what its messages are written for, the queue's route number.
     """
 
@@ -106,12 +104,12 @@ class QueueClient:
         terms: CleanTerms | None = None,
     ) -> None:
         self.queue_no = self.routed_as = queue_no
-        self.low = 0
+        self.low = 0  # at or below the lowest seq it has
         self.next_seq = next_seq
         self.messages = messages
         self.size_bytes = size_bytes
         self._store = store
-        self.terms = terms
+        self.terms = terms  # where its next owner goes on, until an owner has taken it
         self._owner: QueueOwner | None = None
         self._first_seq = next_seq
         self._was_attached = False

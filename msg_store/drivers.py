@@ -24,14 +24,12 @@ class Drivers:
     """Makers of the parts that block.
 
     Attributes:
-        make_writers: of the segments' and of the journal's jobs.
         make_worker: of all else: reads, the index, the collector, the transient store, the end.
-        transient_index: the transient store's; of its own by default.
     """
 
-    make_writers: MakeWriters = WriterThreads
+    make_writers: MakeWriters = WriterThreads  # of the segments' and of the journal's jobs
     make_worker: MakeWorker = ThreadWorker
-    transient_index: TransientIndex | None = None
+    transient_index: TransientIndex | None = None  # the transient store's; of its own by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +37,15 @@ class StoreLimits:
     """The constants of a store.
 
     Attributes:
-        room_bytes: for contents that have been read and not taken.
         checkpoint: when a memtable goes into the index.
-        choice: when segments are merged.
-        pace: of the collector.
         transient: of the transient store.
         backpressure: when publishers should wait.
     """
 
-    room_bytes: int = read_cache.ROOM_BYTES
+    room_bytes: int = read_cache.ROOM_BYTES  # for contents that have been read and not taken
     checkpoint: CheckpointLimits = field(default_factory=CheckpointLimits)
-    choice: ChoiceLimits = field(default_factory=ChoiceLimits)
-    pace: Pace = field(default_factory=Pace)
+    choice: ChoiceLimits = field(default_factory=ChoiceLimits)  # when segments are merged
+    pace: Pace = field(default_factory=Pace)  # of the collector
     transient: transient_store.Limits = field(default_factory=transient_store.Limits)
     backpressure: BackpressureLimits = field(default_factory=BackpressureLimits)
 

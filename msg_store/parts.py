@@ -34,21 +34,13 @@ from leveret.msg_store.wal.driver import Deliver, FlushDriver
 
 
 class Listeners(NamedTuple):
-    """Callbacks of the parts.
+    """Callbacks of the parts."""
 
-    Attributes:
-        deliver: reports of group commit.
-        failed: an error after which the store cannot go on.
-        on_credit: of the transient store.
-        on_lost: of the transient store.
-        progressed: a flush or a checkpoint has ended, or met a full disk.
-    """
-
-    deliver: Deliver
-    failed: Callable[[Exception], None]
-    on_credit: OnCredit
-    on_lost: OnLost
-    progressed: Callable[[], None]
+    deliver: Deliver  # reports of group commit
+    failed: Callable[[Exception], None]  # an error after which the store cannot go on
+    on_credit: OnCredit  # of the transient store
+    on_lost: OnLost  # of the transient store
+    progressed: Callable[[], None]  # a flush or a checkpoint has ended, or met a full disk
 
 
 class StoreParts:

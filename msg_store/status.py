@@ -17,51 +17,31 @@ class StoreStatus:
     """The figures of one store.
 
     Attributes:
-        messages: rows of all queues that are durable.
-        segments: how many files of messages there are.
-        segment_bytes: their length.
-        live_bytes: those of live messages.
-        garbage_bytes: the rest.
-        journal_bytes: the journal since the last rotation.
-        unindexed_rows: changes that are not in the index yet.
-        waiting_generations: frozen memtables.
-        checkpoint_age_s: since when; None if there was none in this start.
-        ranges_leaving: purges and deleted queues whose rows are being removed.
-        syncs: of segments and journal.
         sync_mean_s, sync_longest_s: their duration.
-        contents_read: messages read back.
-        contents_read_bytes: their bodies.
-        contents_lost: messages that could not be read, and were missed by a queue.
-        arrived_bytes: the size of the read cache.
-        transients: figures of paged-out messages.
-        merges: of segments, since the start, as all that follow.
-        merged_bytes: bytes written by them.
-        removed: segments unlinked.
-        removed_bytes: the disk space of these.
     """
 
-    messages: int
-    segments: int
-    segment_bytes: int
-    live_bytes: int
-    garbage_bytes: int
-    journal_bytes: int
-    unindexed_rows: int
-    waiting_generations: int
-    checkpoint_age_s: float | None
-    ranges_leaving: int
-    syncs: int
+    messages: int  # rows of all queues that are durable
+    segments: int  # how many files of messages there are
+    segment_bytes: int  # their length
+    live_bytes: int  # those of live messages
+    garbage_bytes: int  # the rest
+    journal_bytes: int  # the journal since the last rotation
+    unindexed_rows: int  # changes that are not in the index yet
+    waiting_generations: int  # frozen memtables
+    checkpoint_age_s: float | None  # since when; None if there was none in this start
+    ranges_leaving: int  # purges and deleted queues whose rows are being removed
+    syncs: int  # of segments and journal
     sync_mean_s: float
     sync_longest_s: float
-    contents_read: int
-    contents_read_bytes: int
-    contents_lost: int
-    arrived_bytes: int
-    transients: Figures
-    merges: int
-    merged_bytes: int
-    removed: int
-    removed_bytes: int
+    contents_read: int  # messages read back
+    contents_read_bytes: int  # their bodies
+    contents_lost: int  # messages that could not be read, and were missed by a queue
+    arrived_bytes: int  # the size of the read cache
+    transients: Figures  # figures of paged-out messages
+    merges: int  # of segments, since the start, as all that follow
+    merged_bytes: int  # bytes written by them
+    removed: int  # segments unlinked
+    removed_bytes: int  # the disk space of these
 
 
 class CheckpointAge:

@@ -58,13 +58,6 @@ class MsgStore:
         full_changed: called when ``is_full`` has become another.
 
     Attributes:
-        core: group commit.
-        awaited_below: confirms are awaited of messages with lower numbers, if of any.
-        contents: reads contents.
-        rows: reads rows.
-        transients: where transients are paged out to.
-        read_cache: contents that have been read and not taken.
-        pins: segments that must stay, for snapshots.
         backpressure: whether publishers should wait.
         is_full: the disk has no room; publishes are nacked and stay pending until it has.
     """
@@ -79,12 +72,12 @@ class MsgStore:
         limits: StoreLimits = DEFAULT_LIMITS,
         full_changed: Callable[[], None] | None = None,
     ) -> None:
-        self.core = opened.core
+        self.core = opened.core  # group commit
         self.memtables = opened.core.memtables
         self._opened = opened
         self._loop = loop
         self._failed = failed
-        self.awaited_below = 0
+        self.awaited_below = 0  # confirms are awaited of messages with lower numbers, if of any
         self._clients: dict[int, QueueClient] = {}
         self._unopened = {  # ended cleanly, and not opened in this start
             no: CleanTerms(terms.next_seq, terms.next_deliver)
@@ -104,11 +97,11 @@ class MsgStore:
             self._progressed,
         )
         self._parts = parts = StoreParts(opened, loop, monotonic_s, listeners, drivers, limits)
-        self.read_cache = parts.read_cache
-        self.contents = parts.contents
-        self.pins = parts.pins
-        self.rows = parts.rows
-        self.transients = parts.transients
+        self.read_cache = parts.read_cache  # contents that have been read and not taken
+        self.contents = parts.contents  # reads contents
+        self.pins = parts.pins  # segments that must stay, for snapshots
+        self.rows = parts.rows  # reads rows
+        self.transients = parts.transients  # where transients are paged out to
 
     # Channels.
 

@@ -47,17 +47,11 @@ IDLE_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CheckpointLimits:
-    """When a memtable ends.
+    """When a memtable ends."""
 
-    Attributes:
-        rows: it has so many.
-        journal_bytes: its journal is so long.
-        idle_rows: it has so many and nothing happens for ``IDLE_S``.
-    """
-
-    rows: int = 100_000
-    journal_bytes: int = 32 * 1024 * 1024
-    idle_rows: int = 10_000
+    rows: int = 100_000  # it has so many
+    journal_bytes: int = 32 * 1024 * 1024  # its journal is so long
+    idle_rows: int = 10_000  # it has so many and nothing happens for ``IDLE_S``
 
 
 @dataclass(slots=True)
@@ -117,18 +111,14 @@ class Checkpointer:
 
     Args:
         location: to condemn the index if it is damaged.
-
-    Attributes:
-        is_full: the disk is, and a memtable waits for ``resume``.
-        snapshot: the snapshot that is being made.
     """
 
     def __init__(
         self, core: GroupCommit, location: IndexLocation, limits: CheckpointLimits | None = None
     ) -> None:
-        self.is_full = False
+        self.is_full = False  # the disk is, and a memtable waits for ``resume``
         self.has_room = True  # as of the last write
-        self.snapshot: Snapshot | None = None
+        self.snapshot: Snapshot | None = None  # the snapshot that is being made
         self.is_stopping = False
         self._core = core
         self._location = location

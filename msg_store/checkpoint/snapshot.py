@@ -86,21 +86,13 @@ class SnapshotJob:
 
 @dataclass(slots=True)
 class Snapshot:
-    """A snapshot on its way. For the loop.
+    """A snapshot on its way. For the loop."""
 
-    Attributes:
-        job: for the thread.
-        pins: of the store.
-        done: gets None, or why there is none.
-        wants_cut: the next memtable that ends is to end for it.
-        memtable_no: the memtable that is frozen at the cut; 0 before.
-    """
-
-    job: SnapshotJob
-    pins: Pins
-    done: Callable[[Exception | None], None]
-    wants_cut: bool = False
-    memtable_no: int = 0
+    job: SnapshotJob  # for the thread
+    pins: Pins  # of the store
+    done: Callable[[Exception | None], None]  # gets None, or why there is none
+    wants_cut: bool = False  # the next memtable that ends is to end for it
+    memtable_no: int = 0  # the memtable that is frozen at the cut; 0 before
     _pinned: list[int] = field(default_factory=list)
     _lsn: int = -1
     _flushes_left: int = 0

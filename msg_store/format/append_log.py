@@ -68,14 +68,12 @@ class Job:
 
     Attributes:
         start, end: where the log was durable, and where it will be.
-        parts: the bytes to write, file after file.
-        is_inline: written and not synced, since the journal has the same bytes.
     """
 
     start: Place
     end: Place
-    parts: Sequence[Part] = field(default=())
-    is_inline: bool = False
+    parts: Sequence[Part] = field(default=())  # the bytes to write, file after file
+    is_inline: bool = False  # written and not synced, since the journal has the same bytes
 
 
 class Reserve(Protocol):

@@ -38,17 +38,13 @@ class QueueTerms(NamedTuple):
 
     Attributes:
         next_seq: above all seqs whose rows were durable; as ``terminate`` was told if ``is_clean``.
-        next_deliver: every message below it had been handed out; only if ``is_clean``.
-        messages: how many rows it has.
-        size_bytes: the bodies of those rows.
-        is_clean: nothing happened to the queue after its ``terminate``.
     """
 
     next_seq: int
-    next_deliver: int
-    messages: int
-    size_bytes: int
-    is_clean: bool
+    next_deliver: int  # every message below it had been handed out; only if ``is_clean``
+    messages: int  # how many rows it has
+    size_bytes: int  # the bodies of those rows
+    is_clean: bool  # nothing happened to the queue after its ``terminate``
 
 
 class FileRow(NamedTuple):
@@ -59,21 +55,13 @@ class FileRow(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """How far the index goes.
+    """How far the index goes."""
 
-    Attributes:
-        lsn: all records of the log below it are in the index, none above.
-        first_journal: the number of the first journal file that may have records above.
-        boot_epoch: of the start that made it.
-        next_file_no: above all numbers of segments that were ever used.
-        is_clean: the store was stopped after it, with nothing left to do.
-    """
-
-    lsn: int
-    first_journal: int
-    boot_epoch: int
-    next_file_no: int
-    is_clean: bool = False
+    lsn: int  # all records of the log below it are in the index, none above
+    first_journal: int  # the number of the first journal file that may have records above
+    boot_epoch: int  # of the start that made it
+    next_file_no: int  # above all numbers of segments that were ever used
+    is_clean: bool = False  # the store was stopped after it, with nothing left to do
 
 
 @dataclass(slots=True)

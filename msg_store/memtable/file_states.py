@@ -16,16 +16,13 @@ class FileState:
     """A segment.
 
     Attributes:
-        valid_bytes: records of messages that have rows or are held.
-        size_bytes: its length.
-        is_sealed: never written again.
         emptied_in: the memtable in which ``valid_bytes`` became 0; ``NEVER`` as long as it did not,
             also before anything was valid.
     """
 
-    valid_bytes: int = 0
-    size_bytes: int = 0
-    is_sealed: bool = False
+    valid_bytes: int = 0  # records of messages that have rows or are held
+    size_bytes: int = 0  # its length
+    is_sealed: bool = False  # never written again
     emptied_in: int = NEVER
 
 

@@ -31,12 +31,10 @@ class Memtable:
     """Changes to rows of queues and places of messages. See ``memtables`` for the words.
 
     Attributes:
-        number: growing by one.
         rows: by queue and seq; published in this memtable.
         acked: by queue; rows of memtables below or of the index that are gone.
         inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
-        row_count: rows and acked together.
         dirty_queues, dirty_files: whose terms and states have changed.
         queues, files, checkpoint: captured when it was frozen.
         owed: segments to be synced before it may be in the index.
@@ -60,13 +58,13 @@ class Memtable:
     )
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number = number  # growing by one
         self.rows: dict[int, dict[int, IndexRow]] = {}
         self.acked: dict[int, SeqSet] = {}
         self.inserted: dict[int, Location] = {}
         self.changed: dict[int, Location | None] = {}
         self._inserted_span = self._changed_span = _NOTHING
-        self.row_count = 0
+        self.row_count = 0  # rows and acked together
         self.dirty_queues: set[int] = set()
         self.dirty_files: set[int] = set()
         self.queues: dict[int, QueueTerms | None] = {}

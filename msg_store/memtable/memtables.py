@@ -110,8 +110,6 @@ class Memtables:
 
     Attributes:
         active, frozen: the memtables; the frozen ones oldest first.
-        files: the states of the segments.
-        leaving: queues that are forgotten as soon as they have no rows.
     """
 
     def __init__(
@@ -122,14 +120,14 @@ class Memtables:
     ) -> None:
         self.active = Memtable(1)
         self.frozen: list[Memtable] = []
-        self.files = FileStates(files or {})
+        self.files = FileStates(files or {})  # the states of the segments
         self._held = held
         self._orphans: set[int] = set()
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
         self._read = ReadLocations()  # of none that is owed, or that a memtable speaks of
         self.committed = 0  # the number of the last memtable that is in the index
         self.terms: dict[int, Terms] = {}
-        self.leaving: set[int] = set()
+        self.leaving: set[int] = set()  # queues that are forgotten as soon as they have no rows
         self._read_views: WeakSet[ReadView] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = Terms(*found)

@@ -117,18 +117,14 @@ class Flush:
     done first.
 
     Attributes:
-        batch: the pending work that it took.
-        rows: by queue, as the index has them.
-        new: places of its messages.
-        late: places of messages that were written before.
         rdq, journal: the jobs.
         rdq_before, journal_before: where that begins.
     """
 
-    batch: FlushBatch
-    rows: list[tuple[int, list[IndexRow]]]
-    new: dict[int, Location]
-    late: dict[int, Location]
+    batch: FlushBatch  # the pending work that it took
+    rows: list[tuple[int, list[IndexRow]]]  # by queue, as the index has them
+    new: dict[int, Location]  # places of its messages
+    late: dict[int, Location]  # places of messages that were written before
     rdq: Job
     journal: Job
     rdq_before: Place

@@ -87,13 +87,12 @@ class Report:
     """News for the queues, as runs ``(queue_no, first_seq, count)``.
 
     Attributes:
-        safe: on disk, or acked before they got there.
         nacked: could not be written now; they stay pending, are named again at each try that
             fails, and may be safe later.
         error: the store has failed; nothing that was not reported safe can be relied on.
     """
 
-    safe: list[SeqRun] = field(default_factory=list)
+    safe: list[SeqRun] = field(default_factory=list)  # on disk, or acked before they got there
     nacked: list[SeqRun] = field(default_factory=list)
     error: StoreFailed | None = None
 
@@ -103,14 +102,13 @@ class RangeAck:
     """The rest of a range of seqs that is acked, ``low <= seq < high``: its rows are read first.
 
     Attributes:
-        then: called when all acks of the range have been issued.
         read_view: the changes since the read of a slice began; None between reads.
     """
 
     queue_no: int
     low: int
     high: int
-    then: Callable[[], None] | None
+    then: Callable[[], None] | None  # called when all acks of the range have been issued
     read_view: ReadView | None = None
 
     def rows(self, base: list[IndexRow]) -> list[IndexRow]:
@@ -137,7 +135,6 @@ class GroupCommit:
         now_ms: wall time, for time stamps that nothing depends on.
 
     Attributes:
-        wake: called when there may be work for ``start``.
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
         pending_ops: how much waits for a flush.
         is_full: the last flush found no room, and waits for ``resume``.
@@ -157,7 +154,7 @@ class GroupCommit:
         self.memtables = memtables
         self.durable = durable
         self.boot_epoch = boot_epoch
-        self.wake: Callable[[], None] | None = None
+        self.wake: Callable[[], None] | None = None  # called when there may be work for ``start``
         self.index_listeners: list[Callable[[], None]] = []
         self.error: StoreFailed | None = None
         self.range_acks: list[RangeAck] = []

@@ -40,17 +40,14 @@ class References:
     Attributes:
         counts: holds of messages routed to several queues, until the last one ends. A message routed
             to one queue is held as long as its row is on the way, which needs no count.
-        locations: of messages in ``counts`` that are on disk.
-        bodies: the messages in RAM, by number.
-        body_bytes: the size of those bodies.
         unheld: told of a message on disk when its last hold has ended.
     """
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
-        self.locations: dict[int, Location] = {}
-        self.bodies: dict[int, tuple[Message, QueueNos]] = {}
-        self.body_bytes = 0
+        self.locations: dict[int, Location] = {}  # of messages in ``counts`` that are on disk
+        self.bodies: dict[int, tuple[Message, QueueNos]] = {}  # the messages in RAM, by number
+        self.body_bytes = 0  # the size of those bodies
         self.unheld: Callable[[int, Location], None] | None = None
         self._awaited: dict[int, set[int]] = {}
 
