@@ -63,45 +63,16 @@ from typing import TYPE_CHECKING
 
 from leveret.core.compiled import choose_kernel
 
-__all__ = [
-    "KERNEL_NAME",
-    "Caller",
-    "Notifier",
-    "bytes_of",
-    "decode_run",
-    "entries",
-    "location_items",
-    "locations",
-    "row_items",
-    "rows",
-    "runs",
-    "size_of",
-    "take",
-    "total",
-]  # fmt: skip
-
 if TYPE_CHECKING:
-    from leveret.msg_store.format._kernel_py import (
-        Caller,
-        Notifier,
-        bytes_of,
-        decode_run,
-        entries,
-        location_items,
-        locations,
-        row_items,
-        rows,
-        runs,
-        size_of,
-        take,
-        total,
-    )
+    from leveret.msg_store.format import _kernel_py as _kernel
 
     KERNEL_NAME: str
 else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.msg_store.format", Path(__file__).parent)
-    decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
-    rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
-    bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
-    size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total
-    Notifier, Caller = _kernel.Notifier, _kernel.Caller
+
+decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
+rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
+bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
+size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total
+Notifier = _kernel.Notifier
+Caller = _kernel.Caller
