@@ -178,11 +178,6 @@ def _run(queue_no: int, first: int, last: int) -> bytes:
     return _ACKR.pack(ACKR, queue_no, first, last)
 
 
-def encode_ack_range(queue_no: int, first: int, last: int) -> bytes:
-    """Return the record that acks all there is between two seqs, both included."""
-    return _ACKR.pack(ACKR, queue_no, first, last)
-
-
 def encode_move(move: Move) -> bytes:
     """Return the record of a message that the collector has copied."""
     return _MOVE.pack(MOVE, move.msg_no, move.file_no, move.offset, move.length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
 
 import pytest
@@ -71,7 +72,7 @@ def encoded(operation: records.JournalRecord) -> bytes:
         case records.Move():
             return records.encode_move(operation)
         case records.AckRange(queue_no, first, last):
-            return records.encode_ack_range(queue_no, first, last)
+            return struct.pack("<BIQQ", records.ACKR, queue_no, first, last)
         case records.RedoRecord():
             return records.encode_redo(operation.file_no, operation.offset, operation.data)
     raise AssertionError(operation)
