@@ -64,8 +64,6 @@ class ClientsStore(Protocol):
 
     def delete_queue(self, queue_no: int) -> None: ...
 
-    def discard(self, queue_no: int, first_msg_no: int, count: int) -> None: ...
-
     def drop_transients(self, queue_no: int) -> None: ...
 
     def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None: ...
@@ -187,7 +185,9 @@ class QueueClient:
 
     def discard(self, first_msg_no: int, count: int) -> None:
         """Give up references to messages that were written for the queue and not published."""
-        self._store.discard(self.routed_as, first_msg_no, count)
+        references, msg_nos = self._store.core.references, range(first_msg_no, first_msg_no + count)
+        references.accept(self.routed_as, msg_nos)
+        references.release(msg_nos)
 
     # Read.
 
@@ -204,7 +204,7 @@ class QueueClient:
 
     def prefetch(self, wanted: Iterable[tuple[int, int]]) -> None:
         """Have contents ``(msg_no, body size)`` read; ``resume`` follows if any must be."""
-        self._store.contents.prefetch(wanted, self._resume)
+        self._store.contents.prefetch(wanted, self.resume)
 
     def report_lost(self, rows: Sequence[tuple[int, int]]) -> None:
         """Note that the queue goes on without messages ``(seq, msg_no)``."""
@@ -215,7 +215,7 @@ class QueueClient:
 
     # For the store.
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         if self._owner is not None:
             self._owner.resume()
 
@@ -242,9 +242,6 @@ class QueueClient:
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.failed(error)
-
-    def on_credit(self) -> None:
-        self._resume()
 
     def on_transients_lost(self, seqs: list[int] | None) -> None:
         """Tell the owner; without rows (``seqs`` is None) its counts are wrong, and it fails."""

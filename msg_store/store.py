@@ -190,12 +190,6 @@ class MsgStore:
 
     # For clients.
 
-    def discard(self, queue_no: int, first_msg_no: int, count: int) -> None:
-        """Give up references that a queue was promised and does not want."""
-        msg_nos = range(first_msg_no, first_msg_no + count)
-        self.core.references.accept(queue_no, msg_nos)
-        self.core.references.release(msg_nos)
-
     def drop_transients(self, queue_no: int) -> None:
         if self.transients.holds(queue_no):
             self.transients.drop_queue(queue_no)
@@ -250,7 +244,7 @@ class MsgStore:
 
     def _on_credit(self, queue_no: int) -> None:
         if (client := self._clients.get(queue_no)) is not None:
-            client.on_credit()
+            client.resume()
 
     def _on_transients_lost(self, queue_no: int, seqs: list[int] | None) -> None:
         if (client := self._clients.get(queue_no)) is not None:

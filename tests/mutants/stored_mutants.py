@@ -68,8 +68,8 @@ MUTANTS = {
     ),
     "a purge is forgotten by a stop": Mutant(
         "msg_store/wal/group_commit.py",
-        "return self._flush is None and not self._ops and not self.range_acks",
-        "return self._flush is None and not self._ops",
+        "return self._flush is None and not self.pending_ops and not self.range_acks",
+        "return self._flush is None and not self.pending_ops",
     ),
     "after a crash seqs go on where the index was": Mutant(
         "msg_store/store.py",
@@ -80,7 +80,7 @@ MUTANTS = {
         "msg_store/store.py", "self.core.delete_queue(queue_no)", "pass"
     ),
     "what nobody keeps is kept": Mutant(
-        "msg_store/store.py", "self.core.references.release(msg_nos)", "pass"
+        "msg_store/client.py", "references.release(msg_nos)", "pass"
     ),
     "acked rows stay in the window": Mutant(
         "queue_backing/index/stored.py",
