@@ -74,9 +74,9 @@ class StoreFolder(StorePaths):
         files.fsync_dir(path.parent)
         self._lock = self._locked()
         try:
-            self.uuid = (
-                read_format(files, path) if self._is_made() else self._make(new_uuid(), now_ms())
-            )
+            if not self._is_made():
+                write_format(files, path, new_uuid(), now_ms())
+            self.uuid = read_format(files, path)
             self._drop_drafts()
         except BaseException:
             self._lock.close()
@@ -97,10 +97,6 @@ class StoreFolder(StorePaths):
         if self.rdq_nos() or self.journal_nos():
             raise FormatLost(f"{self.path} holds messages but no {FORMAT}")
         return False
-
-    def _make(self, uuid: bytes, now_ms: int) -> bytes:
-        write_format(self.files, self.path, uuid, now_ms)
-        return uuid
 
     def _drop_drafts(self) -> None:
         """Remove drafts that the collector or a report had not finished."""

@@ -73,7 +73,7 @@ class Batch:
 
     rows: Mapping[int, Mapping[int, IndexRow]] = field(default_factory=dict)
     acked: Mapping[int, Collection[int]] = field(default_factory=dict)
-    locations: Collection[tuple[int, Location | None]] = ()
+    locations: Iterable[tuple[int, Location | None]] = ()
     files: Mapping[int, FileRow | None] = field(default_factory=dict)
     queues: Mapping[int, QueueTerms | None] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None

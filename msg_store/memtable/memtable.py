@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -39,23 +39,6 @@ class Memtable:
         queues, files, checkpoint: captured when it was frozen.
         owed: segments to be synced before it may be in the index.
     """
-
-    __slots__ = (
-        "_changed_span",
-        "_inserted_span",
-        "acked",
-        "changed",
-        "checkpoint",
-        "dirty_files",
-        "dirty_queues",
-        "files",
-        "inserted",
-        "number",
-        "owed",
-        "queues",
-        "row_count",
-        "rows",
-    )
 
     def __init__(self, number: int) -> None:
         self.number = number  # growing by one
@@ -141,7 +124,7 @@ class Memtable:
         return found
 
 
-class _Items(Collection[tuple[int, Location | None]]):
+class _Items(Iterable[tuple[int, Location | None]]):
     """Messages of both kinds with their places; a list of so many pairs would hold all threads up."""
 
     __slots__ = ("_changed", "_inserted")
@@ -154,12 +137,6 @@ class _Items(Collection[tuple[int, Location | None]]):
 
     def __iter__(self) -> Iterator[tuple[int, Location | None]]:
         return chain(self._inserted.items(), self._changed.items())
-
-    def __len__(self) -> int:
-        return len(self._inserted) + len(self._changed)
-
-    def __contains__(self, item: object) -> bool:
-        return any(item == each for each in self)
 
 
 _SPARSE: Final = 8  # with more seqs to probe per row it is cheaper to go through the rows

@@ -169,9 +169,9 @@ class GroupCommit:
         self._cancelled = CancelledWrites()
         self._relocations: list[Relocations] = []
         self._closed_queues: set[int] = set()
-        self._ops = 0
+        self.pending_ops = 0
         self._is_urgent = False
-        self._is_full = False
+        self.is_full = False
         self._flush: Flush | None = None
         self._in_flight: dict[int, tuple[Message, QueueNos]] | None = (
             None  # made for the first reader
@@ -233,7 +233,7 @@ class GroupCommit:
         self.references.accept(accepts, [msg_no for msg_no, _ in entries])
         seqs = range(first_seq, first_seq + len(entries))
         self._pending_of(queue_no).rows.update(zip(seqs, entries, strict=True))
-        self._ops += len(entries)
+        self.pending_ops += len(entries)
         self._is_urgent |= is_awaited
         if self.wake is not None:
             self.wake()
@@ -245,7 +245,7 @@ class GroupCommit:
             self._reopen(queue_no)
         pending = self._pending_of(queue_no)
         cancelled = pending.ack(acked)
-        self._ops += len(acked) - 2 * len(cancelled)
+        self.pending_ops += len(acked) - 2 * len(cancelled)
         if cancelled:
             self.references.release([msg_no for _, msg_no in cancelled])
             self._cancelled.add(queue_no, cancelled)
@@ -356,7 +356,7 @@ class GroupCommit:
         """
         self._check()
         self._relocations.append(Relocations(list(relocations), then))
-        self._ops += len(relocations)
+        self.pending_ops += len(relocations)
         self._is_urgent = True
         if self.wake is not None:
             self.wake()
@@ -368,7 +368,7 @@ class GroupCommit:
 
     def hurry(self) -> None:
         """Let all that is pending be flushed at once."""
-        self._is_urgent = self._ops > 0
+        self._is_urgent = self.pending_ops > 0
         if self.wake is not None:
             self.wake()
 
@@ -376,32 +376,24 @@ class GroupCommit:
 
     def due(self) -> Due:
         """Tell when ``start`` should be called."""
-        if self._flush is not None or self.error is not None or not self._ops:
+        if self._flush is not None or self.error is not None or not self.pending_ops:
             return Due.NEVER
         if self.is_rotating:
             return Due.NEVER  # until ``rotate``
-        if self._is_full:
+        if self.is_full:
             return Due.WHEN_RESUMED
-        return Due.NOW if self._is_urgent or self._ops >= SLICE_OPS else Due.LATER
-
-    @property
-    def pending_ops(self) -> int:
-        return self._ops
+        return Due.NOW if self._is_urgent or self.pending_ops >= SLICE_OPS else Due.LATER
 
     @property
     def is_idle(self) -> bool:
         """Nothing is pending, nothing on its way, and no range is left to be acked."""
-        return self._flush is None and not self._ops and not self.range_acks
-
-    @property
-    def is_full(self) -> bool:
-        return self._is_full
+        return self._flush is None and not self.pending_ops and not self.range_acks
 
     def take_cancelled(self) -> list[SeqRun]:
         """Return, once, what became safe without a flush; in order, unless the disk is full."""
         if self._flush is not None or not self._cancelled:
             return []  # a flush's report has them
-        runs = self._cancelled.take({} if self._is_full else self._pending)
+        runs = self._cancelled.take({} if self.is_full else self._pending)
         self._is_urgent = self._is_urgent or bool(self._cancelled)
         return runs
 
@@ -468,11 +460,11 @@ class GroupCommit:
         self._relocations.clear()
         self.range_acks.clear()
         self.references.clear_bodies()
-        self._ops = 0
+        self.pending_ops = 0
         return Report(error=self.error)
 
     def resume(self) -> None:
-        self._is_full = False
+        self.is_full = False
         if self.wake is not None:
             self.wake()
 
@@ -502,24 +494,20 @@ class GroupCommit:
 
     def _take_batch(self) -> FlushBatch:
         batch = FlushBatch(relocations=self._take_relocations())
-        self._ops -= batch.take(self._pending, self.references)
-        self._is_urgent = self._is_urgent and self._ops > 0
+        self.pending_ops -= batch.take(self._pending, self.references)
+        self._is_urgent = self._is_urgent and self.pending_ops > 0
         return batch
 
     def _take_relocations(self) -> list[Relocations]:
         """Take the collector's copies but those of messages that are held."""
         first, self._relocations = self._relocations[:1], self._relocations[1:]
+        held = self.references.counts
         for relocations in first:
-            self._ops -= len(relocations.copies)
-            held = self.references.counts
-            refused = [each for each in relocations.copies if each.msg_no in held]
-            if refused:
-                relocations.copies = [
-                    each for each in relocations.copies if each.msg_no not in held
-                ]
-                for _ in refused:
-                    relocations.then(False)
-            self._ops += len(relocations.copies)
+            copies = [each for each in relocations.copies if each.msg_no not in held]
+            for _ in range(len(relocations.copies) - len(copies)):
+                self.pending_ops -= 1
+                relocations.then(False)
+            relocations.copies = copies
         return first
 
     def _durable(self, flush: Flush) -> Report:
@@ -550,8 +538,8 @@ class GroupCommit:
             self._cancelled.add(queue_no, gone)
             if not pending:
                 del self._pending[queue_no]
-        self._ops = sum(map(len, self._pending.values()))
-        self._ops += sum(len(relocations.copies) for relocations in self._relocations)
-        self._is_full = self._is_urgent = True
+        self.pending_ops = sum(map(len, self._pending.values()))
+        self.pending_ops += sum(len(relocations.copies) for relocations in self._relocations)
+        self.is_full = self._is_urgent = True
         self.has_room = False
         return Report(nacked=nacked, safe=self.take_cancelled())

@@ -40,24 +40,16 @@ class Journal:
         self._identity = identity
         self._extend, self._seed = identity.extend, identity.seed
         self._file_bytes = file_bytes
-        self._next_file_no = next_file_no
-        self._end = JournalEnd(Place(NO_FILE, 0), next_lsn, 0)
+        self.next_file_no = next_file_no
+        self.end = JournalEnd(Place(NO_FILE, 0), next_lsn, 0)
         self._is_switching = False
         self.bytes_since_switch = 0
 
-    @property
-    def next_file_no(self) -> int:
-        return self._next_file_no
-
-    @property
-    def end(self) -> JournalEnd:
-        return self._end
-
     def rewind(self, end: JournalEnd) -> None:
         """Give back what was given since ``end``; numbers of files are not used again."""
-        began = self._end.place.file_no != end.place.file_no
+        began = self.end.place.file_no != end.place.file_no
         self._is_switching |= began and end.place.file_no != NO_FILE
-        self._end = end
+        self.end = end
 
     def switch(self) -> None:
         self._is_switching = True
@@ -65,26 +57,26 @@ class Journal:
 
     def job(self, records: list[bytes], durable: DurablePosition, now_ms: int) -> Job:
         """Make one frame of some records, none perhaps, that states how far all was durable."""
-        start = self._end.place
+        start = self.end.place
         header = self._header_if_full(now_ms)
-        place, lsn, prev_crc = self._end
+        place, lsn, prev_crc = self.end
         frame, crc = encode_frame(records, lsn, prev_crc, durable, self._extend, self._seed)
         place = Place(place.file_no, place.offset + len(frame))
-        self._end = JournalEnd(place, lsn + len(records), crc)
+        self.end = JournalEnd(place, lsn + len(records), crc)
         self.bytes_since_switch += len(frame)
         return Job(start, place, (Part(place.file_no, header, (frame,)),))
 
     def _header_if_full(self, now_ms: int) -> bytes | None:
-        place, lsn, _ = self._end
+        place, lsn, _ = self.end
         is_full = place.offset >= self._file_bytes
         if place.file_no != NO_FILE and not is_full and not self._is_switching:
             return None
         self._is_switching = False
-        file_no = self._next_file_no
-        self._next_file_no += 1
+        file_no = self.next_file_no
+        self.next_file_no += 1
         header = self._identity.header(file_header.JOURNAL_MAGIC, file_no, now_ms, lsn)
         place = Place(file_no, len(header))
-        self._end = JournalEnd(place, lsn, chain_start(header))
+        self.end = JournalEnd(place, lsn, chain_start(header))
         return header
 
 

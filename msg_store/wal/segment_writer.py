@@ -55,33 +55,25 @@ class SegmentWriter:
         self._file_bytes = file_bytes
         self._inline_bytes_max = inline_bytes_max
         self._owed: set[int] = set()
-        self._place = Place(NO_FILE, 0)
-        self._next_file_no = next_file_no
+        self.place = Place(NO_FILE, 0)
+        self.next_file_no = next_file_no
         self._is_rolling = False
         self._rolled_at: Place | None = None
 
     @property
-    def place(self) -> Place:
-        return self._place
-
-    @property
     def reached(self) -> Place:
         """A place above all that was given; for the durable position when no file is in use yet."""
-        return self._place if self._place.file_no else Place(self._next_file_no, 0)
-
-    @property
-    def next_file_no(self) -> int:
-        return self._next_file_no
+        return self.place if self.place.file_no else Place(self.next_file_no, 0)
 
     def take_file_no(self) -> int:
         """Give a number away; the collector's segments are numbered with all others."""
-        file_no, self._next_file_no = self._next_file_no, self._next_file_no + 1
+        file_no, self.next_file_no = self.next_file_no, self.next_file_no + 1
         return file_no
 
     def rewind(self, place: Place) -> None:
         """Take back the places that were given since ``place``; numbers of files are not used again."""
         self._is_rolling |= place == self._rolled_at
-        self._place = place
+        self.place = place
 
     def take_owed(self) -> frozenset[int]:
         """Return the files with inline records, once; the caller has to sync them."""
@@ -91,7 +83,7 @@ class SegmentWriter:
 
     def roll(self) -> None:
         """Begin a new file with the next message; the file in use is not written any more."""
-        self._is_rolling = self._place.file_no != NO_FILE
+        self._is_rolling = self.place.file_no != NO_FILE
 
     def job(self, items: Sequence[Unwritten], now_ms: int) -> tuple[Job, dict[int, Location]]:
         """Place messages one behind the other.
@@ -99,14 +91,14 @@ class SegmentWriter:
         Returns:
             The writer's job, and each message's place by its number, with one row.
         """
-        start = self._place
+        start = self.place
         if not items:
             return Job(start, start), {}
         buffers: list[bytes] = []
         lengths = encode_run(items, now_ms, self._extend, self._seed, buffers)
         place = self._place_one if len(items) == 1 else self._place_all
         parts, locations = place(items, lengths, buffers, now_ms)
-        job = Job(start, self._place, parts, self._may_be_inline(parts))
+        job = Job(start, self.place, parts, self._may_be_inline(parts))
         if job.is_inline:
             self._owed.add(parts[0].file_no)
         return job, locations
@@ -116,8 +108,8 @@ class SegmentWriter:
     ) -> tuple[list[Part], dict[int, Location]]:
         """Place one message, as ``_place_all``: for a publisher that waits for each confirm."""
         header = self._header_if_full(now_ms)
-        file_no, offset = self._place
-        self._place = Place(file_no, offset + lengths[0])
+        file_no, offset = self.place
+        self.place = Place(file_no, offset + lengths[0])
         msg_no, (message, _) = items[0]
         location = file_no, offset, lengths[0], len(message[2]), 1
         return [Part(file_no, header, joined(buffers))], {msg_no: location}
@@ -130,7 +122,7 @@ class SegmentWriter:
         first = 0
         while first < len(items):
             header = self._header_if_full(now_ms)
-            file_no, offset = self._place
+            file_no, offset = self.place
             offsets = list(accumulate(lengths[first:], initial=offset))
             # offsets[i] is where item first + i begins; those at the limit go to the next file
             count = max(1, bisect_left(offsets, self._file_bytes, 0, len(offsets) - 1))
@@ -141,7 +133,7 @@ class SegmentWriter:
                 items[first:last], offsets, lengths[first:last], strict=False
             ):
                 locations[msg_no] = (file_no, at, length, len(message[2]), 1)
-            self._place = Place(file_no, offsets[count])
+            self.place = Place(file_no, offsets[count])
             first = last
         return parts, locations
 
@@ -154,11 +146,11 @@ class SegmentWriter:
         )
 
     def _header_if_full(self, now_ms: int) -> bytes | None:
-        is_full = self._place.offset >= self._file_bytes
-        if self._place.file_no != NO_FILE and not is_full and not self._is_rolling:
+        is_full = self.place.offset >= self._file_bytes
+        if self.place.file_no != NO_FILE and not is_full and not self._is_rolling:
             return None
         if self._is_rolling:
-            self._rolled_at, self._is_rolling = self._place, False
+            self._rolled_at, self._is_rolling = self.place, False
         file_no = self.take_file_no()
-        self._place = Place(file_no, file_header.HEADER_BYTES)
+        self.place = Place(file_no, file_header.HEADER_BYTES)
         return self._identity.header(file_header.RDQ_MAGIC, file_no, now_ms)
