@@ -6,35 +6,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime.inline import InlineTurn
+from leveret.queue_backing.actor import BackingActor
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.runtime import Runtime
     from leveret.core.message import Message
-    from leveret.queue_backing.actor import BackingActor
     from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate, QueueMode
     from leveret.queue_backing.status import Entry
 
 
-class BackingProxy:
-    """Calls a backing actor inline; see ``QueueOperations`` for the methods.
+class BackingProxy(InlineTurn[BackingActor]):
+    """The turns of a backing actor, one for each operation; see ``QueueOperations`` for the methods."""
 
-    Args:
-        runtime: of the actor.
-        backing: the actor.
-    """
-
-    __slots__ = ("_turn",)
-
-    def __init__(self, runtime: Runtime, backing: Ref) -> None:
-        self._turn: InlineTurn[BackingActor] = InlineTurn(runtime.turns, backing)
+    __slots__ = ()
 
     def attach(self, amqqueue: Ref) -> int:
         """Have ``Confirmed``, ``Refused`` and ``Resident`` sent to an amqqueue; return ``len()``."""
-        with self._turn as actor:
+        with self as actor:
             return actor.attach(amqqueue)
-
-    # In.
 
     def publish(
         self,
@@ -45,7 +34,7 @@ class BackingProxy:
         delivered: bool = False,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        with self._turn as actor:
+        with self as actor:
             answer = actor.queue.publish(
                 messages, persistent, expiries, size_bytes, delivered, first_msg_no
             )
@@ -60,7 +49,7 @@ class BackingProxy:
         size_bytes: int | None = None,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        with self._turn as actor:
+        with self as actor:
             answer = actor.queue.publish_delivered(
                 messages, persistent, expiries, size_bytes, first_msg_no
             )
@@ -68,42 +57,40 @@ class BackingProxy:
             return answer
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
-        with self._turn as actor:
+        with self as actor:
             actor.queue.discard(messages, persistent, first_msg_no)
             actor.plan_work()
 
     def is_duplicate(self, message: Message) -> bool:
-        with self._turn as actor:
+        with self as actor:
             return actor.queue.is_duplicate(message)
 
-    # Out.
-
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
-        with self._turn as actor:
+        with self as actor:
             fetched = actor.queue.fetch(limit, bytes_max, ack_required)
             actor.plan_work()
             return fetched
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
-        with self._turn as actor:
+        with self as actor:
             seqs = actor.queue.drop(limit, ack_required)
             actor.plan_work()
             return seqs
 
     def ack(self, seqs: list[int]) -> int:
-        with self._turn as actor:
+        with self as actor:
             count = actor.queue.ack(seqs)
             actor.plan_work()
             return count
 
     def requeue(self, seqs: list[int]) -> int:
-        with self._turn as actor:
+        with self as actor:
             count = actor.queue.requeue(seqs)
             actor.plan_work()
             return count
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
-        with self._turn as actor:
+        with self as actor:
             dropped = actor.queue.dropwhile(predicate, limit)
             actor.plan_work()
             return dropped
@@ -111,7 +98,7 @@ class BackingProxy:
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
-        with self._turn as actor:
+        with self as actor:
             fetched = actor.queue.fetchwhile(predicate, limit, bytes_max)
             actor.plan_work()
             return fetched
@@ -122,7 +109,7 @@ class BackingProxy:
         start: Accumulator,
         seqs: list[int],
     ) -> Accumulator:
-        with self._turn as actor:
+        with self as actor:
             result = actor.queue.ackfold(step, start, seqs)
             actor.plan_work()
             return result
@@ -133,47 +120,45 @@ class BackingProxy:
         start: Accumulator,
         from_seq: int = 0,
     ) -> Accumulator:
-        with self._turn as actor:
+        with self as actor:
             result = actor.queue.fold(step, start, from_seq)
             actor.plan_work()
             return result
 
     def purge(self) -> int:
-        with self._turn as actor:
+        with self as actor:
             count = actor.queue.purge()
             actor.plan_work()
             return count
 
     def purge_acks(self) -> int:
-        with self._turn as actor:
+        with self as actor:
             count = actor.queue.purge_acks()
             actor.plan_work()
             return count
 
-    # Figures and settings.
-
     def len(self) -> int:
-        with self._turn as actor:
+        with self as actor:
             return actor.queue.len()
 
     def is_empty(self) -> bool:
-        with self._turn as actor:
+        with self as actor:
             return actor.queue.is_empty()
 
     def depth(self) -> int:
-        with self._turn as actor:
+        with self as actor:
             return actor.queue.depth()
 
     def set_queue_mode(self, mode: QueueMode) -> None:
-        with self._turn as actor:
+        with self as actor:
             actor.queue.set_queue_mode(mode)
             actor.plan_work()
 
     def info(self) -> dict[str, Any]:
-        with self._turn as actor:
+        with self as actor:
             return actor.queue.info()
 
     def delete_and_terminate(self) -> None:
-        with self._turn as actor:
+        with self as actor:
             actor.queue.delete_and_terminate()
             actor.plan_work()

@@ -141,7 +141,7 @@ class QueueLook:
             assert backing is not None
             part = _Part()
             try:
-                BackingProxy(runtime, backing).fold(part.step, None, from_seq)
+                BackingProxy(runtime.turns, backing).fold(part.step, None, from_seq)
             except CallExit:
                 found, from_seq = [], 0  # it was restarted meanwhile
                 continue

@@ -97,7 +97,7 @@ class AmqQueue(GenServer):
         """Take over the backing queue and announce this incarnation."""
         assert entry.backing is not None, "the backing actor is started first"
         self._entry = entry
-        self._backing = BackingProxy(self.runtime, entry.backing)
+        self._backing = BackingProxy(self.runtime.turns, entry.backing)
         self._ready = self._backing.attach(self.ref)
         self._consumers: Consumers | None = None
         self._publishers: PublisherCredit | None = None

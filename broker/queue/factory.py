@@ -17,6 +17,7 @@ only if it was lazy from the start.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.properties import examine
@@ -67,22 +68,29 @@ def backing_of(
         memory: the node's; of queues that can page.
         metadata: the node's; gives numbers.
     """
-    levels = _levels(entry.settings)
-    if levels == 1 and store is None:
+    if store is None and not entry.settings.highest_priority:
         return in_memory
+    return partial(_make, entry, store, clock, memory, metadata)  # a closure takes twice the RAM
 
-    def make(owner: BackingOwner) -> BackingQueue:
-        has_number = bool(entry.queue_no or entry.transient_no)
-        if store is None or (levels > 1 and not has_number):
-            return PriorityQueue([VariableQueue() for _ in range(levels)], priority_of)
-        owner.use_memory_monitor(memory)
-        if has_number:
-            # What was on its way to a pair before this one is lost.
-            store.queue_down(entry.route_no or queue_nos_of(entry)[0])
-        queues = [_queue(entry, at, store, clock, metadata, owner) for at in range(levels)]
-        return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
 
-    return make
+def _make(
+    entry: QueueEntry,
+    store: MsgStore | None,
+    clock: Clock,
+    memory: MemoryMonitor,
+    metadata: Metadata,
+    owner: BackingOwner,
+) -> BackingQueue:
+    levels = _levels(entry.settings)
+    has_number = bool(entry.queue_no or entry.transient_no)
+    if store is None or (levels > 1 and not has_number):
+        return PriorityQueue([VariableQueue() for _ in range(levels)], priority_of)
+    owner.use_memory_monitor(memory)
+    if has_number:
+        # What was on its way to a pair before this one is lost.
+        store.queue_down(entry.route_no or queue_nos_of(entry)[0])
+    queues = [_queue(entry, at, store, clock, metadata, owner) for at in range(levels)]
+    return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
 
 
 def _queue(
@@ -97,16 +105,19 @@ def _queue(
     if entry.queue_no:
         client = store.client(entry.queue_no + level, routed_as=entry.route_no)
         return VariableQueue(StoredIndex(client, owner), clock)
-
-    def open_index() -> QueueIndex | None:
-        if not _numbered(metadata, entry):
-            return None
-        return StoredIndex(store.client(entry.transient_no + level, is_new=True), owner)
-
+    open_index = partial(_open_index, entry, level, store, metadata, owner)
     queue = VariableQueue(None, clock, open_index=open_index)
     if entry.transient_no:  # it is lazy, or has paged before it began anew
         queue.begin_paging()
     return queue
+
+
+def _open_index(
+    entry: QueueEntry, level: int, store: MsgStore, metadata: Metadata, owner: BackingOwner
+) -> QueueIndex | None:
+    if not _numbered(metadata, entry):
+        return None
+    return StoredIndex(store.client(entry.transient_no + level, is_new=True), owner)
 
 
 def queue_nos_of(entry: QueueEntry) -> range:

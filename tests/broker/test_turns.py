@@ -235,4 +235,4 @@ class SlowTurns(VirtualClock):
 
 
 def ready_of(rig: Rig, queue: str) -> int:
-    return BackingProxy(rig.runtime, rig.queues[queue].backing).len()
+    return BackingProxy(rig.runtime.turns, rig.queues[queue].backing).len()

@@ -42,7 +42,7 @@ def test_queues_that_free_many_messages_take_turns() -> None:
     refs = [runtime.spawn(BackingActor, lambda _: Noting(), Entry()) for _ in range(2)]
     messages = [(b"", b"", b"x")] * (4 * RELEASE_SLICE)
     for ref in refs:
-        queue = BackingProxy(runtime, ref)
+        queue = BackingProxy(runtime.turns, ref)
         queue.publish(messages, False)
         queue.purge()
     runtime.run_until_idle()
@@ -67,7 +67,7 @@ class Owner:
             return self.queue
 
         self.ref = self.runtime.spawn(BackingActor, make, Entry())
-        self.proxy = BackingProxy(self.runtime, self.ref)
+        self.proxy = BackingProxy(self.runtime.turns, self.ref)
         self.clock.jump(1.0)
 
     def publish(self) -> None:

@@ -110,7 +110,7 @@ class Driven(BackingProxy):
     def __init__(self, queue: BackingQueue) -> None:
         self.runtime = Runtime(clock=VirtualClock())
         self.backing = self.runtime.spawn(BackingActor, lambda _: queue, self)
-        super().__init__(self.runtime, self.backing)
+        super().__init__(self.runtime.turns, self.backing)
         self.set_queue_mode("lazy")
 
     def needs_timeout(self) -> bool:

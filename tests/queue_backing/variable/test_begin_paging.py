@@ -39,7 +39,7 @@ class Pair:
         self.openings = 0
         self.queue = VariableQueue(None, self.clock, open_index=self.open_index)
         self.ref = self.runtime.spawn(BackingActor, lambda _: self.queue, self)
-        self.proxy = BackingProxy(self.runtime, self.ref)
+        self.proxy = BackingProxy(self.runtime.turns, self.ref)
         self.runtime.run_until_idle()
 
     def open_index(self) -> Any:
