@@ -20,9 +20,7 @@ TABLE_FIELDS_MAX: Final = 65_536  # values in one table, all levels together
 
 # Connections.
 HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
-PART_WAIT_S: Final = (
-    3.0  # from the last byte sent until the socket is closed, if the client does not close it
-)
+PART_WAIT_S: Final = 3.0  # for the client to close the socket, after the last byte sent
 SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a reply
 CLOSING_WAIT_S: Final = 30.0  # for close-ok
 LINGER_S: Final = 5.0  # for a closed connection's last bytes, when the peer does not read
@@ -31,10 +29,7 @@ CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
 # Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000
-PUBLISH_TURN_WORK: Final = (
-    50_000  # of one channel, in units of about 0.1 us (broker/channel/publish.py)
-)
-TURN_BYTES: Final = 4 * 1024 * 1024
+PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us
 DELIVERY_BATCH_MESSAGES: Final = 2_000
 DELIVERY_BATCH_BYTES: Final = 256 * 1024
 

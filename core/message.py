@@ -25,11 +25,7 @@ ORIGIN: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
 
-LOST: Final[Message] = (
-    b"",
-    b"",
-    b"",
-)  # in place of a damaged content; a real origin is never empty
+LOST: Final[Message] = (b"", b"", b"")  # for a damaged content; a real origin is never empty
 
 
 def origin_of(exchange: bytes, routing_key: bytes) -> bytes:

@@ -28,14 +28,7 @@ from leveret.actors.runtime.signals import KILL
 from leveret.broker.connection.reader import Reader
 from leveret.core.errors import LeveretError
 from leveret.supervisors.tree import Node, render, walk
-from leveret.testing.faults import (
-    Fault,
-    Run,
-    SlowActor,
-    SlowSocket,
-    StillActor,
-    StillSocket,
-)
+from leveret.testing.faults import ActorGate, Fault, Run, Slow, SocketGate, Still
 from leveret.testing.tree_paths import Path, find_all, is_restarted, mortal
 
 if TYPE_CHECKING:
@@ -191,23 +184,18 @@ class Chaos:
         Exit signals still act, and so do inline calls: a ``backing`` still works for its amqqueue. A successor
         of the actor is not paused.
         """
-        return self._inject("pause", path, StillActor, StillSocket)
+        return self._inject("pause", path, Still)
 
     def slow(self, path: Path, delay_s: float) -> Fault:
         """Give the actor one turn every ``delay_s``, or a connection's socket one read."""
-        return self._inject(
-            "slow",
-            path,
-            partial(SlowActor, delay_s=delay_s),
-            partial(SlowSocket, delay_s=delay_s),
-            f"{delay_s} s",
-        )
+        slow = partial(Slow, clock=self._runtime.clock, delay_s=delay_s)
+        return self._inject("slow", path, slow, f"{delay_s} s")
 
     # The record.
 
     def report(self) -> str:
-        lines = [f"chaos with seed {self.seed}", *map(str, self.deeds)]
-        return "\n".join(lines if self.deeds else [*lines, "  nothing was done"])
+        deeds = list(map(str, self.deeds)) or ["  nothing was done"]
+        return "\n".join([f"chaos with seed {self.seed}", *deeds])
 
     # Inside: in the broker's thread.
 
@@ -239,15 +227,14 @@ class Chaos:
         self,
         verb: str,
         path: Path,
-        actor: Callable[..., Any],
-        on_socket: Callable[..., Any],
+        fault: Callable[[ActorGate | SocketGate], Any],
         detail: str = "",
     ) -> Fault:
         def fault_of(ref: Ref) -> Any:
             reader = self._reader_of(ref)
             if reader is None:
-                return actor(self._runtime, ref)
-            return on_socket(self._runtime, reader.ref, reader.read_control)
+                return fault(ActorGate(self._runtime, ref))
+            return fault(SocketGate(self._runtime, reader.ref, reader.read_control))
 
         return Fault(self._each(verb, path, fault_of, detail), self._run)
 
@@ -267,16 +254,11 @@ class Chaos:
         transport.abort()
 
     def _transport_of(self, reader: Reader) -> asyncio.Transport | None:
-        transports = self._broker.node.sockets.accepted.values()
-        there = reader.peer, reader.local
-        return next(
-            (
-                each
-                for each in transports
-                if (each.get_extra_info("peername"), each.get_extra_info("sockname")) == there
-            ),
-            None,
-        )
+        for each in self._broker.node.sockets.accepted.values():
+            ends = each.get_extra_info("peername"), each.get_extra_info("sockname")
+            if ends == (reader.peer, reader.local):
+                return each
+        return None
 
 
 def _raise(error: Exception) -> None:

@@ -48,9 +48,8 @@ class Expectation:
         self._new: list[Message] = []  # not examined yet
         self._seen: list[SeenMessage] = []
         self._found: list[SeenMessage] = []
-        self._failures: dict[
-            int, str
-        ] = {}  # by position in the seen messages: why it does not match
+        # The reason why a message does not match, by its position in the seen messages.
+        self._failures: dict[int, str] = {}
         self._tap = PublishTap(is_meant, self._sees)
 
     def _sees(self, messages: list[Message]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.read_control import ReadControl
-    from leveret.core.clock import TimerHandle
+    from leveret.core.clock import Clock, TimerHandle
 
 T = TypeVar("T")
 
@@ -63,86 +63,80 @@ def _undo(parts: list[Undoable]) -> None:
         part.undo()
 
 
-class StillActor:
-    """An actor whose mail is held back."""
+class ActorGate:
+    """Mail to an actor, which a fault holds back."""
 
     def __init__(self, runtime: Runtime, ref: Ref) -> None:
         self._runtime, self._ref = runtime, ref
-        runtime.suspend(ref)
 
-    def undo(self) -> None:
+    def close(self) -> bool:
+        """Hold the mail back; return False if the actor has ended."""
+        if self._ref.is_alive:
+            self._runtime.suspend(self._ref)
+        return self._ref.is_alive
+
+    def open(self) -> None:
         self._runtime.resume(self._ref)
 
+    def after_turn(self, then: Callable[[], None]) -> None:
+        self._runtime.after_drain(then)
 
-class StillSocket:
-    """A connection whose socket is not read."""
+
+class SocketGate:
+    """The socket of a connection, which a fault leaves unread; the connection may have blocks of its own."""
 
     def __init__(self, runtime: Runtime, reader: Ref, read_control: ReadControl) -> None:
+        self._clock = runtime.clock
         self._reader, self._read_control = reader, read_control
-        read_control.block(Block.HELD_RUNS)
+        self._is_closed = False
 
-    def undo(self) -> None:
+    def close(self) -> bool:
+        """Stop reading; return False if the connection has ended."""
         if self._reader.is_alive:
+            self._is_closed = True
+            self._read_control.block(Block.HELD_RUNS)
+        return self._reader.is_alive
+
+    def open(self) -> None:
+        if self._is_closed and self._reader.is_alive:
+            self._is_closed = False
             self._read_control.unblock(Block.HELD_RUNS)
 
+    def after_turn(self, then: Callable[[], None]) -> None:
+        self._clock.call_later(READ_S, then)
 
-class SlowActor:
-    """An actor with one turn every ``delay_s``."""
 
-    def __init__(self, runtime: Runtime, ref: Ref, delay_s: float) -> None:
-        self._runtime, self._ref = runtime, ref
+class Still:
+    """A gate that stays closed."""
+
+    def __init__(self, gate: ActorGate | SocketGate) -> None:
+        self.undo = gate.open
+        gate.close()
+
+
+class Slow:
+    """A gate that is open for one turn, or one read, every ``delay_s``."""
+
+    def __init__(self, gate: ActorGate | SocketGate, clock: Clock, delay_s: float) -> None:
+        self._gate, self._clock = gate, clock
         self._delay_s = _checked(delay_s)
         self._timer: TimerHandle | None = None
-        self._wait()
+        self._close()
 
-    def _wait(self) -> None:
-        """Suspend the actor, unless it has ended or the fault is removed."""
-        if self._ref.is_alive and self._delay_s:
-            self._runtime.suspend(self._ref)
-            self._timer = self._runtime.clock.call_later(self._delay_s, self._turn)
+    def _close(self) -> None:
+        """Close the gate for a while, unless its actor has ended or the fault is removed."""
+        if self._delay_s and self._gate.close():
+            self._timer = self._clock.call_later(self._delay_s, self._turn)
 
     def _turn(self) -> None:
-        self._runtime.resume(self._ref)
-        self._runtime.after_drain(self._wait)
+        self._gate.open()
+        self._gate.after_turn(self._close)
 
     def undo(self) -> None:
         self._delay_s = 0.0
         if self._timer is not None:
             self._timer.cancel()
-        self._runtime.resume(self._ref)
-
-
-class SlowSocket:
-    """A connection whose socket is read once every ``delay_s``."""
-
-    def __init__(
-        self, runtime: Runtime, reader: Ref, read_control: ReadControl, delay_s: float
-    ) -> None:
-        self._clock = runtime.clock
-        self._reader, self._read_control = reader, read_control
-        self._delay_s = _checked(delay_s)
-        self._is_shut = False
-        self._timer: TimerHandle | None = None
-        self._shut()
-
-    def _shut(self) -> None:
-        if self._reader.is_alive:
-            self._is_shut = True
-            self._read_control.block(Block.HELD_RUNS)
-            self._timer = self._clock.call_later(self._delay_s, self._open)
-
-    def _open(self) -> None:
-        if self._reader.is_alive:
-            self._is_shut = False
-            self._read_control.unblock(Block.HELD_RUNS)
-            self._timer = self._clock.call_later(READ_S, self._shut)
-
-    def undo(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._is_shut and self._reader.is_alive:
-            self._is_shut = False
-            self._read_control.unblock(Block.HELD_RUNS)
+        self._gate.open()
 
 
 def _checked(delay_s: float) -> float:

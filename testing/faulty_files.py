@@ -49,11 +49,8 @@ class Fate(enum.Enum):
 
 
 Fates: TypeAlias = Callable[[Path], Fate]
-
-
-_Change: TypeAlias = (
-    bytes | int | tuple[int, bytes]
-)  # appended; truncated to a length; written at an offset
+# Appended; truncated to a length; written at an offset.
+_Change: TypeAlias = bytes | int | tuple[int, bytes]
 
 
 @dataclass(eq=False)
@@ -164,10 +161,7 @@ class FaultyCalls:
     """
 
     def __init__(
-        self,
-        calls: SystemCalls,
-        rng: random.Random,
-        sleep: Callable[[float], None] | None = None,
+        self, calls: SystemCalls, rng: random.Random, sleep: Callable[[float], None] | None = None
     ) -> None:
         self.rng = rng
         self.short_writes = 0.0  # the share of writes that stop early
@@ -180,17 +174,11 @@ class FaultyCalls:
         self._durable_nodes: dict[Path, _Node] = {}
         self._renames: list[_Rename] = []
         self._open: dict[int, tuple[Path, _Node | None]] = {}
-        self._is_dead = False
 
     # Faults.
 
     def fail(
-        self,
-        point: str,
-        error: BaseException,
-        pattern: str = "*",
-        after: int = 0,
-        times: int = 1,
+        self, point: str, error: BaseException, pattern: str = "*", after: int = 0, times: int = 1
     ) -> None:
         """Raise ``error`` at the point, ``times`` times, after ``after`` successful calls."""
         self._faults.append(_Fault(point, error, pattern, after, times, 0.0))
@@ -292,9 +280,13 @@ class FaultyCalls:
             if fault.error is not None:
                 raise fault.error
 
-    def _interrupt(self) -> None:
+    def _processed(self, count: int) -> int:
+        """Return how many of ``count`` bytes a read or write processes, unless a signal interrupts it."""
         if self.interrupts and self.rng.random() < self.interrupts:
             raise InterruptedError("interrupted")
+        if count > 1 and self.rng.random() < self.short_writes:
+            return self.rng.randrange(1, count)
+        return count
 
     def open(self, path: Path, flags: int) -> int:
         self._reach("open", path)
@@ -321,10 +313,8 @@ class FaultyCalls:
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         path, node = self._node(descriptor)
         self._reach("writev", path)
-        self._interrupt()
         data = b"".join(buffers)
-        if len(data) > 1 and self.rng.random() < self.short_writes:
-            data = data[: self.rng.randrange(1, len(data))]
+        data = data[: self._processed(len(data))]
         written = self._calls.writev(descriptor, [data])
         node.changes.append(data[:written])
         return written
@@ -332,9 +322,7 @@ class FaultyCalls:
     def pwrite(self, descriptor: int, data: Buffer, offset: int) -> int:
         path, node = self._node(descriptor)
         self._reach("pwrite", path)
-        self._interrupt()
-        if len(data) > 1 and self.rng.random() < self.short_writes:
-            data = data[: self.rng.randrange(1, len(data))]
+        data = data[: self._processed(len(data))]
         written = self._calls.pwrite(descriptor, data, offset)
         node.changes.append((offset, bytes(data[:written])))
         return written
@@ -342,10 +330,7 @@ class FaultyCalls:
     def pread(self, descriptor: int, count: int, offset: int) -> bytes:
         path, _ = self._node(descriptor)
         self._reach("pread", path)
-        self._interrupt()
-        if count > 1 and self.rng.random() < self.short_writes:
-            count = self.rng.randrange(1, count)
-        return self._calls.pread(descriptor, count, offset)
+        return self._calls.pread(descriptor, self._processed(count), offset)
 
     def size(self, descriptor: int) -> int:
         self._node(descriptor)
@@ -390,10 +375,7 @@ class FaultyCalls:
     def copy_range(self, source: int, offset: int, target: int, count: int) -> int:
         path, node = self._node(target)
         self._reach("copy_range", path)
-        self._interrupt()
-        if count > 1 and self.rng.random() < self.short_writes:
-            count = self.rng.randrange(1, count)
-        data = self._calls.pread(source, count, offset)
+        data = self._calls.pread(source, self._processed(count), offset)
         copied = self._calls.copy_range(source, offset, target, len(data)) if data else 0
         node.changes.append(data[:copied])
         return copied

@@ -205,7 +205,7 @@ class _Check:
             elif name not in self._routed[queue]:
                 self._say("out of nothing", queue, name)
             else:
-                self._in_order(queue, "whoever looks in the end", name)
+                self._in_order(queue, "the final look", name)
             if (queue, name) in self._gone:
                 self._say("back after its ack", queue, name)
             there.add(name)

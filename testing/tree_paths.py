@@ -119,9 +119,8 @@ def mortal(runtime: Runtime, root: Ref) -> list[Node]:
     Left out are the root, and restarted actors that have only supervisors of intensity 0 between themselves and
     the root: one such death ends the tree.
     """
-    doomed: set[tuple[str, ...]] = (
-        set()
-    )  # supervisors that end, with the whole tree, when any child ends
+    # Supervisors that end, with the whole tree, when any child ends.
+    doomed: set[tuple[str, ...]] = set()
     found = []
     for node in walk(runtime, root):
         if node.ref is None:
