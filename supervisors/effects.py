@@ -22,6 +22,7 @@ The generator's return value is the answer of a request, or for ``exited``, ``ag
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -31,58 +32,49 @@ if TYPE_CHECKING:
 RESTARTING: Final = "restarting"
 
 
+@dataclass(slots=True, eq=False)
 class Start:
     """Start a child, linked to the supervisor, and answer when its ``init`` has."""
 
-    __slots__ = ("args", "spec")
-
-    def __init__(self, spec: ChildSpec, args: tuple[Any, ...]) -> None:
-        self.spec = spec
-        self.args = args
+    spec: ChildSpec
+    args: tuple[Any, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Stop:
     """Stop one child as its spec's ``shutdown`` says, linked or not, and answer when it is dead.
 
     For a child that was dead before the answer is its real exit reason.
     """
 
-    __slots__ = ("ref", "spec")
-
-    def __init__(self, ref: Any, spec: ChildSpec) -> None:
-        self.ref = ref
-        self.spec = spec
+    ref: Any
+    spec: ChildSpec
 
 
+@dataclass(slots=True, eq=False)
 class StopAll:
     """Stop many children of one spec at once, under one common time-out."""
 
-    __slots__ = ("refs", "spec")
-
-    def __init__(self, refs: list[Any], spec: ChildSpec) -> None:
-        self.refs = refs
-        self.spec = spec
+    refs: list[Any]
+    spec: ChildSpec
 
 
+@dataclass(slots=True, eq=False)
 class Later:
     """Come back with ``again`` after ``delay_s``."""
 
-    __slots__ = ("again", "delay_s")
-
-    def __init__(self, delay_s: float, again: Again) -> None:
-        self.delay_s = delay_s
-        self.again = again
+    delay_s: float
+    again: Again
 
 
+@dataclass(slots=True, eq=False)
 class Failed:
     """A failed start and its reason."""
 
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: Any) -> None:
-        self.reason = reason
+    reason: Any
 
 
+@dataclass(slots=True, eq=False)
 class Child:
     """A child: its spec, its arguments, and its address.
 
@@ -92,16 +84,13 @@ class Child:
     it was due.
     """
 
-    __slots__ = ("args", "due_s", "ref", "restarted_s", "restarts", "spec", "waited_s")
-
-    def __init__(self, spec: ChildSpec, args: tuple[Any, ...] | None, ref: Any = None) -> None:
-        self.spec = spec
-        self.args = args
-        self.ref = ref
-        self.restarts = 0
-        self.restarted_s: float | None = None
-        self.waited_s = 0.0
-        self.due_s = 0.0
+    spec: ChildSpec
+    args: tuple[Any, ...] | None
+    ref: Any = None
+    restarts: int = 0
+    restarted_s: float | None = None
+    waited_s: float = 0.0
+    due_s: float = 0.0
 
     def count_restart(self, now_s: float | None) -> None:
         """Note a start; None when it is no restart."""
@@ -125,6 +114,7 @@ class Child:
         return RESTARTING if type(self.ref) is Again else self.ref
 
 
+@dataclass(slots=True, eq=False)
 class Again:
     """A restart to be tried again; void as soon as the child's ``ref`` is something else.
 
@@ -132,21 +122,11 @@ class Again:
     (else its start had failed); ``report`` is then the report of the child's end, if there was one.
     """
 
-    __slots__ = ("child", "is_counted", "is_delayed", "old_ref", "report")
-
-    def __init__(
-        self,
-        child: Child,
-        old_ref: Any,
-        is_delayed: bool = False,
-        report: Report | None = None,
-        is_counted: bool = False,
-    ) -> None:
-        self.child = child
-        self.old_ref = old_ref
-        self.is_delayed = is_delayed
-        self.is_counted = is_counted
-        self.report = report
+    child: Child
+    old_ref: Any
+    is_delayed: bool = False
+    report: Report | None = None
+    is_counted: bool = False
 
 
 class Addresses(Protocol):

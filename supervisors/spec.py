@@ -90,14 +90,19 @@ class ChildSpec:
     def __post_init__(self) -> None:
         if self.id is None:
             _refuse("missing_id")
-        _check_id(self.id)
+        try:
+            hash(self.id)
+        except TypeError:
+            _refuse(("invalid_id", self.id))
         if self.actor_class is None:
             _refuse("missing_start")
         kind, delay_s = _restart(self.restart)
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "delay_s", delay_s)
         object.__setattr__(self, "args", tuple(self.args))
-        _check_significant(self.significant)
+        significant: object = self.significant
+        if not isinstance(significant, bool):
+            _refuse(("invalid_significant", significant))
         if self.significant and kind not in ("transient", "temporary"):
             _refuse(("bad_combination", (("restart", kind), ("significant", True))))
         if self.type not in ("worker", "supervisor"):
@@ -198,18 +203,6 @@ class SupervisorSpec:
 
 def _refuse(reason: Any) -> None:
     raise SpecError("start_spec", reason)
-
-
-def _check_id(value: object) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        _refuse(("invalid_id", value))
-
-
-def _check_significant(value: object) -> None:
-    if not isinstance(value, bool):
-        _refuse(("invalid_significant", value))
 
 
 def _is_seconds(value: object) -> bool:

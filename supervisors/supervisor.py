@@ -245,7 +245,7 @@ class Supervisor(OtpActor):
             answer = self._advance(answer, None)
         if answer is not PENDING:
             return answer
-        self._when_done(_drop_answer if frm is None else partial(self.runtime.reply, frm))
+        self._when_done(partial(self.runtime.reply, frm) if frm is not None else lambda _: None)
         return NOREPLY
 
     def _settled(self, reason: Any) -> None:
@@ -258,10 +258,7 @@ class Supervisor(OtpActor):
         self.started()
 
     def _stop_children_and_end(self, reason: Any) -> None:
-        self._perform(self.kernel.stop_all(), partial(self._end, reason))
-
-    def _end(self, reason: Any, _: Any) -> None:
-        self.stop(reason)
+        self._perform(self.kernel.stop_all(), lambda _: self.stop(reason))
 
     def _perform(self, operation: Operation, done: Callable[[Any], None] | None = None) -> None:
         done = done or self._settled
@@ -331,7 +328,11 @@ class Supervisor(OtpActor):
         try:
             actor_class, args = spec.actor_class, effect.args
             if spec.isolation != "none":
-                actor_class, args = _in_process(actor_class, args)
+                from leveret.actors.processes.host import (  # noqa: PLC0415  # loads msgpack
+                    ProcessHost,
+                )
+
+                actor_class, args = ProcessHost, (actor_class, args)
             child = self.runtime.start_link(self.ref, actor_class, args, self._child_started, label)
         except Exception as error:  # noqa: BLE001  # as OTP: whatever it is, the start failed
             return Failed(Crash(error))
@@ -443,10 +444,6 @@ class Supervisor(OtpActor):
         return bool(ref.is_alive)
 
 
-def _drop_answer(_: Any) -> None:
-    """Take the answer of an inline call that could not wait for it."""
-
-
 def _unknown(supervisor: Supervisor, request: Any) -> Any:
     log.error("supervisor received unexpected request=%r supervisor=%s", request, supervisor.path)
     return ("error", ("unknown_request", request))
@@ -481,10 +478,3 @@ def _label_to_keep(spec: ChildSpec, args: tuple[Any, ...]) -> str:
     if isinstance(spec.label, str):
         return spec.label
     return spec.label_of(args) if spec.kind == "temporary" else ""
-
-
-def _in_process(actor_class: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Return class and arguments of the host of an actor in a process of its own."""
-    from leveret.actors.processes.host import ProcessHost  # noqa: PLC0415  # loads msgpack
-
-    return ProcessHost, (actor_class, args)

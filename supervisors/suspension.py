@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,59 +18,26 @@ if TYPE_CHECKING:
     from leveret.supervisors.effects import Operation
 
 
+@dataclass(slots=True, eq=False)
 class Suspension:
-    """The state of a suspended operation; most supervisors never have one.
+    """The state of a suspended operation; most supervisors never have one."""
 
-    Attributes:
-        operation: the kernel's generator.
-        done: gets the operation's value when it is over.
-        is_starting: a child has not acknowledged its start.
-        starting: that child, if its start may take only so long.
-        start_timer: until its time is over.
-        is_late: its time is over.
-        stopping: children whose end is waited for; None when it waits for no stop.
-        untold: those of them that have not got ``signal`` yet.
-        is_single: the answer is one reason, not a list.
-        signal: sent to them, ``shutdown`` or ``kill``.
-        reasons: of the children that have ended.
-        due_s: when the rest is killed, on the runtime's clock; None: never.
-        stop_timer: until ``due_s``, or until an earlier stop's; one serves many stops in a row, most of
-            which are over long before.
-        stop_timer_due_s: when it fires.
-    """
-
-    __slots__ = (
-        "done",
-        "due_s",
-        "is_late",
-        "is_single",
-        "is_starting",
-        "operation",
-        "reasons",
-        "signal",
-        "start_timer",
-        "starting",
-        "stop_timer",
-        "stop_timer_due_s",
-        "stopping",
-        "untold",
-    )
-
-    def __init__(self) -> None:
-        self.operation: Operation | None = None
-        self.done: Callable[[Any], None] | None = None
-        self.is_starting = False
-        self.is_late = False
-        self.starting: Ref | None = None
-        self.start_timer: Timer | None = None
-        self.stopping: dict[Ref, None] | None = None
-        self.untold: Iterator[Ref] | None = None
-        self.is_single = True
-        self.signal = SHUTDOWN
-        self.reasons: list[Any] = []
-        self.due_s: float | None = None
-        self.stop_timer: Timer | None = None
-        self.stop_timer_due_s = 0.0
+    operation: Operation | None = None
+    done: Callable[[Any], None] | None = None  # gets the operation's value when it is over
+    is_starting: bool = False  # a child has not acknowledged its start
+    starting: Ref | None = None  # that child, if its start may take only so long
+    start_timer: Timer | None = None
+    is_late: bool = False  # that time is over
+    stopping: dict[Ref, None] | None = None  # children whose end is waited for, if any
+    untold: Iterator[Ref] | None = None  # those of them that have not got ``signal`` yet
+    is_single: bool = True  # the answer is one reason, not a list
+    signal: str = SHUTDOWN  # sent to them, or ``kill``
+    reasons: list[Any] = field(default_factory=list)  # of the children that have ended
+    due_s: float | None = None  # when the rest is killed, on the runtime's clock; None: never
+    # Fires at ``due_s`` of this stop or of an earlier one: it serves many stops in a row, most of
+    # which are over long before.
+    stop_timer: Timer | None = None
+    stop_timer_due_s: float = 0.0
 
     def late_child(self) -> Ref:
         assert self.starting is not None
