@@ -61,10 +61,11 @@ class Port:
         return self._host.global_name
 
     def actor_send(self, target: Ref, message: Any) -> None:
-        self._host.send(target, message)
+        self._host.runtime.send(target, message, self._host.ref)
 
     def wakeupAfter(self, period: timedelta, payload: Any = None) -> None:
-        self._host.wakeup_after(period, payload)
+        mail = (WakeupMessage(period, payload), TIMER)
+        Timer(self._host.runtime.clock, self._host.ref.cell, period.total_seconds(), mail)
 
     def createActor(
         self,
@@ -73,10 +74,20 @@ class Port:
         global_name: str | None = None,
         source_hash: object = None,
     ) -> Ref:
-        """Start a child, or find the actor of that global name."""
+        """Start a child, or find the actor of that global name; a failure comes as ChildActorExited."""
         if requirements or source_hash:
             raise ActorError("requirements and loaded sources are not supported")
-        return self._host.create(actor_class, global_name)
+        runtime, parent = self._host.runtime, self._host.ref
+        found = runtime.whereis(global_name) if global_name else None
+        if found is not None:
+            return found
+        results: list[StartResult] = []
+        ref = runtime.start_link(
+            parent, actor_class, (), results.append, actor_class.__name__, global_name or ""
+        )
+        if results and type(results[0]) is not Started:
+            runtime.send(parent, ChildActorExited(ref), parent)
+        return ref
 
     def __getattr__(self, name: str) -> Any:
         raise ActorError(f"Thespian's {name} is not supported")
@@ -100,26 +111,6 @@ class ThespianHost:
         self.global_name = next(iter(small_set.items(self.ref.cell.names)), "")
         self.inner = actor_class()
         self.inner._myRef = Port(self)  # noqa: SLF001  # Thespian's systems set it as well
-
-    def create(self, actor_class: type, global_name: str | None) -> Ref:
-        """Start a child actor; its failure comes as ChildActorExited."""
-        found = self.runtime.whereis(global_name) if global_name else None
-        if found is not None:
-            return found
-        results: list[StartResult] = []
-        ref = self.runtime.start_link(
-            self.ref, actor_class, (), results.append, actor_class.__name__, global_name or ""
-        )
-        if results and type(results[0]) is not Started:
-            self.send(self.ref, ChildActorExited(ref))
-        return ref
-
-    def send(self, to: Ref, message: Any) -> None:
-        self.runtime.send(to, message, self.ref)
-
-    def wakeup_after(self, period: timedelta, payload: Any) -> None:
-        mail = (WakeupMessage(period, payload), TIMER)
-        Timer(self.runtime.clock, self.ref.cell, period.total_seconds(), mail)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
         if type(message) is Exit:

@@ -51,7 +51,6 @@ from leveret.actors.runtime.signals import (
     StartResult,
 )
 from leveret.actors.thespian.actor_threads import ACTOR_THREADS, ActorThread, ActorThreads
-from leveret.actors.thespian.dead_letters import DeadLetters
 from leveret.actors.thespian.external import Administrator, Endpoint, External
 from leveret.actors.thespian.handling import Order
 from leveret.actors.thespian.hosted_actor import HostedActor
@@ -104,12 +103,15 @@ class AsyncioBase:
         self.runtime: Runtime = self._thread.runtime if self._thread is not None else runtime  # type: ignore[assignment]
         loop: asyncio.AbstractEventLoop = self.runtime.loop  # type: ignore[assignment]
         self._bridge = LoopBridge(loop)
+        self.run = self._bridge.run
+        self.enter = self._bridge.enter
         self._is_over = False
         self.turns = TurnOrder(loop)
-        self._dead_letters = DeadLetters(self.turns, self._send)
+        self._dead_letter_handler: Ref | None = None  # it may be dead
         self._sources = Sources(self._send)
         self._admin: Ref = self.run(self.runtime.spawn, Administrator, self._handle)
-        self._external = External(self)
+        external = External(self)
+        self.tell, self.ask, self.listen = external.tell, external.ask, external.listen
 
     def _add_capabilities(self) -> None:
         self.capabilities.setdefault("Actor Threads", ACTOR_THREADS)
@@ -127,14 +129,6 @@ class AsyncioBase:
         )
 
     # Threads.
-
-    def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call on the loop's thread, wait, and return the result or raise the exception."""
-        return self._bridge.run(function, *args)
-
-    def enter(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call on the loop's thread, now or soon; not at all once the system is over."""
-        self._bridge.enter(function, *args)
 
     def refuse_waiting(self, call: str) -> None:
         """Refuse a call that waits on the loop's own thread.
@@ -172,15 +166,6 @@ class AsyncioBase:
         if self._bridge.is_on_loop() or self._threads.has_current():
             return False  # the thread that is to make it may be this one
         return isinstance(result, Started) and is_plain(order)
-
-    def tell(self, target: ActorAddress, message: Any) -> None:
-        self._external.tell(target, message)
-
-    def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
-        return self._external.ask(target, message, timeout)
-
-    def listen(self, timeout: Any = None) -> Any:
-        return self._external.listen(timeout)
 
     def external_clone(self) -> External:
         """Return another way in, for ``ActorSystem.private``."""
@@ -297,7 +282,7 @@ class AsyncioBase:
 
     def _status(self) -> Thespian_SystemStatus:
         status = Thespian_SystemStatus(SYSTEM_ADDRESS, None, self.capabilities, self._is_over)
-        status.setDeadLetterHandler(self._dead_letters.handler)
+        status.setDeadLetterHandler(self._dead_letter_handler)
         for cell in self.runtime.cells():
             if cell.parent is None and isinstance(cell.actor, HostedActor):
                 status.addChild(cell.ref)
@@ -307,11 +292,15 @@ class AsyncioBase:
 
     def dead_letter(self, to: ActorAddress, message: Any) -> None:
         """Give a message that cannot be delivered to the handler of those, if there is one."""
-        self._dead_letters.add(to, message)
+        handler = self._dead_letter_handler
+        if handler is None or isinstance(message, DeadEnvelope | ChildActorExited):
+            return
+        if handler.is_alive:
+            self._send(handler, DeadEnvelope(to, message))
 
     def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool:
         """Take a dead letter of the system from an actor that no longer handles those."""
-        if sender is not self._admin or holder is self._dead_letters.handler:
+        if sender is not self._admin or holder is self._dead_letter_handler:
             return False
         self.dead_letter(letter.deadAddress, letter.deadMessage)
         return True
@@ -321,8 +310,16 @@ class AsyncioBase:
     def handleDeadLetters(  # noqa: N802
         self, address: Ref, enable: bool = True, turn: int | None = None
     ) -> None:
-        """Let an actor get the dead letters; the actor that asked last gets them."""
-        self._dead_letters.set_handler(address, enable, turn)
+        """Let an actor get the dead letters, or not any more; the actor that asked last gets them.
+
+        When it gives them up, or ends, no earlier handler comes back by itself. Dead letters that wait
+        in the mailbox of a handler that gave them up go to its successor.
+        """
+        if not enable:
+            if self._dead_letter_handler is address:
+                self._dead_letter_handler = None
+        elif self.turns.is_latest("dead letters", turn):
+            self._dead_letter_handler = address
 
     def _handleDeadLetters(self, address: Ref, enable: bool) -> None:  # noqa: N802
         self.enter(self.handleDeadLetters, address, enable)

@@ -70,6 +70,7 @@ class External:
         self._base = base
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.ref: Ref = base.run(base.start_endpoint, self._answers)
+        self.newPrimaryActor = base.newPrimaryActor
 
     def tell(self, target: ActorAddress, message: Any) -> None:
         self._base.post(target, message, self.ref)
@@ -105,9 +106,6 @@ class External:
             return self._answers.get(timeout=None if timeout is None else max(0.0, timeout))
         except queue.Empty:
             return None
-
-    def newPrimaryActor(self, *args: Any) -> Ref:  # noqa: N802  # Thespian's name
-        return self._base.newPrimaryActor(*args)
 
     def exit_context(self) -> None:
         self._base.end(self.ref, SHUTDOWN)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any, Final
 
@@ -79,7 +78,7 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         self.capabilities = capabilities or {}
         self._begin: Begin | None = None
         self._starter: ActorAddress | None = None
-        self._body: _Body | None = None
+        self._body: _PlainBody | _OtpBody | None = None
         self._askers: list[ActorAddress] = []
 
     def runs_on_loop(self, message: Any) -> bool:
@@ -190,33 +189,13 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         return reason
 
 
-class _Body(ABC):
-    """The actor inside a supervised actor."""
-
-    def __init__(self, host: SupervisedActor) -> None:
-        self.host = host
-
-    @abstractmethod
-    def begin(self, begin: Begin) -> None:
-        """Make the actor."""
-
-    @abstractmethod
-    def handle(self, message: Any, sender: ActorAddress) -> Any:
-        """Handle a message."""
-
-    @abstractmethod
-    def signal(self, reason: Any) -> None:
-        """Handle an exit signal."""
-
-    @abstractmethod
-    def exit_requested(self, reason: Any) -> None:
-        """Handle Thespian's own way of ending: it ends this actor after the call."""
-
-
-class _PlainBody(_Body):
+class _PlainBody:
     """A plain Thespian actor; it has the host's address and its system's services."""
 
     inner: Actor
+
+    def __init__(self, host: SupervisedActor) -> None:
+        self.host = host
 
     def begin(self, begin: Begin) -> None:
         """Make the actor, with the arguments of its spec if there are any."""
@@ -254,8 +233,11 @@ class _PlainBody(_Body):
         self.host.ended(reason)
 
 
-class _OtpBody(_Body):
+class _OtpBody:
     """An OtpActor with a runtime of its own, driven by the host's messages."""
+
+    def __init__(self, host: SupervisedActor) -> None:
+        self.host = host
 
     def begin(self, begin: Begin) -> None:
         self._clock = WakeupClock(self.host.wakeupAfter)

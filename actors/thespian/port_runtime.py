@@ -74,10 +74,6 @@ class ForeignRef(Ref):
         return str(self.address)
 
 
-def _ignore_outcome(_: StartResult) -> None:
-    """Take the outcome of a start that cannot fail."""
-
-
 class PortRuntime(Runtime):
     """A runtime for one actor; whatever that starts is a Thespian actor.
 
@@ -108,7 +104,7 @@ class PortRuntime(Runtime):
         self, begin: Begin, then: Callable[[StartResult], None], on_end: Callable[[Any], None]
     ) -> None:
         path = begin.path or "thespian"
-        parent = super().start_link(None, ParentProxy, (path, on_end), _ignore_outcome, path)
+        parent = super().start_link(None, ParentProxy, (path, on_end), lambda _: None, path)
         label = begin.label or begin.actor_class.__name__
         self.own = super().start_link(parent, begin.actor_class, begin.args, then, label)
 
