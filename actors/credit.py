@@ -9,11 +9,9 @@ ever waits inside ``send``. When the receiver dies its sender forgets it and goe
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
-
-_NOTHING: Final = 0
 
 
 class Grant(NamedTuple):
@@ -80,7 +78,7 @@ class CreditReceiver:
         size_bytes: tuple[int, int] = CREDIT_BYTES,
     ) -> None:
         self._more_after = (messages[1], size_bytes[1])
-        self._messages = self._bytes = _NOTHING
+        self._messages = self._bytes = 0
 
     def received(self, messages: int, size_bytes: int) -> Grant | None:
         """Count messages taken in; return the grant to send, if one is due."""
@@ -89,5 +87,5 @@ class CreditReceiver:
         if self._messages < self._more_after[0] and self._bytes < self._more_after[1]:
             return None
         grant = Grant(self._messages, self._bytes)
-        self._messages = self._bytes = _NOTHING
+        self._messages = self._bytes = 0
         return grant

@@ -8,6 +8,7 @@ killed, the program and all it has started get SIGKILL. It ends with this proces
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
@@ -21,14 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.processes import die_with_parent
-from leveret.actors.processes.lines import Lines
 from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.runtime.signals import KILLED, LATER, NORMAL, Exit
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leveret.actors.runtime.cell import Cell
     from leveret.actors.runtime.ref import Ref
@@ -37,6 +36,7 @@ log = logging.getLogger(__name__)
 
 Output = Literal["inherit", "log", "discard"]
 _OUTPUTS: Final = ("inherit", "log", "discard")
+LINE_BYTES_MAX: Final = 64 * 1024  # a longer one is cut into several
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Command(OtpActor):
         process = self._process = OsProcess(_launched(argv), loop, **_options(spec))
         self.runtime.tasks.await_at_shutdown(process.ended)
         self.runtime.watch(self.ref, lambda _: process.end_now())
-        process.ended.add_done_callback(partial(_tell_end, self))
+        process.ended.add_done_callback(lambda _: self._turn(self.end_with_process))
         if not self._is_read:
-            lines = Lines(partial(_line, self), partial(_read, self))
+            lines = Lines(partial(self._turn, self.take_line), partial(self._turn, self.all_read))
             reading = loop.connect_read_pipe(lambda: lines, process.output)
             task = self.runtime.tasks.new_task(self.ref.cell, reading, _connected)
             task.add_done_callback(lambda _: None if lines.is_open else process.output.close())
@@ -112,6 +112,11 @@ class Command(OtpActor):
             self._is_stopping, self._stop_reason = True, message.reason
             self._process.signal(self._spec.stop_signal)
         return None
+
+    def _turn(self, function: Callable[..., None], *args: Any) -> None:
+        """Run a callback of the loop as a turn of the actor while it lives."""
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, function, *args)
 
     def take_line(self, line: str) -> None:
         """Log a line of the output and see whether it says that the program is ready."""
@@ -168,29 +173,45 @@ def _options(spec: CommandSpec) -> dict[str, Any]:
     return options
 
 
-# The loop's callbacks, as turns of the actor while it lives.
-
-
-def _line(command: Command, line: str) -> None:
-    if command.ref.is_alive:
-        command.runtime.run_as(command.ref, command.take_line, line)
-
-
-def _read(command: Command) -> None:
-    if command.ref.is_alive:
-        command.runtime.run_as(command.ref, command.all_read)
-
-
-def _tell_end(command: Command, _: asyncio.Future[int]) -> None:
-    if command.ref.is_alive:
-        command.runtime.run_as(command.ref, command.end_with_process)
-
-
 def _connected(cell: Cell, task: asyncio.Task[Any]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        cell.actor.runtime.run_as(cell.ref, _raise, error)
+    """End a command whose output cannot be read."""
+    if not task.cancelled():
+        cell.actor.runtime.run_as(cell.ref, task.result)
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+class Lines(asyncio.Protocol):
+    """Cuts the output of a pipe into lines.
+
+    Args:
+        take: called with each line, without its end; bytes that are not UTF-8 are escaped.
+        done: called once when the pipe is at its end.
+    """
+
+    def __init__(self, take: Callable[[str], None], done: Callable[[], None]) -> None:
+        self._take = take
+        self._done = done
+        self._rest = b""
+        self.is_open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        """Hand over the lines that have become whole."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        while len(rest) > LINE_BYTES_MAX:
+            lines.append(rest[:LINE_BYTES_MAX])
+            rest = rest[LINE_BYTES_MAX:]
+        self._rest = rest
+        for line in lines:
+            self._take(_text(line))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hand over the last line, if it had no end."""
+        if self._rest:
+            self._take(_text(self._rest))
+        self._done()
+
+
+def _text(line: bytes) -> str:
+    return line.rstrip(b"\r").decode(errors="backslashreplace")

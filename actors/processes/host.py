@@ -89,7 +89,7 @@ class ProcessHost(Proxy):
         self._process = process
         self.runtime.tasks.await_at_shutdown(process.ended)
         self.runtime.watch(self.ref, partial(_part, process, link))
-        process.ended.add_done_callback(partial(_tell_end, self))
+        process.ended.add_done_callback(lambda _: self.end_with_process())
         link.write(start)
         link.adopt(self.ref, RootInbox(link, ROOT, self.parent))
         connecting = loop.create_connection(lambda: link, sock=ours)
@@ -132,7 +132,7 @@ class ProcessHost(Proxy):
 
     def end_with_process(self) -> None:
         """End when the process has ended and its last message has come."""
-        if not (self._is_cut_off and self._process.ended.done()):
+        if not (self.ref.is_alive and self._is_cut_off and self._process.ended.done()):
             return
         reason = self._last_word
         if not self._has_last_word:
@@ -164,20 +164,10 @@ def _part(process: OsProcess, link: NodeLink, _: object) -> None:
     link.close()
 
 
-def _tell_end(host: ProcessHost, _: asyncio.Future[int]) -> None:
-    if host.ref.is_alive:
-        host.end_with_process()
-
-
 def _connected(cell: Cell, task: asyncio.Task[Any]) -> None:
     """End a host whose link cannot be made."""
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        cell.actor.runtime.run_as(cell.ref, _raise, error)
-
-
-def _raise(error: BaseException) -> None:
-    raise error
+    if not task.cancelled():
+        cell.actor.runtime.run_as(cell.ref, task.result)
 
 
 def _log_level() -> int:

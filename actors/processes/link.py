@@ -63,7 +63,7 @@ class RemoteInbox:
         if type(message) is Exit:
             self.link.send_exit(self.number, message.reason, message.sender)
         else:
-            self.link.send(self.number, message, sender)
+            self.link.write(self.link.encode(SEND, self.number, message, sender))
 
     def __len__(self) -> int:
         return 0
@@ -111,6 +111,11 @@ class NodeLink(asyncio.Protocol):
     # Outwards.
 
     def encode(self, *parts: Any) -> bytes:
+        """Return a frame for ``write``.
+
+        Raises:
+            WireError: a part cannot go to another process.
+        """
         return self._codec.frame(*parts)
 
     def write(self, frame: bytes) -> None:
@@ -120,14 +125,6 @@ class NodeLink(asyncio.Protocol):
         if not self._unsent:
             self._runtime.after_drain(self._flush)
         self._unsent.append(frame)
-
-    def send(self, number: int, message: Any, sender: Ref | None) -> None:
-        """Send a mail to an actor of the other side.
-
-        Raises:
-            WireError: it cannot go to another process.
-        """
-        self.write(self.encode(SEND, number, message, sender))
 
     def send_exit(self, number: int, reason: Any, sender: Ref | None) -> None:
         """Send an exit signal, or the end of a linked actor, to an actor of the other side."""
@@ -289,7 +286,7 @@ class NodeLink(asyncio.Protocol):
         is_over = self._is_closed or self._runtime.is_closed or not self._owner.is_alive
         if number == NOBODY or is_over:
             return self._nobody(number)
-        ref = self._runtime.start_link(self._owner, Proxy, (), _nothing, f"remote:{number}")
+        ref = self._runtime.start_link(self._owner, Proxy, (), lambda _: None, f"remote:{number}")
         links.unlink(ref.cell, self._owner.cell)  # it stays its parent, and hears nothing of it
         self.adopt(ref, RemoteInbox(self, number))
         self._runtime.watch(ref, partial(self._proxy_ended, number))
@@ -326,9 +323,6 @@ class NodeLink(asyncio.Protocol):
             return From(*frm)
         return From(RemoteAnswer(self, frm))
 
-    def send_reply(self, number: int, value: Any) -> None:
-        self.write(self.encode(REPLY, number, value))
-
 
 class RemoteAnswer(Answer):
     """Where the reply to a call from another process goes."""
@@ -340,11 +334,7 @@ class RemoteAnswer(Answer):
         self._number = number
 
     def give(self, value: object) -> None:
-        self._link.send_reply(self._number, value)
-
-
-def _nothing(_: object) -> None:
-    """Take the outcome of a proxy's start, which cannot fail."""
+        self._link.write(self._link.encode(REPLY, self._number, value))
 
 
 def _as_text(value: Any) -> Any:

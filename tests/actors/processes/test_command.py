@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.processes.command import Command, CommandSpec
-from leveret.actors.processes.lines import LINE_BYTES_MAX, Lines
+from leveret.actors.processes.command import LINE_BYTES_MAX, Command, CommandSpec, Lines
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import Crash, Started, StartFailed
@@ -222,7 +221,7 @@ def test_wrong_specs_are_refused(given: dict[str, Any], text: str) -> None:
 
 PARENT = """
 import asyncio, sys
-from leveret.actors.processes.command import Command, CommandSpec
+from leveret.actors.processes.command import Command, CommandSpec, LINE_BYTES_MAX, Lines
 from leveret.actors.processes.host import ProcessHost
 from leveret.actors.runtime.runtime import Runtime
 
