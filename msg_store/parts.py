@@ -17,12 +17,11 @@ from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
 from leveret.msg_store.drivers import Drivers, StoreLimits
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexRow
-from leveret.msg_store.gc.collector import Callbacks, Collector
+from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.gc.driver import CollectorDriver
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
-from leveret.msg_store.reading.read_thread import ReadThread
-from leveret.msg_store.reading.rows import RowReader
+from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
@@ -117,8 +116,9 @@ class StoreParts:
             opened.recovered.index,
             self.pins,
             opened.now_ms,
+            self._segments_removed,
+            self._checkpointer.request,
             limits.choice,
-            Callbacks(self._segments_removed, self._checkpointer.request),
         )
         self._collecting = CollectorDriver(
             self._collector,

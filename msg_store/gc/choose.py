@@ -25,28 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.memtable.file_states import FileState
 from leveret.msg_store.wal.segment_writer import FILE_BYTES
 
 _SMALL_SHARE: Final = 8  # a file is small below this part of the limit
-
-
-class FileState(Protocol):
-    """The sizes of a segment."""
-
-    @property
-    def valid_bytes(self) -> int:
-        """The bytes of its live messages."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Its length, the header included."""
-
-    @property
-    def is_sealed(self) -> bool:
-        """Nothing will ever be written to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +61,11 @@ class ChoiceLimits:
 
 
 _Candidate: TypeAlias = tuple[int, int, int]  # file_no, valid, payload
-_DEFAULT: Final = ChoiceLimits()
+DEFAULT: Final = ChoiceLimits()
 
 
 def choose(
-    files: Mapping[int, FileState], taken: Container[int], limits: ChoiceLimits = _DEFAULT
+    files: Mapping[int, FileState], taken: Container[int], limits: ChoiceLimits = DEFAULT
 ) -> list[int]:
     """Return the segments that should be merged next, ascending; none if all is well."""
     eligible = [

@@ -57,7 +57,7 @@ from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Index
-from leveret.msg_store.gc.choose import ChoiceLimits, choose, dead
+from leveret.msg_store.gc.choose import DEFAULT, ChoiceLimits, choose, dead
 from leveret.msg_store.gc.copy import Copy, copy, discard, relocations, unlink
 from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, Source, ask_index, scan
 from leveret.msg_store.memtable.memtables import Memtables
@@ -124,21 +124,12 @@ class Collected:
     damaged: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Callbacks:
-    """Callbacks of the collector.
-
-    Attributes:
-        removed: gets the numbers of unlinked segments, so that readers close them.
-        checkpoint: asks for one although it is not time yet, for segments wait for it.
-    """
-
-    removed: Callable[[list[int]], None] | None = None
-    checkpoint: Callable[[], None] | None = None
-
-
 class Collector:
-    """Chooses segments and collects them. For the loop; its jobs block on the thread."""
+    """Chooses segments and collects them. For the loop; its jobs block on the thread.
+
+    ``removed`` gets the numbers of unlinked segments, so that readers close them; ``checkpoint`` asks for one
+    although it is not time yet, since segments wait for it.
+    """
 
     def __init__(
         self,
@@ -148,8 +139,9 @@ class Collector:
         index: Index,
         pins: Pins,
         now_ms: Callable[[], int],
-        limits: ChoiceLimits | None = None,
-        callbacks: Callbacks | None = None,
+        removed: Callable[[list[int]], object],
+        checkpoint: Callable[[], None],
+        limits: ChoiceLimits = DEFAULT,
     ) -> None:
         self.collected = Collected()
         self._folder = folder
@@ -158,8 +150,9 @@ class Collector:
         self._index = index
         self._pins = pins
         self._now_ms = now_ms
-        self._limits = limits or ChoiceLimits()
-        self._callbacks = callbacks or Callbacks()
+        self._removed = removed
+        self._checkpoint = checkpoint
+        self._limits = limits
         self._busy: set[int] = set()  # sources, copies, and segments that are being unlinked
         self._failures: Counter[int] = Counter()
         self._left_alone: dict[int, int] = {}  # until which memtable
@@ -175,9 +168,8 @@ class Collector:
                 ready.append(file_no)
             else:
                 waiting_bytes += files[file_no].size_bytes
-        request = self._callbacks.checkpoint
-        if waiting_bytes >= self._limits.file_bytes and request is not None:
-            request()
+        if waiting_bytes >= self._limits.file_bytes:
+            self._checkpoint()
         if not ready:
             return None
         self._busy.update(ready)
@@ -216,8 +208,8 @@ class Collector:
             self._memtables.removed(file_no)
             del self._failures[file_no]
             self._left_alone.pop(file_no, None)
-        if gone and self._callbacks.removed is not None:
-            self._callbacks.removed(gone)
+        if gone:
+            self._removed(gone)
 
     # Merging.
 

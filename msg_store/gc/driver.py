@@ -37,9 +37,6 @@ class Pace:
     grace_s: float = 1.0
     retry_s: float = 10.0
 
-    def delay_s(self, wait: Wait) -> float:
-        return {Wait.TURN: 0.0, Wait.GRACE: self.grace_s, Wait.RETRY: self.retry_s}[wait]
-
 
 LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds
 
@@ -143,7 +140,9 @@ class CollectorDriver:
         elif isinstance(wait, Moving):
             wait.when_done(lambda: self._loop.call_soon(self._advance, task))
         else:
-            self._loop.call_later(self._pace.delay_s(wait), self._advance, task)
+            pace = self._pace
+            delays_s = {Wait.TURN: 0.0, Wait.GRACE: pace.grace_s, Wait.RETRY: pace.retry_s}
+            self._loop.call_later(delays_s[wait], self._advance, task)
 
     def _give(self, task: Task) -> None:
         """Have the thread do a turn of the task's job."""

@@ -65,3 +65,12 @@ def free_bytes(folder: Path) -> int:
     """Return the room that is left on a folder's disk."""
     stat = os.statvfs(folder)
     return stat.f_bavail * stat.f_frsize
+
+
+def sync(path: Path) -> None:
+    """Sync a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -21,16 +21,18 @@ rebuilds it.
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice, repeat, starmap
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import lmdb
 
@@ -49,9 +51,16 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.index.lmdb_errors import free_bytes, open_lmdb, store_error, store_errors
-from leveret.msg_store.index.readers import Readers
+from leveret.msg_store.index.lmdb_errors import (
+    free_bytes,
+    open_lmdb,
+    store_error,
+    store_errors,
+    sync,
+)
 from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
+
+log = logging.getLogger(__name__)
 
 FOLDER: Final = "store.lmdb"
 DATA: Final = "data.mdb"
@@ -59,6 +68,7 @@ CONDEMNED: Final = "condemned"
 VERSION: Final = 1
 MAP_BYTES: Final = 1 << 28  # to begin with; doubled when full
 READERS_MAX: Final = 126
+LAG_MAX: Final = 30  # transactions; there is one per checkpoint, so this is half a minute and more
 
 _QIDX_KEY: Final = struct.Struct(">IQ")
 _QIDX: Final = struct.Struct("<QIQB")
@@ -72,8 +82,6 @@ _CRC: Final = struct.Struct("<I")
 _SEQ_END: Final = 1 << 64
 _NO_MAX: Final = (1 << 32) - 1
 _AT_ONCE: Final = 1_024  # rows that are deleted in one step, in which no other thread runs
-
-_T = TypeVar("_T")
 
 
 class LmdbIndex:
@@ -146,103 +154,74 @@ class LmdbIndex:
         with self._env.begin(write=True, db=self._meta) as transaction:
             transaction.put(b"version", _sealed(bytes([VERSION])))
             transaction.put(b"uuid", _sealed(uuid))
-        for folder in (self._path, self._path.parent):
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync(self._path)
+        sync(self._path.parent)
 
     # Reading.
 
-    def _read(self, table: Any, read: Callable[[Any], _T]) -> _T:
+    @contextmanager
+    def _read(self, table: Any) -> Iterator[Any]:
         with self._lock, store_errors(), self._env.begin(db=table, buffers=False) as transaction:
-            return read(transaction)
+            yield transaction
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
         if low >= high or limit <= 0:
             return []
         start = _QIDX_KEY.pack(queue_no, low)
         end = _QIDX_KEY.pack(queue_no, high) if high < _SEQ_END else _NO_KEY.pack(queue_no + 1)
-
-        def read(transaction: Any) -> list[IndexRow]:
-            with transaction.cursor() as cursor:
-                if not cursor.set_range(start):
-                    return []
-                found = _rows_in_a_row(cursor, queue_no, high, limit)
-                if found is not None or not cursor.set_range(start):
-                    return found or []
-                found = []
-                for key, value in islice(cursor, limit):
-                    if key >= end:
-                        break
-                    found.append((_QIDX_KEY.unpack(key)[1], *_QIDX.unpack(value)))
+        with self._read(self._qidx) as transaction, transaction.cursor() as cursor:
+            if not cursor.set_range(start):
+                return []
+            found = _rows_in_a_row(cursor, queue_no, high, limit)
+            if found is not None or not cursor.set_range(start):
+                return found or []
+            found = []
+            for key, value in islice(cursor, limit):
+                if key >= end:
+                    break
+                found.append((_QIDX_KEY.unpack(key)[1], *_QIDX.unpack(value)))
             return found
-
-        return self._read(self._qidx, read)
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
-
-        def read(transaction: Any) -> dict[int, Location]:
-            found: dict[int, Location] = {}
-            with transaction.cursor() as cursor:
-                for first, last in stretches(sorted(set(msg_nos))):
-                    places = _locations_in_a_row(cursor, first, last)
-                    if places is not None:
-                        found.update(zip(range(first, last + 1), places, strict=True))
-                        continue
-                    for msg_no in range(first, last + 1):
-                        value = transaction.get(_LOC_KEY.pack(msg_no))
-                        if value is not None:
-                            found[msg_no] = _LOC.unpack(value)
-            return found
-
-        return self._read(self._loc, read)
+        found: dict[int, Location] = {}
+        with self._read(self._loc) as transaction, transaction.cursor() as cursor:
+            for first, last in stretches(sorted(set(msg_nos))):
+                places = _locations_in_a_row(cursor, first, last)
+                if places is not None:
+                    found.update(zip(range(first, last + 1), places, strict=True))
+                    continue
+                for msg_no in range(first, last + 1):
+                    value = transaction.get(_LOC_KEY.pack(msg_no))
+                    if value is not None:
+                        found[msg_no] = _LOC.unpack(value)
+        return found
 
     def scan_locations(self, low: int, limit: int) -> list[tuple[int, Location]]:
-        """Return the first ``limit`` messages with numbers from ``low`` on, with their locations."""
-
-        def read(transaction: Any) -> list[tuple[int, Location]]:
-            with transaction.cursor() as cursor:
-                if not cursor.set_range(_LOC_KEY.pack(low)):
-                    return []
-                some = islice(cursor, limit)
-                return [(_LOC_KEY.unpack(key)[0], _LOC.unpack(value)) for key, value in some]
-
-        return self._read(self._loc, read)
+        with self._read(self._loc) as transaction, transaction.cursor() as cursor:
+            if not cursor.set_range(_LOC_KEY.pack(low)):
+                return []
+            some = islice(cursor, limit)
+            return [(_LOC_KEY.unpack(key)[0], _LOC.unpack(value)) for key, value in some]
 
     def queue_nos(self) -> list[int]:
         """Return the numbers of queues with rows, ascending; costs a step per queue, not per row."""
-
-        def read(transaction: Any) -> list[int]:
-            found: list[int] = []
-            with transaction.cursor() as cursor:
-                is_there = cursor.first()
-                while is_there:
-                    queue_no, _ = _QIDX_KEY.unpack(cursor.key())
-                    found.append(queue_no)
-                    if queue_no == _NO_MAX:
-                        break
-                    is_there = cursor.set_range(_NO_KEY.pack(queue_no + 1))
-            return found
-
-        return self._read(self._qidx, read)
+        found: list[int] = []
+        with self._read(self._qidx) as transaction, transaction.cursor() as cursor:
+            is_there = cursor.first()
+            while is_there:
+                queue_no, _ = _QIDX_KEY.unpack(cursor.key())
+                found.append(queue_no)
+                is_there = queue_no < _NO_MAX and cursor.set_range(_NO_KEY.pack(queue_no + 1))
+        return found
 
     def queues(self) -> dict[int, QueueTerms]:
-
-        def read(transaction: Any) -> dict[int, QueueTerms]:
+        with self._read(self._queues) as transaction:
             return {_NO_KEY.unpack(k)[0]: _terms(v) for k, v in transaction.cursor()}
 
-        return self._read(self._queues, read)
-
     def files(self) -> dict[int, FileRow]:
-
-        def read(transaction: Any) -> dict[int, FileRow]:
-            return {
-                _NO_KEY.unpack(k)[0]: FileRow(*_FILE.unpack(v)) for k, v in transaction.cursor()
-            }
-
-        return self._read(self._files, read)
+        with self._read(self._files) as transaction:
+            items = transaction.cursor()
+            return {_NO_KEY.unpack(k)[0]: FileRow(*_FILE.unpack(v)) for k, v in items}
 
     def checkpoint(self) -> Checkpoint | None:
         """Return the last checkpoint; None if the index is new."""
@@ -337,15 +316,6 @@ class LmdbIndex:
         target.chmod(0o600)
 
     @property
-    def location_count(self) -> int:
-        """How many messages have a location."""
-
-        def read(transaction: Any) -> int:
-            return int(transaction.stat(self._loc)["entries"])
-
-        return self._read(self._loc, read)
-
-    @property
     def size_bytes(self) -> int:
         """The part of the file that was ever in use."""
         return (int(self._env.info()["last_pgno"]) + 1) * int(self._env.stat()["psize"])
@@ -378,6 +348,37 @@ class LmdbIndex:
             self._env.close()
         closed, self.closed = self.closed, _nothing
         closed()
+
+
+class Readers:
+    """Readers of one environment in other processes: LMDB reuses no page that an open read transaction may see.
+
+    So the index grows as long as a reader is open, and an LMDB file never shrinks. The slot of a killed reader
+    is freed; a live one is logged, so that an operator can end it.
+    """
+
+    def __init__(self, path: Path, env: Any) -> None:
+        self._path = path
+        self._env = env
+        self._logged: set[tuple[str, str]] = set()
+
+    def check(self) -> None:
+        """Free the slots of killed readers; log readers that are open for too long, each once."""
+        self._env.reader_check()
+        last = self._env.info()["last_txnid"]
+        late = set()
+        for line in self._env.readers().splitlines()[1:]:
+            process, _, transaction = line.split()
+            if transaction != "-" and last - int(transaction) >= LAG_MAX:
+                late.add((process, transaction))
+        for process, transaction in late - self._logged:
+            log.warning(
+                "index grows as long as a reader is in it path=%s process=%s transactions=%d",
+                self._path,
+                process,
+                last - int(transaction),
+            )
+        self._logged = late
 
 
 def _opened(path: Path, map_bytes: int, is_readonly: bool) -> Any:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
-from leveret.msg_store.index.lmdb_errors import free_bytes
+from leveret.msg_store.index.lmdb_errors import free_bytes, sync
 from leveret.msg_store.index.lmdb_index import CONDEMNED, DATA, MAP_BYTES, LmdbIndex
 from leveret.msg_store.index.page_check import fault_of
 
@@ -101,7 +101,7 @@ class LmdbLocation:
         self.check(math.inf if in_use.exists() else self._leaves_bytes_max)
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         in_use.touch(mode=0o600)
-        _sync(self._path)
+        sync(self._path)
         index = LmdbIndex(self._path, self._uuid, self._map_bytes)
         index.closed = lambda: in_use.unlink(missing_ok=True)
         return index
@@ -142,7 +142,7 @@ class LmdbLocation:
         except (IndexFull, IndexDamaged) as error:
             # Lost pages, which are no damage, make a compact copy fail, too.
             raise OSError(str(error)) from error
-        _sync(self._draft / DATA)
+        sync(self._draft / DATA)
 
     def _take_draft(self) -> None:
         """Rename the copy over the index, which is closed.
@@ -151,9 +151,9 @@ class LmdbLocation:
         has that open, and the copy begins to count anew: with the old lock file it may look empty.
         """
         (self._path / _LOCK).unlink(missing_ok=True)
-        _sync(self._path)
+        sync(self._path)
         os.replace(self._draft / DATA, self._path / DATA)
-        _sync(self._path)
+        sync(self._path)
         shutil.rmtree(self._draft, ignore_errors=True)
 
     def set_aside(self, quarantine: Path, name: str) -> None:
@@ -167,11 +167,3 @@ class LmdbLocation:
         """Have the next ``open`` raise ``IndexDamaged``."""
         with open(self._path / CONDEMNED, "wb") as file:
             os.fsync(file.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from leveret.msg_store.format.append_log import AppendLog, Job
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Callbacks, Collected, Collector, Moving, Task, Wait
+from leveret.msg_store.gc.collector import Collected, Collector, Moving, Task, Wait
 from leveret.msg_store.gc.collector import Job as CollectorJob
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.wal.group_commit import Due
@@ -49,8 +49,9 @@ class OfflineStore:
             self._index,
             Pins(),
             opened.now_ms,
+            lambda _: None,  # no reader has a segment open
+            self._checkpointer.request,
             choice,
-            Callbacks(checkpoint=self._checkpointer.request),
         )
 
     def flush(self) -> None:

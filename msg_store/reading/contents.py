@@ -29,10 +29,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from leveret.core.message import LOST, Message
 from leveret.msg_store.format.record import Place
-from leveret.msg_store.format.rows import Location
+from leveret.msg_store.format.rows import Index, Location
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.read_cache import ReadCache
-from leveret.msg_store.reading.read_thread import Background
+from leveret.msg_store.reading.rows import ReadThread
 from leveret.msg_store.reading.segments import Outcome, SegmentReader
 from leveret.msg_store.threads.worker import Loop
 
@@ -69,13 +69,6 @@ class Places(Protocol):
         """Take the places that the index had, read after the read view was made."""
 
 
-class Locations(Protocol):
-    """The index on disk, asked by the thread."""
-
-    def locations(self, msg_nos: Sequence[int]) -> Mapping[int, Location]:
-        """Return the places of the messages that it has."""
-
-
 class _Batch:
     """A batch that the thread reads.
 
@@ -95,7 +88,7 @@ class _Batch:
         self.found: Mapping[int, Location] = {}
         self.failed_at: dict[int, Place] = {}
 
-    def read(self, files: SegmentReader, index: Locations | None) -> Outcome:
+    def read(self, files: SegmentReader, index: Index | None) -> Outcome:
         msg_nos, places, lacking = self._msg_nos, self._places, []
         if None in places:
             unknown = msg_nos
@@ -132,8 +125,8 @@ class ContentReader:
         self,
         places: Places,
         files: SegmentReader,
-        index: Locations | None,
-        background: Background,
+        index: Index | None,
+        background: ReadThread,
         loop: Loop,
         read_cache: ReadCache,
     ) -> None:

@@ -8,21 +8,16 @@ the turn in which it is given.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol, TypeAlias
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from leveret.msg_store.format.rows import SEQ_END, IndexRow
+from leveret.msg_store.format.rows import SEQ_END, Index, IndexRow
 from leveret.msg_store.memtable.read_view import ReadView
-from leveret.msg_store.reading.read_thread import Background
+from leveret.msg_store.threads.worker import Worker, as_steps
 
+T = TypeVar("T")
 GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
 """Gets rows, ascending, and the seq below which they are all there are."""
-
-
-class IndexRows(Protocol):
-    """The index on disk, asked by the thread."""
-
-    def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
-        """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
 
 
 class Above(Protocol):
@@ -35,10 +30,46 @@ class Above(Protocol):
         """Return rows that are not durable yet, ascending, and seqs from ``low`` whose acks are not."""
 
 
+class ReadThread:
+    """The reader thread as the parts of the store that read see it: a single one, so that descriptors need no lock.
+
+    ``on_error`` gets what work raised, on the loop, instead of ``then``.
+    """
+
+    def __init__(self, worker: Worker, on_error: Callable[[Exception], None]) -> None:
+        self._worker = worker
+        self._on_error = on_error
+        self._is_closed = False
+
+    def submit(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> None:
+        """Do the work, then call ``then`` with its result on the loop."""
+        if not self._is_closed:
+            self._worker.submit(partial(as_steps, work), partial(self._done, then))
+
+    def _done(
+        self, then: Callable[[Any], None] | None, result: Any, error: Exception | None
+    ) -> None:
+        if self._is_closed:
+            return
+        if error is not None:
+            self._on_error(error)
+        elif then is not None:
+            then(result)
+
+    def end(self) -> None:
+        """Take nothing any more, and hand nothing back."""
+        self._is_closed = True
+
+    def close(self) -> None:
+        """End, the worker as well. Blocks until it has done what was submitted."""
+        self.end()
+        self._worker.close()
+
+
 class RowReader:
     """Reads rows for all queues of a store. On the loop."""
 
-    def __init__(self, above: Above, index: IndexRows, background: Background) -> None:
+    def __init__(self, above: Above, index: Index, background: ReadThread) -> None:
         self._above = above
         self._index = index
         self._background = background

@@ -22,9 +22,8 @@ from leveret.msg_store.format.rows import (
     QueueTerms,
 )
 from leveret.msg_store.index.lmdb_errors import store_error
-from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.index.lmdb_index import LAG_MAX, LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
-from leveret.msg_store.index.readers import LAG_MAX
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.testing.memory_index import MemoryLocation
 

@@ -9,7 +9,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Callbacks, Collector
+from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.report import Recovered
 from rigs.store.collector_steps import CollectorSteps
@@ -55,8 +55,9 @@ class CollectorRig(StoreRig):
             recovered.index,
             self.pins,
             lambda: 7,
+            self.removed.extend,
+            self.checkpointer.request,
             self.choice,
-            Callbacks(self.removed.extend, self.checkpointer.request),
         )
         self.steps = CollectorSteps(self.collector, self.rng)
         return recovered

@@ -15,12 +15,12 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Callbacks, Collector
+from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.gc.driver import CollectorDriver, Pace
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
-from leveret.msg_store.reading.read_thread import ReadThread
+from leveret.msg_store.reading.rows import ReadThread
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.threads.worker import ThreadWorker
@@ -68,10 +68,16 @@ class Running:
         )
         self.pins = Pins()
         self.removed: list[int] = []
-        callbacks = Callbacks(self._removed, self.checkpointer.request)
-        limits = ChoiceLimits(file_bytes=file_bytes)
         self.collector = Collector(
-            folder, self.core, self.memtables, index, self.pins, lambda: 7, limits, callbacks
+            folder,
+            self.core,
+            self.memtables,
+            index,
+            self.pins,
+            lambda: 7,
+            self._removed,
+            self.checkpointer.request,
+            ChoiceLimits(file_bytes=file_bytes),
         )
         self.collecting = CollectorDriver(
             self.collector, self.core, self.loop, self._failed, reached, pace=pace

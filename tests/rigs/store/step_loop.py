@@ -104,7 +104,7 @@ class Line:
         self._work.append(piece)
 
     def submit(self, work: Callable[[], Any], then: Callable[[Any], None] | None = None) -> None:
-        """Fulfil ``read_thread.Background``."""
+        """Fulfil the part of ``rows.ReadThread``."""
 
         def piece() -> Generator[str, None, None]:
             result = work()
