@@ -17,7 +17,7 @@ and the actor turns the calls into mail.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import is_orderly
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from leveret.core.clock import Clock
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
+A = TypeVar("A")
 MakeQueue: TypeAlias = "Callable[[BackingOwner], BackingQueue]"
 
 IDLE_S: Final = 0.2
@@ -117,12 +118,13 @@ class BackingActor(GenServer):
         self._amqqueue = amqqueue
         return self.queue.len()
 
-    def plan_work(self) -> None:
-        """After an operation: schedule the work that the queue needs, and list it as active."""
+    def done(self, answer: A) -> A:
+        """After an operation: schedule the work that the queue needs, list it as active, pass the answer on."""
         if not self._has_work and (urgency := self.queue.needs_timeout()) is not None:
             self._plan(urgency)
         if not self._is_listed:
             self._list_active()
+        return answer
 
     def _list_active(self) -> None:
         """Have the memory monitor ask for a report: what is in RAM may have changed."""
@@ -140,7 +142,6 @@ class BackingActor(GenServer):
     # Mail.
 
     def handle_cast(self, message: Any) -> None:
-        """Handle housekeeping, and the mails of the memory monitor."""
         if isinstance(message, Housekeeping):
             self._keep_house()
         elif isinstance(message, SetRamDurationTarget):
@@ -150,13 +151,12 @@ class BackingActor(GenServer):
         elif isinstance(message, StoreResumes):
             self._resumes = False
             self.queue.resume()
-            self.plan_work()
+            self.done(None)
             self._tell_resident()
         else:
             super().handle_cast(message)
 
     def handle_info(self, message: Any) -> None:
-        """Handle the timer of idle work."""
         if isinstance(message, Housekeeping):
             self._keep_house()
         else:
@@ -173,12 +173,12 @@ class BackingActor(GenServer):
 
     def _set_ram_duration_target(self, duration_s: float) -> None:
         self.queue.set_ram_duration_target(duration_s)
-        self.plan_work()
+        self.done(None)
 
     def _keep_house(self) -> None:
         self._has_work = False
         self.queue.timeout()
-        self.plan_work()
+        self.done(None)
         self._tell_resident()
 
     def _tell_resident(self) -> None:
@@ -188,7 +188,6 @@ class BackingActor(GenServer):
     # Called by the store, not in a turn of this actor.
 
     def confirmed(self, runs: list[tuple[int, int]]) -> None:
-        """Tell the amqqueue that these ``(first_seq, count)`` are safe."""
         if self._amqqueue is not None:
             self.runtime.send(self._amqqueue, Confirmed(runs))
 

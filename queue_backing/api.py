@@ -264,8 +264,5 @@ class BackingQueue(QueueOperations, Protocol):
     def timeout(self) -> None:
         """Do a bounded piece of the work that ``needs_timeout`` asked for."""
 
-    def handle_pre_hibernate(self) -> None:
-        """Free memory that can be rebuilt; the queue has been idle for a while."""
-
     def resume(self) -> None:
         """Go on with paging and reading; the store has room again, or has read what was requested."""

@@ -100,7 +100,6 @@ class MemoryMonitor:
 
     @property
     def count(self) -> int:
-        """How many queues it knows."""
         return len(self._sent)
 
     def forget_where(self, is_gone: Callable[[Any], bool]) -> None:

@@ -48,25 +48,21 @@ class PriorityQueue:
     # Lifecycle.
 
     def init(self, recover: bool) -> None:
-        """Start all levels."""
         for level in self._levels:
             level.init(recover)
         self._next_seq = max(level.next_seq for level in self._levels)
 
     def terminate(self) -> None:
-        """End all levels and keep what is persistent."""
         self._level_of = {}
         for level in self._levels:
             level.terminate()
 
     def abandon(self) -> None:
-        """End all levels and leave the disk as it is."""
         self._level_of = {}
         for level in self._levels:
             level.abandon()
 
     def delete_and_terminate(self) -> None:
-        """End all levels and keep nothing."""
         self._level_of = {}
         for level in self._levels:
             level.delete_and_terminate()
@@ -82,7 +78,6 @@ class PriorityQueue:
         delivered: bool = False,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        """Append each run of one priority to its level."""
         first, is_safe = self._next_seq, True
         for level, at, end in self._runs(messages):
             level.skip_to(first + at)
@@ -129,7 +124,6 @@ class PriorityQueue:
         return runs
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
-        """Give up the contents of persistent messages."""
         for level, at, end in self._runs(messages):
             level.discard(messages[at:end], persistent, first_msg_no + at)
 
@@ -146,7 +140,6 @@ class PriorityQueue:
         return None
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
-        """Take messages from the highest level that has any."""
         level = self._head()
         if level is None:
             return Fetched([], [])
@@ -156,7 +149,6 @@ class PriorityQueue:
         return fetched
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
-        """Take messages from the highest level that has any."""
         level = self._head()
         if level is None:
             return []
@@ -204,12 +196,10 @@ class PriorityQueue:
         return by_level
 
     def ack(self, seqs: list[int]) -> int:
-        """Forget unacked messages for good."""
         by_level = self._by_level(seqs, forget=True)
         return sum(level.ack(own) for level, own in by_level.items())
 
     def requeue(self, seqs: list[int]) -> int:
-        """Put unacked messages back to their levels and places."""
         by_level = self._by_level(seqs, forget=True)
         return sum(level.requeue(own) for level, own in by_level.items())
 
@@ -221,7 +211,6 @@ class PriorityQueue:
         start: Accumulator,
         seqs: list[int],
     ) -> Accumulator:
-        """Fold over the given unacked messages, run by run of one level."""
         for level, run in groupby(seqs, self._level_of.get):
             if level is not None:
                 start = level.ackfold(step, start, list(run))
@@ -237,11 +226,9 @@ class PriorityQueue:
         return folds.fold(self._levels, step, start, from_seq)
 
     def purge(self) -> int:
-        """Remove all ready messages."""
         return sum(level.purge() for level in self._levels)
 
     def purge_acks(self) -> int:
-        """Forget all unacked messages."""
         self._level_of = {}
         return sum(level.purge_acks() for level in self._levels)
 
@@ -253,19 +240,15 @@ class PriorityQueue:
         return any(news)
 
     def len(self) -> int:
-        """Return the number of ready messages."""
         return sum(level.count for level in self._levels)
 
     def is_empty(self) -> bool:
-        """Whether no message is ready."""
         return self._head() is None
 
     def depth(self) -> int:
-        """Return the number of ready and unacked messages."""
         return sum(level.depth() for level in self._levels)
 
     def ram_duration(self) -> float:
-        """Return the least of all levels."""
         return min(level.ram_duration() for level in self._levels)
 
     def set_ram_duration_target(self, duration_s: float) -> None:
@@ -277,12 +260,10 @@ class PriorityQueue:
             self.timeout()
 
     def set_queue_mode(self, mode: QueueMode) -> None:
-        """Change all levels."""
         for level in self._levels:
             level.set_queue_mode(mode)
 
     def needs_timeout(self) -> Urgency | None:
-        """Return the most urgent of all levels."""
         urgencies = {level.needs_timeout() for level in self._levels}
         return "timed" if "timed" in urgencies else "idle" if "idle" in urgencies else None
 
@@ -292,11 +273,6 @@ class PriorityQueue:
             if level.needs_timeout() is not None:
                 level.timeout()
                 return
-
-    def handle_pre_hibernate(self) -> None:
-        """Let go of empty containers."""
-        for level in self._levels:
-            level.handle_pre_hibernate()
 
     def resume(self) -> None:
         """Go on in all levels, a step in each turn."""

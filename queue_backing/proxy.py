@@ -35,11 +35,11 @@ class BackingProxy(InlineTurn[BackingActor]):
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         with self as actor:
-            answer = actor.queue.publish(
-                messages, persistent, expiries, size_bytes, delivered, first_msg_no
+            return actor.done(
+                actor.queue.publish(
+                    messages, persistent, expiries, size_bytes, delivered, first_msg_no
+                )
             )
-            actor.plan_work()
-            return answer
 
     def publish_delivered(
         self,
@@ -50,16 +50,16 @@ class BackingProxy(InlineTurn[BackingActor]):
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         with self as actor:
-            answer = actor.queue.publish_delivered(
-                messages, persistent, expiries, size_bytes, first_msg_no
+            return actor.done(
+                actor.queue.publish_delivered(
+                    messages, persistent, expiries, size_bytes, first_msg_no
+                )
             )
-            actor.plan_work()
-            return answer
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         with self as actor:
             actor.queue.discard(messages, persistent, first_msg_no)
-            actor.plan_work()
+            actor.done(None)
 
     def is_duplicate(self, message: Message) -> bool:
         with self as actor:
@@ -67,41 +67,29 @@ class BackingProxy(InlineTurn[BackingActor]):
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         with self as actor:
-            fetched = actor.queue.fetch(limit, bytes_max, ack_required)
-            actor.plan_work()
-            return fetched
+            return actor.done(actor.queue.fetch(limit, bytes_max, ack_required))
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         with self as actor:
-            seqs = actor.queue.drop(limit, ack_required)
-            actor.plan_work()
-            return seqs
+            return actor.done(actor.queue.drop(limit, ack_required))
 
     def ack(self, seqs: list[int]) -> int:
         with self as actor:
-            count = actor.queue.ack(seqs)
-            actor.plan_work()
-            return count
+            return actor.done(actor.queue.ack(seqs))
 
     def requeue(self, seqs: list[int]) -> int:
         with self as actor:
-            count = actor.queue.requeue(seqs)
-            actor.plan_work()
-            return count
+            return actor.done(actor.queue.requeue(seqs))
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         with self as actor:
-            dropped = actor.queue.dropwhile(predicate, limit)
-            actor.plan_work()
-            return dropped
+            return actor.done(actor.queue.dropwhile(predicate, limit))
 
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
         with self as actor:
-            fetched = actor.queue.fetchwhile(predicate, limit, bytes_max)
-            actor.plan_work()
-            return fetched
+            return actor.done(actor.queue.fetchwhile(predicate, limit, bytes_max))
 
     def ackfold(
         self,
@@ -110,9 +98,7 @@ class BackingProxy(InlineTurn[BackingActor]):
         seqs: list[int],
     ) -> Accumulator:
         with self as actor:
-            result = actor.queue.ackfold(step, start, seqs)
-            actor.plan_work()
-            return result
+            return actor.done(actor.queue.ackfold(step, start, seqs))
 
     def fold(
         self,
@@ -121,21 +107,15 @@ class BackingProxy(InlineTurn[BackingActor]):
         from_seq: int = 0,
     ) -> Accumulator:
         with self as actor:
-            result = actor.queue.fold(step, start, from_seq)
-            actor.plan_work()
-            return result
+            return actor.done(actor.queue.fold(step, start, from_seq))
 
     def purge(self) -> int:
         with self as actor:
-            count = actor.queue.purge()
-            actor.plan_work()
-            return count
+            return actor.done(actor.queue.purge())
 
     def purge_acks(self) -> int:
         with self as actor:
-            count = actor.queue.purge_acks()
-            actor.plan_work()
-            return count
+            return actor.done(actor.queue.purge_acks())
 
     def len(self) -> int:
         with self as actor:
@@ -152,7 +132,7 @@ class BackingProxy(InlineTurn[BackingActor]):
     def set_queue_mode(self, mode: QueueMode) -> None:
         with self as actor:
             actor.queue.set_queue_mode(mode)
-            actor.plan_work()
+            actor.done(None)
 
     def info(self) -> dict[str, Any]:
         with self as actor:
@@ -161,4 +141,4 @@ class BackingProxy(InlineTurn[BackingActor]):
     def delete_and_terminate(self) -> None:
         with self as actor:
             actor.queue.delete_and_terminate()
-            actor.plan_work()
+            actor.done(None)

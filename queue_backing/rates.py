@@ -41,7 +41,6 @@ class Rates:
         self.at_s = now_s
 
     def update(self, now_s: float, incoming: int, outgoing: int, ack_in: int, ack_out: int) -> None:
-        """Take in what was counted since the last time."""
         elapsed_s = now_s - self.at_s
         self.at_s = now_s
         self.incoming = moving_average(self.incoming, incoming, elapsed_s)
@@ -50,7 +49,6 @@ class Rates:
         self.ack_out = moving_average(self.ack_out, ack_out, elapsed_s)
 
     def total(self) -> float:
-        """Return the sum of the four rates."""
         return self.incoming + self.outgoing + self.ack_in + self.ack_out
 
     def acks_grow_faster(self) -> bool:

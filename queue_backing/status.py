@@ -60,11 +60,6 @@ def trimmed(entries: Iterable[Entry]) -> list[Entry]:
     return [(s, None, x, p, n, z, i, True) for s, _, x, p, n, z, i, _ in entries]
 
 
-def indexed(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries as they are when position and content are on disk only."""
-    return [(s, None, x, p, n, z, True, True) for s, _, x, p, n, z, _, _ in entries]
-
-
 def with_messages(entries: Iterable[Entry], messages: Iterable[Message | None]) -> list[Entry]:
     """Return the entries with these contents, None where one is not in RAM."""
     return [

@@ -75,20 +75,9 @@ _MAYBE_EXPIRE: Final = MaybeExpire()
 class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = (
-        "_backing",
-        "_consumers",
-        "_continues",
-        "_entry",
-        "_expiry",
-        "_is_deleted",
-        "_publishers",
-        "_ready",
-        "_requeueing",
-        "_returning",
-        "_unused_timer",
-        "_waiting_calls",
-    )
+    __slots__ = ("_backing", "_consumers", "_continues", "_entry", "_expiry", "_is_deleted",
+        "_publishers", "_ready", "_requeueing", "_returning", "_unused_timer",
+        "_waiting_calls")  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -173,7 +162,6 @@ class AmqQueue(GenServer):
         return answer
 
     def handle_info(self, message: Any) -> None:
-        """Handle DOWN of channels and of the owner, and timers."""
         if isinstance(message, Down):
             if message.ref is self._entry.exclusive:
                 self._delete()

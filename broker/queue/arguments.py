@@ -224,9 +224,11 @@ def check(
         _refuse(kind, what, durable, exclusive, auto_delete)
 
 
-def _check_one(key: str, arguments: Table, what: str) -> None:
+def _check_one(
+    key: str, arguments: Table, what: str, checks: Mapping[str, Check] = _CHECKS
+) -> None:
     field = arguments.get(key)
-    reason = _CHECKS[key](field, arguments) if field is not None else None
+    reason = checks[key](field, arguments) if field is not None else None
     if reason is not None:
         raise PreconditionFailed(f"invalid arg '{key}' for {what}: {reason}")
 
@@ -318,11 +320,8 @@ def check_consumer_arguments(arguments: Table, vhost: str, name: str) -> int:
     if not arguments:
         return 0
     what = f"queue '{name}' in vhost '{vhost}'"
-    for key, look in _CONSUMER_CHECKS.items():
-        field = arguments.get(key)
-        reason = look(field, arguments) if field is not None else None
-        if reason is not None:
-            raise PreconditionFailed(f"invalid arg '{key}' for {what}: {reason}")
+    for key in _CONSUMER_CHECKS:
+        _check_one(key, arguments, what, _CONSUMER_CHECKS)
     if "x-stream-offset" in arguments:
         raise PreconditionFailed(
             f"invalid arg 'x-stream-offset' for {what} of queue type rabbit_classic_queue"

@@ -36,7 +36,6 @@ class Consumer:
         self.blocked = False
 
     def room(self) -> int:
-        """Return how many messages it can take now."""
         spec = self.spec
         if not spec.gate.is_open:
             return 0
@@ -103,7 +102,6 @@ class Peer:
         return not self.consumers and not self.loose
 
     def unacked(self) -> list[int]:
-        """Return all unacked seqs of the channel, sorted."""
         seqs = list(self.loose or ())
         for consumer in self.consumers.values():
             seqs += consumer.unacked or ()

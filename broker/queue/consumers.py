@@ -49,16 +49,8 @@ class Consumers:
         exclusive: whether the only consumer is exclusive.
     """
 
-    __slots__ = (
-        "_by_priority",
-        "_queue",
-        "_rings",
-        "active",
-        "count",
-        "exclusive",
-        "no_ack_count",
-        "peers",
-    )
+    __slots__ = ("_by_priority", "_queue", "_rings", "active", "count", "exclusive",
+        "no_ack_count", "peers")  # fmt: skip
 
     def __init__(self, queue: Ref) -> None:
         self._queue = queue
@@ -73,14 +65,12 @@ class Consumers:
     # Coming and going.
 
     def peer(self, channel: Ref) -> Peer:
-        """Return the peer of a channel, made when it is new."""
         peer = self.peers.get(channel)
         if peer is None:
             peer = self.peers[channel] = Peer()
         return peer
 
     def has(self, channel: Ref, tag: bytes) -> bool:
-        """Whether a channel has a consumer of this tag here."""
         peer = self.peers.get(channel)
         return peer is not None and tag in peer.consumers
 

@@ -47,18 +47,6 @@ class QueueSettings(Struct):
 
 NO_SETTINGS: Final = QueueSettings()
 
-_FIELDS: Final = {
-    "x-expires": "expires_ms",
-    "x-message-ttl": "message_ttl_ms",
-    "x-max-length": "max_length",
-    "x-max-length-bytes": "max_length_bytes",
-    "x-max-priority": "max_priority",
-    "x-overflow": "overflow",
-    "x-queue-mode": "queue_mode",
-    "x-dead-letter-exchange": "dead_letter_exchange",
-    "x-dead-letter-routing-key": "dead_letter_routing_key",
-    "x-single-active-consumer": "single_active_consumer",
-}
 _LIMITS: Final[Mapping[str, str]] = {
     "expires": "expires_ms",
     "message-ttl": "message_ttl_ms",
@@ -70,6 +58,11 @@ _CHOICES: Final[Mapping[str, str]] = {
     "queue-mode": "queue_mode",
     "dead-letter-exchange": "dead_letter_exchange",
     "dead-letter-routing-key": "dead_letter_routing_key",
+}
+_FIELDS: Final = {
+    **{f"x-{key}": attribute for key, attribute in (*_LIMITS.items(), *_CHOICES.items())},
+    "x-max-priority": "max_priority",
+    "x-single-active-consumer": "single_active_consumer",
 }
 _TIMES: Final = frozenset({"expires", "message-ttl"})
 

@@ -104,11 +104,9 @@ class MessageExpiry:
         self._timer = start_timer(max(1, at_ms - now_ms) / 1000)
 
     def fired(self) -> None:
-        """Note that the timer has fired."""
         self._timer = None
 
     def cancel(self) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -153,7 +151,6 @@ class UnusedTimer:
         return False
 
     def cancel(self) -> None:
-        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -52,27 +52,9 @@ class QueueEntry:
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
 
-    __slots__ = (
-        "_ended",
-        "_waiters",
-        "_watchers",
-        "applied",
-        "arguments",
-        "auto_delete",
-        "backing",
-        "durable",
-        "exclusive",
-        "name",
-        "on_deleted",
-        "queue_no",
-        "ref",
-        "route_no",
-        "settings",
-        "supervisor",
-        "transient_no",
-        "vhost_name",
-        "was_consumed",
-    )
+    __slots__ = ("_ended", "_waiters", "_watchers", "applied", "arguments", "auto_delete",
+        "backing", "durable", "exclusive", "name", "on_deleted", "queue_no", "ref", "route_no",
+        "settings", "supervisor", "transient_no", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
         self,
@@ -112,7 +94,6 @@ class QueueEntry:
         return f"queue '{self.name}' in vhost '{self.vhost_name}'"
 
     def number(self, queue_no: int) -> None:
-        """Set its number in the message store."""
         self.queue_no = queue_no
         self.route_no = route_no(queue_no, self.settings.highest_priority) if queue_no else 0
 
@@ -127,7 +108,6 @@ class QueueEntry:
 
     @property
     def is_running(self) -> bool:
-        """Whether ``ref`` can be sent to."""
         return self.ref is not None and self.ref.is_alive and self._ended is None
 
     def missing(self) -> NotFound:

@@ -128,7 +128,6 @@ class RowWindow:
             self._resume()
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """Rows are gone."""
         entries, gone = self._entries, self._gone
         if entries:
             first, last = entries[0][SEQ], entries[-1][SEQ]
@@ -137,7 +136,6 @@ class RowWindow:
                 self._entries, self._gone = [], set()
 
     def forget_range(self, low: int, high: int) -> None:
-        """All rows with ``low <= seq < high`` are gone."""
         self.forget(map(seq_of, self._entries[self._at(low) : self._at(high)]))
 
     def cut(self, seq: int) -> None:

@@ -68,19 +68,8 @@ class StoredIndex:
         owner: hears of what comes later.
     """
 
-    __slots__ = (
-        "_cache",
-        "_client",
-        "_first_seq",
-        "_has_paged",
-        "_lost",
-        "_owner",
-        "_queue_no",
-        "_rows",
-        "_transient_rows",
-        "_transients",
-        "_waiting",
-    )
+    __slots__ = ("_cache", "_client", "_first_seq", "_has_paged", "_lost", "_owner",
+        "_queue_no", "_rows", "_transient_rows", "_transients", "_waiting")  # fmt: skip
 
     def __init__(self, client: QueueClient, owner: IndexOwner) -> None:
         self._client = client
@@ -98,18 +87,15 @@ class StoredIndex:
     # Issue.
 
     def publish(self, entries: list[Entry]) -> None:
-        """Add rows of persistent messages."""
         first_seq = entries[0][SEQ]
         if self._rows is not None:
             self._rows.cut(first_seq)
         self._client.publish(first_seq, list(map(_row_of, entries)), bytes_of(entries))
 
     def discard(self, first_msg_no: int, count: int) -> None:
-        """Give up references to contents that got no rows here."""
         self._client.discard(first_msg_no, count)
 
     def page_out(self, entries: list[Entry], must: bool = False) -> int:
-        """Write contents of transients as far as there is credit."""
         self._has_paged = True
         return self._transients.page_out(self._queue_no, entries, must)
 
@@ -119,7 +105,6 @@ class StoredIndex:
             self._transient_rows.cut(min(map(seq_of, entries)))
 
     def ack(self, entries: list[Entry]) -> None:
-        """Remove rows and references to contents."""
         if self._has_paged:
             transient = [entry for entry in entries if not entry[PERSISTENT]]
             if transient:
@@ -138,7 +123,6 @@ class StoredIndex:
         self._lost.difference_update(map(seq_of, entries))
 
     def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
-        """Remove all rows within half-open ranges of seqs."""
         self._client.ack_ranges(ranges, messages, size_bytes)
         for low, high in ranges:
             if self._rows is not None:
@@ -151,12 +135,11 @@ class StoredIndex:
     # Rows.
 
     def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
-        """Return the first rows of a range, None when they must be read."""
         persistent = self._window().read(low, high, limit)
         if not self._holds_transients():
             return persistent
         if self._transient_rows is None:
-            self._transient_rows = RowWindow(self._ask_transient_rows, self._resume)
+            self._transient_rows = RowWindow(self._ask_transient_rows, self.resume)
         transient = self._transient_rows.read(low, high, limit)
         if persistent is None or transient is None:
             return None
@@ -166,11 +149,10 @@ class StoredIndex:
 
     def _window(self) -> RowWindow:
         if self._rows is None:
-            self._rows = RowWindow(self._ask_rows, self._resume)
+            self._rows = RowWindow(self._ask_rows, self.resume)
         return self._rows
 
     def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
-        """Return rows of a range that are in RAM, and have more read."""
         return [] if self._holds_transients() else self._window().ahead(low, high, limit)
 
     def _holds_transients(self) -> bool:
@@ -267,27 +249,20 @@ class StoredIndex:
     def _came(self, asked: list[int], found: dict[int, Message]) -> None:
         self._waiting.difference_update(asked)
         self._cache.put({transient_key(self._queue_no, seq): m for seq, m in found.items()})
-        self._resume()
+        self.resume()
 
     # Confirms and other news; the client calls.
 
     def safe(self, runs: list[tuple[int, int]]) -> None:
-        """Pass on."""
         self._owner.confirmed(runs)
 
     def nacked(self, runs: list[tuple[int, int]]) -> None:
-        """Pass on."""
         self._owner.nacked(runs)
 
     def failed(self, error: Exception) -> None:
-        """Pass on."""
         self._owner.failed(error)
 
     def resume(self) -> None:
-        """Pass on."""
-        self._owner.resume()
-
-    def _resume(self) -> None:
         self._owner.resume()
 
     def transients_lost(self, seqs: list[int]) -> None:
@@ -297,12 +272,10 @@ class StoredIndex:
     # Start and end.
 
     def bounds(self) -> Bounds:
-        """Return the rows' bounds at the start."""
         client = self._client
         return Bounds(client.low, self._first_seq, client.messages, client.size_bytes)
 
     def terms(self) -> Terms | None:
-        """Return what the last ``terminate`` left."""
         client = self._client
         found = client.take_terms()
         if found is None:
@@ -310,17 +283,14 @@ class StoredIndex:
         return Terms(found.next_seq, found.next_deliver, client.messages, client.size_bytes)
 
     def terminate(self, terms: Terms) -> None:
-        """End and keep persistent rows and terms."""
         self._close()
         self._client.terminate(terms.next_seq, terms.next_deliver)
 
     def forget(self) -> None:
-        """End without terms."""
         self._close()
         self._client.forget()
 
     def delete(self) -> None:
-        """End and keep nothing."""
         self._close()
         self._client.delete()
 

@@ -92,7 +92,6 @@ class Backlog:
         self._read_ahead_mark = self._read_ahead_end = -1
 
     def count(self) -> int:
-        """Return how many messages are in the three parts."""
         return len(self.q3) + self.delta.length + len(self.q2)
 
     # Towards the disk; contents are there already.
@@ -155,16 +154,10 @@ class Backlog:
         self.transient_bytes += sum(sizes)
 
     def clear(self) -> None:
-        """Forget all; the deques are somebody else's now."""
         self.q2 = self.q3 = NOTHING
         self.delta = BLANK
         self.transient_bytes = 0
         self.rows_awaited = self.loading_goes_on = False
-
-    def release_empty(self) -> None:
-        """Let go of deques that are empty."""
-        self.q2 = self.q2 or NOTHING
-        self.q3 = self.q3 or NOTHING
 
     # Delta comes back.
 
@@ -255,13 +248,11 @@ class Backlog:
         return [next(more) if entry[MESSAGE] is None else entry[MESSAGE] for entry in entries]
 
     def read_back(self, entries: list[Entry]) -> list[Message | None]:
-        """Return the contents of entries that have none."""
         found = self.index.fetch_contents(entries)
         self.reads += len(found) - found.count(None)
         return found
 
     def prefetch(self, entries: Iterable[Entry]) -> None:
-        """Have the contents of the first entries read."""
         self.index.prefetch(self._within(list(islice(entries, self.limits.read_ahead))))
 
     def read_ahead(self) -> None:

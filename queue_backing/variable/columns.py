@@ -123,7 +123,6 @@ class Columns:
         return entries
 
     def put_back(self, entries: list[Entry]) -> None:
-        """Put the last of what ``take_youngest`` returned back."""
         back = entries[::-1]
         expiries_ms = [entry[EXPIRY_MS] for entry in back]
         self.append(self.end_seq, [entry[MESSAGE] for entry in back], False, expiries_ms)

@@ -62,7 +62,6 @@ class Batch:
         self.pending = False
 
     def fetched(self) -> Fetched:
-        """Return what was taken."""
         queue = self._queue
         if self.pending:
             queue.waiting = queue.wanted = True

@@ -36,19 +36,15 @@ class PendingAcks:
         self.last_seq = -1
 
     def count(self) -> int:
-        """Return how many there are."""
         return len(self.in_ram) + len(self.on_disk)
 
     def seqs(self) -> Iterator[int]:
-        """Yield all seqs."""
         return chain(self.in_ram, self.on_disk)
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all entries."""
         return chain(self.in_ram.values(), self.on_disk.values())
 
     def persistent_sizes(self) -> list[int]:
-        """Return the sizes of the persistent ones."""
         return [entry[SIZE] for entry in self.entries() if entry[PERSISTENT]]
 
     def add(self, seqs: list[int] | range, entries: Iterable[Entry], size_bytes: int) -> None:
@@ -65,7 +61,6 @@ class PendingAcks:
         self.size_bytes += size_bytes
 
     def add_one(self, seq: int, entry: Entry, size_bytes: int) -> None:
-        """Add a message with content."""
         in_ram = self.in_ram
         if not in_ram:
             if in_ram is NOBODY:
@@ -78,7 +73,6 @@ class PendingAcks:
         self.size_bytes += size_bytes
 
     def add_on_disk(self, entries: list[Entry], size_bytes: int) -> None:
-        """Add entries without content."""
         if self.on_disk is NOBODY:
             self.on_disk = {}
         self.on_disk.update(zip(map(seq_of, entries), entries, strict=True))
@@ -122,11 +116,5 @@ class PendingAcks:
         self.in_ram.update(zip(map(seq_of, back), back, strict=True))
 
     def clear(self) -> None:
-        """Forget all; the dicts are somebody else's now."""
         self.in_ram = self.on_disk = NOBODY
         self.size_bytes = 0
-
-    def release_empty(self) -> None:
-        """Let go of dicts that are empty."""
-        self.in_ram = self.in_ram or NOBODY
-        self.on_disk = self.on_disk or NOBODY

@@ -153,7 +153,6 @@ class VariableQueue:
     # Lifecycle.
 
     def init(self, recover: bool) -> None:
-        """Start empty, or with what the index has."""
         if recover and self.can_page:
             lifecycle.recover(self)
 
@@ -191,11 +190,9 @@ class VariableQueue:
             lifecycle.delete(self)
 
     def abandon(self) -> None:
-        """End and leave the disk as it is."""
         lifecycle.abandon(self)
 
     def delete_and_terminate(self) -> None:
-        """End and keep nothing."""
         lifecycle.delete(self)
 
     # In.
@@ -209,7 +206,6 @@ class VariableQueue:
         delivered: bool = False,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        """Append a batch at the tail."""
         first, count = self.next_seq, len(messages)
         backlog = self.backlog
         is_alone = not backlog.q3 and backlog.delta is BLANK
@@ -299,7 +295,6 @@ class VariableQueue:
         size_bytes: int | None = None,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        """Take a batch as unacked."""
         assert not self.count, "publish_delivered on a queue that is not empty"
         first, pending = self.next_seq, self.pending
         is_simple = not self.can_page or (not persistent and self.mode == "default")
@@ -359,7 +354,6 @@ class VariableQueue:
     # Out.
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
-        """Take messages from the head."""
         q4 = self.q4
         wanted = min(limit, self.count)
         if len(q4) < wanted <= _FAST and self.columns.messages:
@@ -469,13 +463,11 @@ class VariableQueue:
         return 0 if seqs[0] >= watermark else bisect_left(seqs, watermark)
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
-        """Take messages from the head without reading them."""
         batch = Batch(self, ack_required, with_contents=False)
         batch.take(limit)
         return batch.fetched().seqs
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
-        """Remove messages from the head while the predicate holds."""
         batch = Batch(self, ack_required=False, with_contents=False)
         head = batch.take_while(predicate, limit)
         fetched = batch.fetched()
@@ -484,7 +476,6 @@ class VariableQueue:
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
-        """Hand out messages from the head while the predicate holds."""
         batch = Batch(self, True, bytes_max)
         head = batch.take_while(predicate, limit)
         return batch.fetched(), head
@@ -492,7 +483,6 @@ class VariableQueue:
     # Back.
 
     def ack(self, seqs: list[int]) -> int:
-        """Forget unacked messages for good."""
         pending = self.pending
         if len(seqs) == 1 and (entry := pending.in_ram.pop(seqs[0], None)) is not None:
             pending.size_bytes -= entry[SIZE]
@@ -594,7 +584,6 @@ class VariableQueue:
         start: Accumulator,
         seqs: list[int],
     ) -> Accumulator:
-        """Fold over the given unacked messages."""
         return folds.ackfold(self, step, start, seqs)
 
     def fold(
@@ -603,15 +592,12 @@ class VariableQueue:
         start: Accumulator,
         from_seq: int = 0,
     ) -> Accumulator:
-        """Fold over everything by ``seq``."""
         return folds.fold([self], step, start, from_seq)
 
     def purge(self) -> int:
-        """Remove all ready messages."""
         return lifecycle.purge(self)
 
     def purge_acks(self) -> int:
-        """Forget all unacked messages."""
         return lifecycle.purge_acks(self)
 
     # Paging.
@@ -628,23 +614,19 @@ class VariableQueue:
             paging.reduce_memory_use(self)
 
     def set_queue_mode(self, mode: QueueMode) -> None:
-        """Change between ``default`` and ``lazy``; what must go to disk goes in steps."""
         paging.set_mode(self, mode)
 
     def needs_timeout(self) -> Urgency | None:
-        """``timed`` while there is something to page, load or free."""
         is_due = self.bump or self.backlog.loading_goes_on or self.releasing
         return "timed" if is_due else None
 
     def timeout(self) -> None:
-        """Do a slice of it."""
         if self.releasing:
             self.releasing.do_some()
         if self.bump or self.backlog.loading_goes_on:
             paging.go_on(self)
 
     def resume(self) -> None:
-        """Go on with paging and with what had to be read."""
         self.note_news()
         if self.can_page:
             paging.go_on(self)
@@ -663,37 +645,22 @@ class VariableQueue:
             self.waiting, self.news = False, True
 
     def take_resident(self) -> bool:
-        """Whether what was pending may be there now."""
         news, self.news = self.news, False
         return news
-
-    def handle_pre_hibernate(self) -> None:
-        """Let go of empty containers."""
-        self.q1 = self.q1 or NOTHING
-        self.q4 = self.q4 or NOTHING
-        if not self.columns.messages:
-            self.columns = NO_COLUMNS
-        self.pending.release_empty()
-        self.backlog.release_empty()
 
     # Figures.
 
     def len_q4(self) -> int:
-        """Return how many messages are in Q4."""
         return len(self.q4) + len(self.columns.messages)
 
     def len(self) -> int:
-        """Return the number of ready messages."""
         return self.count
 
     def is_empty(self) -> bool:
-        """Whether no message is ready."""
         return not self.count
 
     def depth(self) -> int:
-        """Return the number of ready and unacked messages."""
         return self.count + self.pending.count()
 
     def info(self) -> dict[str, Any]:
-        """Return figures by RabbitMQ's names."""
         return info(self)

@@ -47,7 +47,6 @@ class RamTarget:
         self.reduce_above: float = INFINITE
 
     def update_rates(self) -> None:
-        """Bring the rates up to date and start counting anew."""
         assert self._clock is not None
         now_s = self._clock.monotonic_s()
         self.rates.update(now_s, self.incoming, self.outgoing, self.ack_in, self.ack_out)
@@ -76,7 +75,6 @@ class RamTarget:
         self.reduce_above = -1
 
     def clear(self) -> None:
-        """Forget the target: the queue has ended."""
         self.target = self.reduce_above = INFINITE
 
 

@@ -48,14 +48,12 @@ class Release:
             self._free(entries, what, len(entries))
 
     def do_some(self) -> None:
-        """Free a slice."""
         entries, what = self._aside[-1]
         self._free(entries, what, min(SLICE, len(entries)))
         if not entries:
             self._aside.pop()
 
     def free_rows(self) -> None:
-        """Remove all rows that are left, whatever it takes."""
         for entries, what in self._aside:
             if what == ROWS_AND_CONTENTS:
                 self._free(entries, what, len(entries))

@@ -267,10 +267,6 @@ class VariableQueueMachine(RuleBasedStateMachine):
         assert self.rig.queue.ram_duration() >= 0
 
     @rule()
-    def hibernate(self) -> None:
-        self.rig.queue.handle_pre_hibernate()
-
-    @rule()
     def settle(self) -> None:
         """Without limits the target is reached, and a change of mode is made."""
         self.rig.index.grant(None)

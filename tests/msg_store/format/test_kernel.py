@@ -20,7 +20,6 @@ from leveret.msg_store.format import record
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import CRC32, CRC32C, extender
 from leveret.msg_store.format.kernel import KERNEL_NAME, decode_run
-from leveret.queue_backing.status import indexed
 from rigs.store.store_kernels import NAMES, kernel_of
 
 SEED = 0xC0FFEE
@@ -419,10 +418,10 @@ def test_entries_are_those_of_messages_on_disk(
 ) -> None:
     found = kernel_of(name).entries(rows, persistent)
 
-    assert found == indexed(
-        (seq, None, expiry_ms, persistent, msg_no, size, False, False)
+    assert found == [
+        (seq, None, expiry_ms, persistent, msg_no, size, True, True)
         for seq, msg_no, size, expiry_ms, _ in rows
-    )
+    ]
     assert all(entry[3] is persistent for entry in found)
     assert kernel_of(name).bytes_of(iter(found)) == sum(row[2] for row in rows)
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
-from collections import deque
 
 import pytest
 
 from leveret.core.message import Message
 from leveret.queue_backing.status import EXPIRY_MS, PERSISTENT
-from leveret.queue_backing.variable.backlog import NOTHING
-from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.pending_acks import NOBODY
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
 
@@ -125,20 +121,6 @@ def test_a_large_purge_is_freed_in_slices() -> None:
         slices += 1
     assert slices == 2
     assert queue.depth() == 0
-
-
-def test_an_idle_queue_lets_go_of_its_containers() -> None:
-    queue = VariableQueue()
-    queue.publish([ONE], persistent=False)
-    queue.ack(queue.fetch(1, 100, ack_required=True).seqs)
-
-    queue.handle_pre_hibernate()
-
-    held = [*gc.get_referents(queue), *gc.get_referents(queue.pending)]
-    shared = (id(NOTHING), id(NOBODY))
-    held = [thing for thing in held if id(thing) not in shared]
-    assert not any(isinstance(thing, dict | deque | list) for thing in held)
-    assert queue.columns is NO_COLUMNS
 
 
 def test_deleting_leaves_no_message_behind() -> None:

@@ -157,10 +157,6 @@ class QueueInRamMachine(RuleBasedStateMachine):
         assert self.real.purge_acks() == len(self.model.unacked)
         self.model.unacked.clear()
 
-    @rule()
-    def hibernate(self) -> None:
-        self.real.handle_pre_hibernate()
-
     @rule(stop_after=some)
     def fold(self, stop_after: int) -> None:
         everything = sorted((self.model.ready | self.model.unacked).items())
