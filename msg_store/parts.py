@@ -24,7 +24,7 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
-from leveret.msg_store.status import CheckpointAge, StoreStatus, status_of
+from leveret.msg_store.status import StoreStatus
 from leveret.msg_store.threads.worker import Loop, as_steps
 from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
@@ -65,7 +65,8 @@ class StoreParts:
         self._loop = loop
         self._make_worker = drivers.make_worker
         self._syncs = SyncTimes(monotonic_s)
-        self._age = CheckpointAge(monotonic_s)
+        self._monotonic_s = monotonic_s
+        self._committed_at_s: float | None = None  # when the index was written last
         self.transients = _transient_store(opened, loop, listeners, drivers, limits)  # may refuse
         self._make_readers(loop, listeners, drivers)
         self._flusher = FlushDriver(
@@ -87,7 +88,7 @@ class StoreParts:
             opened.reserve,
             loop,
             listeners.deliver,
-            self._age.reached,
+            self._checkpoint_reached,
             drivers.make_worker,
             listeners.progressed,
         )
@@ -130,6 +131,11 @@ class StoreParts:
         )
         self.pins.freed = self._collecting.wake
 
+    def _checkpoint_reached(self, point: str) -> None:
+        """Note a point of a checkpoint, on its thread."""
+        if point == "committed":
+            self._committed_at_s = self._monotonic_s()
+
     def _segments_removed(self, file_nos: Iterable[int]) -> None:
         for file_no in file_nos:
             self.contents.segment_removed(file_no)
@@ -148,14 +154,40 @@ class StoreParts:
         self._checkpointer.begin_snapshot(Snapshot(SnapshotJob(target), self.pins, done))
 
     def status(self) -> StoreStatus:
-        return status_of(
-            self.core,
-            self.contents,
-            self.transients,
+        """Return the figures of all parts; goes over segments and queues, so not for every message."""
+        core, memtables, contents = self.core, self.core.memtables, self.contents
+        syncs, collected, committed_at_s = (
             self._syncs,
-            self._age,
-            self.read_cache.size_bytes,
             self._collector.collected,
+            self._committed_at_s,
+        )
+        files = list(memtables.files.values())
+        size_bytes = sum(state.size_bytes for state in files)
+        live_bytes = sum(state.valid_bytes for state in files)
+        age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
+        return StoreStatus(
+            messages=sum(terms.messages for terms in memtables.terms.values()),
+            segments=len(files),
+            segment_bytes=size_bytes,
+            live_bytes=live_bytes,
+            garbage_bytes=size_bytes - live_bytes,
+            journal_bytes=core.journal_bytes,
+            unindexed_rows=sum(each.weight for each in (memtables.active, *memtables.frozen)),
+            waiting_generations=len(memtables.frozen),
+            checkpoint_age_s=age_s,
+            ranges_leaving=len(core.range_acks),
+            syncs=syncs.count,
+            sync_mean_s=syncs.total_s / syncs.count if syncs.count else 0.0,
+            sync_longest_s=syncs.longest_s,
+            contents_read=contents.reads,
+            contents_read_bytes=contents.read_bytes,
+            contents_lost=contents.losses,
+            arrived_bytes=self.read_cache.size_bytes,
+            transients=self.transients.figures(),
+            merges=collected.merges,
+            merged_bytes=collected.copied_bytes,
+            removed=collected.removed,
+            removed_bytes=collected.removed_bytes,
         )
 
     # End.

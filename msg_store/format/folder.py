@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.files import File, Files
-from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
 
 VERSION: Final = 1
@@ -52,11 +51,6 @@ class StorePaths:
 
 class StoreFolder(StorePaths):
     """A store's folder, made if it is not there, and locked until ``close``.
-
-    Args:
-        files, path: where it lies.
-        new_uuid: makes the 16 bytes of a new store.
-        now_ms: wall time.
 
     Raises:
         StoreLocked: another process has it.
@@ -104,12 +98,6 @@ class StoreFolder(StorePaths):
             for name in self.files.names(folder):
                 if name.endswith(ending):
                     self.files.unlink(folder / name)
-
-    def rdq_log(self, reserve: Reserve) -> AppendLog:
-        return AppendLog(self.files, self.rdq, SEGMENT_NAME, reserve)
-
-    def journal_log(self, reserve: Reserve, ahead_bytes_max: int) -> AppendLog:
-        return AppendLog(self.files, self.journal, JOURNAL_NAME, reserve, ahead_bytes_max)
 
     def set_aside(self, path: Path, data: bytes, offset: int) -> str:
         """Keep doubtful bytes of a file in quarantine, the same ones only once; return their name there."""

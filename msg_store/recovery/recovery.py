@@ -44,7 +44,7 @@ from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.msg_store.format.append_log import AppendLog, Reserve
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
-from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import encode_acks
 from leveret.msg_store.format.rows import (
@@ -176,8 +176,10 @@ class Recovery:
     ) -> None:
         default = LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
         self.index_location = where.index_location or default
-        self.rdq_log: AppendLog = folder.rdq_log(where.reserve)
-        self.journal_log: AppendLog = folder.journal_log(where.reserve, where.journal_ahead_bytes)
+        self.rdq_log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, where.reserve)
+        self.journal_log = AppendLog(
+            folder.files, folder.journal, JOURNAL_NAME, where.reserve, where.journal_ahead_bytes
+        )
         self._folder = folder
         self._where = where
         self._identity = Identity(folder.uuid, boot_epoch)
