@@ -21,11 +21,7 @@ from leveret.msg_store.wal.driver import MakeWriters
 
 @dataclass(frozen=True, slots=True)
 class Drivers:
-    """Makers of the parts that block.
-
-    Attributes:
-        make_worker: of all else: reads, the index, the collector, the transient store, the end.
-    """
+    """Makers of the parts that block; ``make_worker`` serves reads, the index, the collector, transients, the end."""
 
     make_writers: MakeWriters = WriterThreads  # of the segments' and of the journal's jobs
     make_worker: MakeWorker = ThreadWorker
@@ -34,13 +30,7 @@ class Drivers:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """The constants of a store.
-
-    Attributes:
-        checkpoint: when a memtable goes into the index.
-        transient: of the transient store.
-        backpressure: when publishers should wait.
-    """
+    """The constants of a store."""
 
     room_bytes: int = read_cache.ROOM_BYTES  # for contents that have been read and not taken
     checkpoint: CheckpointLimits = field(default_factory=CheckpointLimits)

@@ -50,15 +50,11 @@ class MsgStore:
 
     Args:
         opened: the recovered store; taken over.
-        loop: where everything is called.
         monotonic_s: for figures.
         failed: gets the error after which the store is of no use, once.
-        drivers: the threads.
-        limits: the constants.
         full_changed: called when ``is_full`` has become another.
 
     Attributes:
-        backpressure: whether publishers should wait.
         is_full: the disk has no room; publishes are nacked and stay pending until it has.
     """
 
@@ -112,19 +108,10 @@ class MsgStore:
         is_awaited: bool = True,
         size_bytes: int | None = None,
     ) -> int:
-        """Take messages that routing sends to these queues; see ``GroupCommit.write``.
+        """Take messages of one run that routing sends to these queues; see ``GroupCommit.write``.
 
-        Args:
-            messages: of one run.
-            queue_nos: route numbers of all persistent queues of the route.
-            is_awaited: a publisher waits for confirms; otherwise the flush may be put off.
-            size_bytes: of their bodies together, if the caller knows.
-
-        Returns:
-            The number of the first; the others follow it.
-
-        Raises:
-            StoreFailed: the store takes nothing any more.
+        ``queue_nos`` are route numbers. ``is_awaited``: a publisher waits for confirms; otherwise the flush
+        may be put off.
         """
         first = self.core.write(messages, queue_nos, size_bytes)
         if is_awaited:
@@ -268,9 +255,7 @@ class MsgStore:
         return self._parts.status()
 
     def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
-        """Put a copy of the store as of now into a folder: all that was issued before this call.
-
-        Nothing of it is synced.
+        """Put a copy of the store as of now into a folder: all that was issued before this call. Nothing is synced.
 
         Args:
             target: made; on the store's file system.

@@ -83,9 +83,7 @@ class WriteJob:
     def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Steps[None]:
         """Write it, then unlink journals that no start needs; yields the points that are reached.
 
-        Raises:
-            IndexFull: nothing was written.
-            OSError: a segment cannot be synced, or a journal not be unlinked.
+        Raises ``IndexFull`` (nothing was written), or ``OSError`` of a segment's sync or a journal's unlink.
         """
         for file_no in sorted(self.memtable.owed):
             with folder.files.open_append(folder.rdq_path(file_no)) as segment:
@@ -107,11 +105,7 @@ class WriteJob:
 
 
 class Checkpointer:
-    """Decides about memtables and jobs. For the loop's thread.
-
-    Args:
-        location: to condemn the index if it is damaged.
-    """
+    """Decides about memtables and jobs. For the loop's thread. ``location`` can condemn a damaged index."""
 
     def __init__(
         self, core: GroupCommit, location: IndexLocation, limits: CheckpointLimits | None = None

@@ -61,11 +61,7 @@ class SnapshotJob:
     target: Path
 
     def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Steps[None]:
-        """Link and copy; yields the points that are reached. The reserve is not for this.
-
-        Raises:
-            OSError: the disk refuses; a part is there.
-        """
+        """Link and copy; yields the points that are reached. The reserve is not for this."""
         files, target = folder.files, self.target
         new = StorePaths(files, target)
         for each in (target, new.rdq, new.journal):

@@ -63,11 +63,7 @@ PREFERRED: Final = CRC32C if google_crc32c.implementation == "c" else CRC32
 
 
 def extender(kind: int) -> Extend:
-    """Return the function ``(checksum so far, bytes) -> checksum`` of a kind.
-
-    Raises:
-        Corrupt: there is no such kind.
-    """
+    """Return the function ``(checksum so far, bytes) -> checksum`` of a kind; ``Corrupt`` if there is none."""
     try:
         return _EXTENDERS[kind]
     except KeyError:

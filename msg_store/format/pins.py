@@ -22,11 +22,7 @@ class Pins:
         self._counts.update(file_nos)
 
     def unpin(self, file_nos: Iterable[int]) -> None:
-        """Take a pin of each file back.
-
-        Raises:
-            ValueError: one of them has none; then nothing was done.
-        """
+        """Take a pin of each file back; ``ValueError``, and nothing is done, if one has none."""
         less = Counter(file_nos)
         wrong = [file_no for file_no, count in less.items() if count > self._counts[file_no]]
         if wrong:

@@ -150,11 +150,7 @@ def _header(data: bytes, offset: int) -> tuple[int, int, int, int, int, int, int
 
 
 def header_at(data: bytes, offset: int = 0) -> tuple[int, int]:
-    """Return number and length that the record header at ``offset`` gives, as far as it can be checked alone.
-
-    Raises:
-        Corrupt: no record header stands there; where nothing was written, neither.
-    """
+    """Return number and length in the record header at ``offset``; ``Corrupt`` if none stands there."""
     _, total_len, msg_no, _, _, _, _, _ = _header(data, offset)
     return msg_no, total_len
 
@@ -192,20 +188,13 @@ def next_magic(data: bytes, offset: int) -> int:
 def route_no(queue_no: int, highest: int) -> int:
     """Return what messages for a queue are written for.
 
-    Args:
-        queue_no: the queue's number, which its priority 0 has as well.
-        highest: the highest priority that it tells from others; 0 without priorities.
+    ``highest`` is the highest priority that it tells from others; 0 without priorities.
     """
     return queue_no | highest << _ROUTE_SHIFT
 
 
 def row_number(route_no: int, head: bytes) -> int:
-    """Return the number that a message's row is under.
-
-    Args:
-        route_no: as in the record.
-        head: its content header, whose properties were looked at when it was published.
-    """
+    """Return the number that a message's row is under, given a record's route number and content header."""
     highest = route_no >> _ROUTE_SHIFT
     if not highest:
         return route_no

@@ -114,11 +114,7 @@ class Index(Protocol):
         """
 
     def copy_to(self, folder: Any) -> None:
-        """Write a copy of the last transaction into a new folder; not synced.
-
-        Raises:
-            IndexFull, IndexDamaged, OSError: as ``write``.
-        """
+        """Write a copy of the last transaction into a new folder, not synced; raises as ``write``."""
 
     @property
     def size_bytes(self) -> int:

@@ -83,11 +83,8 @@ class ReadLocations(dict[int, Location]):
     ) -> None:
         """Add places that were read from the index.
 
-        Args:
-            read_view: made before it was read; what its memtables speak of is not taken, since the index
-                may have had it before they were written to it, or after.
-            found: what the index had.
-            owed: messages of which a change is durable that no memtable has yet.
+        What the memtables of ``read_view``, made before, speak of is not taken: the index may have had it
+        before they were written to it, or after. Of ``owed`` messages a change is durable that no memtable has yet.
         """
         numbers = found.keys()
         above = [
@@ -105,8 +102,7 @@ class Memtables:
 
     Args:
         held: places of messages that a queue has been promised; not changed here.
-        files: the segments at the start, all of them sealed.
-        queues: the queues at the start.
+        files, queues: segments and queues at the start, the segments all sealed.
 
     Attributes:
         active, frozen: the memtables; the frozen ones oldest first.
@@ -308,12 +304,7 @@ class Memtables:
     # Rotation.
 
     def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Memtable:
-        """Freeze the active memtable and begin another.
-
-        Args:
-            checkpoint: how far the index goes with it.
-            owed: segments that were written and not synced.
-        """
+        """Freeze the active memtable and begin another; ``owed`` are segments written and not synced."""
         assert not self._owed, "a memtable is frozen while counts are owed"
         frozen = self.active
         frozen.checkpoint, frozen.owed = checkpoint, owed

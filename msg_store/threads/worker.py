@@ -43,11 +43,9 @@ class Worker(Protocol):
     """Runs jobs in the order in which they were submitted."""
 
     def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
-        """Run a job.
+        """Run a job, which makes its generator on the worker's thread.
 
-        Args:
-            job: makes the generator; called on the worker's thread.
-            then: called on the loop with the result or the error. Without it an error is logged.
+        ``then`` is called on the loop with the result or the error. Without it an error is logged.
         """
 
     def end(self) -> None:
@@ -74,7 +72,6 @@ class ThreadWorker:
 
     Args:
         loop: gets results. One that has been closed gets none.
-        name: the thread's.
         at_end: called on the thread when it ends, to close what the jobs have used.
         reached: called on the thread for each point of a job.
         gil_yielding: is told of jobs that have not ended.

@@ -70,10 +70,7 @@ class Writers(Protocol):
     def submit(self, rdq: Work, journal: Work, then: Then) -> None:
         """Carry out each writer's jobs up to its first error; both writers at the same time.
 
-        Args:
-            rdq: for the segments' writer; empty where the journal's writer does both.
-            journal: for the journal's writer.
-            then: called on the loop when all has ended, with the errors.
+        Without jobs of segments the journal's writer does both. ``then`` is called on the loop with the errors.
         """
 
     def end(self) -> None:

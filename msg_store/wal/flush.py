@@ -127,10 +127,9 @@ class Flush:
     journal_before: JournalEnd
 
     def add_to(self, memtables: Memtables) -> Mapping[int, int] | None:
-        """Add its rows and messages to the memtables: they are durable.
+        """Add its rows and messages, now durable, to the memtables.
 
-        Returns:
-            How many rows each message has in it; None if each has one and is new.
+        Returns how many rows each message has in it; None if each has one and is new.
         """
         memtables.placed(self.new)
         size_bytes = self.rdq.start.offset

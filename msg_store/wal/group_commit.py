@@ -182,14 +182,11 @@ class GroupCommit:
     def write(
         self, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int | None = None
     ) -> int:
-        """Take messages that routing sends to these queues, each with one reference per queue.
+        """Take messages of one run that routing sends to these queues, each with one reference per queue.
 
-        Nothing is written before one of the queues has published them.
-
-        Args:
-            messages: of one run; messages that share origin and head as objects share their meta.
-            queue_nos: all persistent queues of the route, at least one, each once.
-            size_bytes: of their bodies together, if the caller knows.
+        Nothing is written before one of the queues has published them. Messages that share origin and head as
+        objects share their meta. ``queue_nos`` are all persistent queues of the route, at least one, each once;
+        ``size_bytes`` that of the bodies together, if the caller knows.
 
         Returns:
             The number of the first; the others follow it.
@@ -213,15 +210,10 @@ class GroupCommit:
         is_awaited: bool = True,
         routed_as: int | None = None,
     ) -> None:
-        """Put messages at seqs in a row of a queue.
+        """Put messages ``(msg_no, expiry_ms)`` at seqs in a row of a queue, which are above all it had.
 
-        Args:
-            queue_no: the queue of the rows.
-            first_seq: the seq of the first; new to the queue and above all before.
-            entries: ``(msg_no, expiry_ms)`` of each.
-            is_awaited: a publisher waits for a confirm; otherwise the flush may be put off.
-            routed_as: the queue that they were written for, when it keeps its rows under several
-                numbers (one for each priority).
+        ``is_awaited``: a publisher waits for a confirm; otherwise the flush may be put off. ``routed_as``: their
+        queue's route number, when it keeps its rows under several numbers (one per priority).
 
         Raises:
             StoreError: one of them was not written for this queue, or is in it already.
@@ -257,16 +249,11 @@ class GroupCommit:
     def ack_range(
         self, queue_no: int, low: int, high: int, then: Callable[[], None] | None = None
     ) -> None:
-        """Remove all rows of a queue with ``low <= seq < high``.
+        """Remove all rows of a queue with ``low <= seq < high``; none that is published later lies below ``high``.
 
         Rows that are in RAM, and some more, go with the next flush: nothing that is published later is
-        confirmed before that. Rows of the index are looked up first, and taken out a slice at a time.
-
-        Args:
-            queue_no: the queue.
-            low: the first seq.
-            high: the seq behind the last; none that is published later lies below it.
-            then: called when the acks of all have been issued.
+        confirmed before that. Rows of the index are looked up first, and taken out a slice at a time. ``then``
+        is called when the acks of all have been issued.
         """
         self._check()
         pending = self._pending.get(queue_no)

@@ -69,11 +69,7 @@ class References:
                 awaited.update(msg_nos)
 
     def accept(self, queue_no: int, msg_nos: Sequence[int]) -> None:
-        """Note that a queue has got messages.
-
-        Raises:
-            StoreError: a message was not written for this queue, or the queue has accepted it before.
-        """
+        """Note that a queue has got messages; ``StoreError`` if one was not written for it, or came before."""
         awaited = self._awaited.get(queue_no)
         if awaited is None or not awaited.issuperset(msg_nos):
             raise StoreError(f"queue {queue_no} was given a message that was not written for it")
@@ -103,11 +99,9 @@ class References:
         self.body_bytes = 0
 
     def durable(self, rows: Mapping[int, int], placed: Mapping[int, Location]) -> None:
-        """End holds: rows are on disk. Remember where those messages lie that are still held.
+        """End holds: so many rows of each message are on disk. Remember where those lie that are still held.
 
-        Args:
-            rows: how many, by message.
-            placed: messages that came to the disk with them.
+        ``placed`` are messages that came to the disk with them.
         """
         counts = self.counts
         for msg_no, ended in rows.items():
@@ -175,16 +169,9 @@ class PendingQueue:
     def take_rows(
         self, count_max: int, bytes_max: int, references: References, items: list[Unwritten]
     ) -> tuple[list[SeqRow], int]:
-        """Remove the first rows, at least one, and the bodies that come with them.
+        """Remove the first rows, at least one, and move the bodies that come with them to ``items``.
 
-        Args:
-            count_max: how many rows at most.
-            bytes_max: no further row is taken when its bodies have so many bytes.
-            references: where the bodies are.
-            items: gets the bodies.
-
-        Returns:
-            The rows, and the bytes of their bodies.
+        No further row is taken when its bodies have ``bytes_max`` bytes. Returns rows and bytes of bodies.
         """
         bodies, taken, size_bytes = references.bodies, [], 0
         for seq, (msg_no, expiry_ms) in islice(self.rows.items(), count_max):

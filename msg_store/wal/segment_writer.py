@@ -86,11 +86,7 @@ class SegmentWriter:
         self._is_rolling = self.place.file_no != NO_FILE
 
     def job(self, items: Sequence[Unwritten], now_ms: int) -> tuple[Job, dict[int, Location]]:
-        """Place messages one behind the other.
-
-        Returns:
-            The writer's job, and each message's place by its number, with one row.
-        """
+        """Place messages one behind the other; return the job, and each message's place by number, with one row."""
         start = self.place
         if not items:
             return Job(start, start), {}
