@@ -63,12 +63,7 @@ class CreditSender:
 
 
 class CreditReceiver:
-    """One receiver's side of the credit of one sender.
-
-    Args:
-        messages: ``(initial, more_after)`` in messages, the same as the sender's.
-        size_bytes: the same in bytes.
-    """
+    """One receiver's side of the credit of one sender, with the same figures."""
 
     __slots__ = ("_bytes", "_messages", "_more_after")
 

@@ -35,11 +35,11 @@ class HostedParent(OtpActor):
     """The actor's parent in the process: starts it, stops it when told, and is done when it has ended."""
 
     trap_exits = True
+    link_up: NodeLink
 
     def init(self, done: Callable[[], None]) -> None:
         self._done = done
         self._root: Ref | None = None
-        self.link_up: NodeLink | None = None
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Notice the end of the actor, or stop with the process."""
@@ -61,30 +61,25 @@ class HostedParent(OtpActor):
             return
         self._root = self.runtime.start_link(self.ref, actor_class, args, self._outcome, label)
         if self._root.is_alive:
-            self._link.name_of(self._root)  # from here on its end is told
+            self.link_up.name_of(self._root)  # from here on its end is told
 
     def on_stop(self, reason: Any) -> None:
         """Send the actor the exit signal of its parent."""
         if self._root is not None:
             self.exit(self._root, reason)
 
-    @property
-    def _link(self) -> NodeLink:
-        assert self.link_up is not None
-        return self.link_up
-
     def _outcome(self, result: StartResult) -> None:
         if type(result) is Started:
-            self._link.name_of(result.ref)
-            self._link.tell("started", result.value)
+            self.link_up.name_of(result.ref)
+            self.link_up.tell("started", result.value)
         elif type(result) is StartFailed:
             self._failed(result.reason)
         else:
-            self._link.tell("ignored", None)
+            self.link_up.tell("ignored", None)
             self._done()
 
     def _failed(self, reason: Any) -> None:
-        self._link.tell("failed", reason)
+        self.link_up.tell("failed", reason)
         self._done()
 
 

@@ -82,15 +82,12 @@ class OsProcess:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _watch(self) -> None:
-        if hasattr(os, "pidfd_open"):
-            try:
-                self._pidfd = os.pidfd_open(self.pid)
-            except OSError:  # an old kernel, or no file descriptors left
-                self._poll()
-                return
-            self._loop.add_reader(self._pidfd, self._reap)
-        else:
+        try:
+            self._pidfd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not Linux, an old kernel, or no file descriptors left
             self._poll()
+        else:
+            self._loop.add_reader(self._pidfd, self._reap)
 
     def _poll(self) -> None:
         if self._is_dead():

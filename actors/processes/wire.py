@@ -119,10 +119,6 @@ def _message(_: Peer, parts: list[Any]) -> Any:
     return cls(**dict(zip(names, parts[1:], strict=True)))
 
 
-def _crash(_: Peer, parts: list[Any]) -> Crash:
-    return Crash.told(*parts)
-
-
 _WRITERS: Final[dict[type, Callable[[Any], tuple[int, list[Any]]]]] = {
     tuple: lambda value: (_TUPLE, list(value)),
     Reply: lambda value: (_REPLY, [value.tag, value.value]),
@@ -138,7 +134,7 @@ _READERS: Final[dict[int, Callable[[Peer, list[Any]], Any]]] = {
     _REF: lambda peer, parts: peer.ref_of(*parts),
     _REQUEST: lambda peer, parts: Request(peer.unpack_from(parts[0]), parts[1]),
     _REPLY: lambda _, parts: Reply(*parts),
-    _CRASH: _crash,
+    _CRASH: lambda _, parts: Crash.told(*parts),
     _CALL_FAILED: lambda _, parts: CallFailed(*parts),
     _MESSAGE: _message,
 }

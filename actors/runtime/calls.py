@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime.links import MonitorRef
@@ -13,23 +14,19 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
 
 
+@dataclass(slots=True, eq=False)
 class From:
     """The caller: an actor and its number for the call, or the ``Answer`` of a task."""
 
-    __slots__ = ("tag", "to")
-
-    def __init__(self, to: Ref | Answer, tag: int = 0) -> None:
-        self.to = to
-        self.tag = tag
+    to: Ref | Answer
+    tag: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """Where the reply to a call from outside goes."""
 
-    __slots__ = ("future",)
-
-    def __init__(self, future: asyncio.Future[Any]) -> None:
-        self.future = future
+    future: asyncio.Future[Any]
 
     def give(self, value: object) -> None:
         """Hand the reply over unless the waiting is over."""
@@ -37,27 +34,23 @@ class Answer:
             self.future.set_result(value)
 
 
+@dataclass(slots=True, eq=False)
 class Request:
     """A call, as mail; ``frm`` is for ``reply``."""
 
-    __slots__ = ("frm", "payload")
-
-    def __init__(self, frm: From, payload: Any) -> None:
-        self.frm = frm
-        self.payload = payload
+    frm: From
+    payload: Any
 
     def __repr__(self) -> str:
         return f"Request({self.payload!r})"
 
 
+@dataclass(slots=True, eq=False)
 class Reply:
     """The answer to a call of an actor, as mail."""
 
-    __slots__ = ("tag", "value")
-
-    def __init__(self, tag: int, value: Any) -> None:
-        self.tag = tag
-        self.value = value
+    tag: int
+    value: Any
 
 
 class ReplyMonitor(MonitorRef):

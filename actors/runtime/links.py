@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.actors.runtime import small_set
-from leveret.actors.runtime.cell import DEAD, Cell, Mail
+from leveret.actors.runtime.cell import DEAD, Cell
 from leveret.actors.runtime.signals import NOPROC, Down
 
 if TYPE_CHECKING:
@@ -47,10 +47,9 @@ class MonitorRef:
     def forget_told(self) -> None:
         """Take the message back if the watcher has not handled it."""
         if self.is_told and self.watcher is not None:
-            self.watcher.cell.remove_mail(self._is_mine)
-
-    def _is_mine(self, mail: Mail) -> bool:
-        return type(mail[0]) is Down and mail[0].monitor is self
+            self.watcher.cell.remove_mail(
+                lambda mail: type(mail[0]) is Down and mail[0].monitor is self
+            )
 
 
 class Watch(MonitorRef):

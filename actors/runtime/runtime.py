@@ -374,20 +374,16 @@ class Runtime:
                 self.exit(cell.ref, SHUTDOWN)
         self.run_until_idle()
         if self._table.live:
-            await self._emptied(loop, timeout_s)
+            empty: asyncio.Future[bool] = loop.create_future()
+            self._table.on_empty = lambda: Answer(empty).give(True)
+            await asyncio.wait([empty], timeout=timeout_s)
+            self._table.on_empty = None
         for cell in self.cells():
             self.exit(cell.ref, KILL)
         self.run_until_idle()
         if self.tasks.pending:
             await asyncio.wait(self.tasks.pending, timeout=timeout_s)
         self.run_until_idle()
-
-    async def _emptied(self, loop: asyncio.AbstractEventLoop, timeout_s: float) -> None:
-        """Wait until no actor is left, or the time is over."""
-        empty: asyncio.Future[bool] = loop.create_future()
-        self._table.on_empty = lambda: Answer(empty).give(True)
-        await asyncio.wait([empty], timeout=timeout_s)
-        self._table.on_empty = None
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -37,10 +37,7 @@ class Tasks:
     ) -> asyncio.Task[Any]:
         """Run a coroutine for an actor; it is cancelled when the actor ends before it.
 
-        Args:
-            cell: the actor's.
-            coroutine: runs as a task.
-            done: called with cell and task when it ends, unless the actor is dead by then.
+        ``done`` is called when the task has ended, unless the actor is dead by then.
         """
         if self._loop is None:
             coroutine.close()

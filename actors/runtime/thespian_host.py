@@ -9,7 +9,7 @@ the runtime and are refused with ``ActorError``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
@@ -20,28 +20,9 @@ from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import timedelta
 
-    from leveret.core.clock import Clock
-
-
-class Starter(Protocol):
-    """The runtime, as a host sees it."""
-
-    @property
-    def clock(self) -> Clock: ...
-    def send(self, to: Ref, message: Any, sender: Ref | None = None) -> None: ...
-    def whereis(self, name: str) -> Ref | None: ...
-    def start_link(
-        self,
-        parent: Ref | None,
-        actor_class: type,
-        args: tuple[Any, ...],
-        then: Callable[[StartResult], None],
-        label: str = "",
-        name: str = "",
-    ) -> Ref: ...
+    from leveret.actors.runtime.runtime import Runtime
 
 
 class Port:
@@ -105,7 +86,7 @@ class ThespianHost:
     trap_exits = True
     async_handlers = False
     ref: Ref
-    runtime: Starter
+    runtime: Runtime
 
     def init(self, actor_class: type[Actor]) -> None:
         self.global_name = next(iter(small_set.items(self.ref.cell.names)), "")

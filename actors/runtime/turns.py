@@ -71,12 +71,6 @@ UNTRAPPABLE: Final = object()  # doom of an actor that got a 'kill'
 class Turns:
     """Gives actors their turns and ends them.
 
-    Args:
-        loop: of the scheduler.
-        clock: of the scheduler.
-        table: the live actors; an actor that ends is taken out of it.
-        tasks: where coroutine handlers run.
-
     Attributes:
         scheduler: its run queues.
         dead_letters: mails that found their actor dead, or died with it.
@@ -406,7 +400,8 @@ class Turns:
         if then is not None and parent is not None:
             links.unlink(cell, parent.cell)
         ref.cell = DEAD_CELL
-        self._table.remove(cell)
+        table = self._table
+        table.remove(cell)
         if cell.timers is not None:
             timers.cancel_all(cell)
         if cell.monitors is not None:
@@ -421,7 +416,6 @@ class Turns:
             watcher.tell(reason)
         if then is not None:
             self.tell_starter(parent, then, StartFailed(reason))
-        table = self._table
         if not table.live and table.on_empty is not None:
             table.on_empty()
 

@@ -83,7 +83,7 @@ class ActorThreads:
         if not self._threads_max:
             return None
         with self._lock:
-            thread = min(self._threads, key=_actor_count, default=None)
+            thread = min(self._threads, key=lambda thread: thread.actor_count, default=None)
             if thread is None or (thread.actor_count and len(self._threads) < self._threads_max):
                 thread = ActorThread(self)
                 self._threads.append(thread)
@@ -112,7 +112,3 @@ class ActorThreads:
                 if not thread.actor_count:
                     thread.end()
             self._threads = [thread for thread in self._threads if thread.actor_count]
-
-
-def _actor_count(thread: ActorThread) -> int:
-    return thread.actor_count

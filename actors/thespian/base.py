@@ -50,7 +50,7 @@ from leveret.actors.runtime.signals import (
     StartFailed,
     StartResult,
 )
-from leveret.actors.thespian.actor_threads import ACTOR_THREADS, ActorThread, ActorThreads
+from leveret.actors.thespian.actor_threads import ACTOR_THREADS, ActorThreads
 from leveret.actors.thespian.external import Administrator, Endpoint, External
 from leveret.actors.thespian.handling import Order
 from leveret.actors.thespian.hosted_actor import HostedActor
@@ -61,7 +61,6 @@ from leveret.core.errors import ActorError
 if TYPE_CHECKING:
     import asyncio
     import queue
-    from collections.abc import Callable
 
     from leveret.actors.runtime.runtime import Runtime
 
@@ -109,6 +108,8 @@ class AsyncioBase:
         self.turns = TurnOrder(loop)
         self._dead_letter_handler: Ref | None = None  # it may be dead
         self._sources = Sources(self._send)
+        self.use_source = self._sources.use
+        self.new_thread = self._threads.enter
         self._admin: Ref = self.run(self.runtime.spawn, Administrator, self._handle)
         external = External(self)
         self.tell, self.ask, self.listen = external.tell, external.ask, external.listen
@@ -246,14 +247,6 @@ class AsyncioBase:
             order.made.set_exception(error)
             raise
         return found
-
-    def use_source(self, source_hash: str) -> Callable[[object], None]:
-        """Count one more actor of a source; the function returned counts it out at its end."""
-        return self._sources.use(source_hash)
-
-    def new_thread(self) -> ActorThread | None:
-        """Return the thread of one more actor; None: it runs on the loop."""
-        return self._threads.enter()
 
     # Mail, on the loop's thread.
 

@@ -76,16 +76,7 @@ class External:
         self._base.post(target, message, self.ref)
 
     def ask(self, target: ActorAddress, message: Any, timeout: Any = None) -> Any:
-        """Send a message and wait for the next message of any actor.
-
-        Args:
-            target: the receiver.
-            message: the message.
-            timeout: seconds, or a ``timedelta``; None: for ever.
-
-        Raises:
-            ActorError: called on the loop's own thread, which cannot wait for itself.
-        """
+        """Send a message and wait for the next message of any actor; see ``listen``."""
         self._base.refuse_waiting("ask")
         self.tell(target, message)
         return self.listen(timeout)

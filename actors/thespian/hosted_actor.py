@@ -79,13 +79,7 @@ class HostedActor(OtpActor):
     def _hand_over(
         self, thread: ActorThread, work: Callable[[], None], over: Callable[[], object] = bool
     ) -> None:
-        """Run a job in the actor's thread; an exception in it ends the actor.
-
-        Args:
-            thread: the actor's.
-            work: the job.
-            over: called after the job.
-        """
+        """Run a job in the actor's thread, ``over`` behind it; an exception in the job ends the actor."""
         self.runtime.turns.hold_mail(self.ref.cell)
         turns = self._system.turns
         turn = turns.new_turn(self._class)
@@ -129,7 +123,8 @@ class HostedActor(OtpActor):
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         if type(message) is Exit:
             if sender is None or sender is self.parent:
-                self._parent_ended(message.reason)
+                if message.reason != NORMAL:  # else it was told not to take its children along
+                    self._let_handle(ActorExitRequest(), self.ref, message.reason)
                 return None
             if sender in self._children:
                 self._children.remove(sender)
@@ -146,10 +141,6 @@ class HostedActor(OtpActor):
         else:
             self._let_handle(message, sender)
         return None
-
-    def _parent_ended(self, reason: object) -> None:
-        if reason != NORMAL:  # else it was told not to take its children along
-            self._let_handle(ActorExitRequest(), self.ref, reason)
 
     def _let_handle(self, message: Any, sender: Ref, reason: object = None) -> None:
         """Let the Thespian actor handle a message, and end it then if there is a ``reason``."""

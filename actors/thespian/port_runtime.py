@@ -139,7 +139,7 @@ class PortRuntime(Runtime):
         """Hand a child's message to its remote actor, unless that has ended."""
         actor = self._remote.get(message.token or 0)
         if actor is not None:
-            actor.began_at(sender)
+            actor.begun_at = sender
             self._begun[str(sender)] = actor
             self.send(actor.ref, message)
 
@@ -149,7 +149,9 @@ class PortRuntime(Runtime):
         While Thespian handles the exit, it forgets other children whose processes it finds gone, without a
         message. Hence ``LookAround``, which comes after that.
         """
-        actor = self._begun.get(str(address)) or self._find(address)
+        actor = self._begun.get(str(address))
+        if actor is None:  # it ended before it had told its address
+            actor = next((other for other in self._remote.values() if other.is_at(address)), None)
         if actor is not None:
             self._exited(actor)
         if any(other.pid for other in self._remote.values()):
@@ -173,10 +175,6 @@ class PortRuntime(Runtime):
             self.tell_gone(gone)
         else:
             self.outside.send(self.outside.myAddress, gone)
-
-    def _find(self, address: ActorAddress) -> RemoteActor | None:
-        """Find a remote actor whose real one ended before it had told its address."""
-        return next((actor for actor in self._remote.values() if actor.is_at(address)), None)
 
     def tell_gone(self, gone: Gone) -> None:
         """End the remote actor whose real one is gone."""

@@ -39,7 +39,7 @@ class Outside(Protocol):
 class RemoteActor(OtpActor):
     """Stands for a Thespian actor that was started from here."""
 
-    __slots__ = ("_begun_at", "_created_at", "_is_plain", "_outside", "_reason", "pid", "token")
+    __slots__ = ("_created_at", "_is_plain", "_outside", "_reason", "begun_at", "pid", "token")
 
     trap_exits = True
     runtime: PortRuntime  # type: ignore[mutable-override]  # no other starts one
@@ -50,7 +50,7 @@ class RemoteActor(OtpActor):
         self._outside = runtime.outside
         self.token = runtime.add(self)
         self._reason: Any = None
-        self._begun_at: ActorAddress | None = None
+        self.begun_at: ActorAddress | None = None
         self._is_plain = not issubclass(actor_class, OtpActor)
         self._created_at = self._outside.create_supervised()
         self.pid = self._outside.process_of(self._created_at)
@@ -78,10 +78,10 @@ class RemoteActor(OtpActor):
     @property
     def address(self) -> ActorAddress:
         """Where the real one is; the address that it gave itself as soon as that is known."""
-        return self._created_at if self._begun_at is None else self._begun_at
+        return self._created_at if self.begun_at is None else self.begun_at
 
     def is_at(self, address: ActorAddress) -> bool:
-        return address in (self._created_at, self._begun_at)
+        return address in (self._created_at, self.begun_at)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
         """Handle messages of the real one and of Thespian; pass all others on to the real one."""
@@ -102,9 +102,6 @@ class RemoteActor(OtpActor):
             self.signal(message.reason)
         else:
             self._outside.send(self.address, self.runtime.outward(message))
-
-    def began_at(self, address: ActorAddress) -> None:
-        self._begun_at = address
 
     def signal(self, reason: object) -> None:
         """Pass an exit signal on. Processes, and plain actors, which may block, are killed by the system."""

@@ -31,6 +31,7 @@ import itertools
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -45,23 +46,14 @@ STEP_S: Final = 0.005
 PATIENCE: Final = 10  # steps
 
 
+@dataclass(slots=True, eq=False)
 class Turn:
-    """A turn of an actor.
+    """A turn of an actor."""
 
-    Attributes:
-        actor_class: whose it is.
-        began_s: when; None: not yet.
-        number: its place among all turns.
-        patience: how many steps the next one still waits for it.
-    """
-
-    __slots__ = ("actor_class", "began_s", "number", "patience")
-
-    def __init__(self, number: int, actor_class: type) -> None:
-        self.number = number
-        self.actor_class = actor_class
-        self.began_s: float | None = None
-        self.patience = PATIENCE
+    number: int  # its place among all turns
+    actor_class: type
+    began_s: float | None = None  # None: not yet
+    patience: int = PATIENCE  # how many steps the next one still waits for it
 
 
 class TurnOrder:
