@@ -40,10 +40,10 @@ class QueueSup(Supervisor):
         spec = _IN_MEMORY if make_backing is in_memory else _spec(make_backing)
         return spec, (entry,)
 
-    def _end(self, reason: object, _: object) -> None:
+    def _stop_children_and_end(self, reason: object) -> None:
         """End with the vhost, which may start the queue again."""
         self._is_stopped = True
-        super()._end(reason, _)
+        super()._stop_children_and_end(reason)
 
     def terminate(self, reason: object) -> None:
         """Tell the entry, which calls its waiters, and the channels of its consumers."""
