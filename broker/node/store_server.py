@@ -157,10 +157,11 @@ class StoreServer(GenServer):
         else:
             super().handle_info(message)
 
-    def _handle_special(self, message: Any, sender: Ref | None) -> object:
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Stop the store in order, over several turns, when the supervisor says so."""
         store = self._vhost.msg_store
         if not isinstance(message, Exit) or sender is not self.parent or store is None:
-            return super()._handle_special(message, sender)
+            return super().handle_mail(message, sender)
         if not self._is_stopping:
             self._is_stopping = True
             reason = message.reason
