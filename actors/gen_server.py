@@ -81,7 +81,7 @@ class GenServer(OtpActor):
             self.runtime.send(to, Request(From(self.ref, tag), request), self.ref)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Sort a mail; subclasses leave this alone."""
+        """Sort a mail."""
         kind = type(message)
         if sender is not TIMER and kind not in _NOT_CASTS:
             return self.handle_cast(message)

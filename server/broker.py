@@ -78,10 +78,7 @@ class Broker:
     runtime: Runtime
 
     def __init__(
-        self,
-        config: Config | None = None,
-        clock: Clock | None = None,
-        files: Files | None = None,
+        self, config: Config | None = None, clock: Clock | None = None, files: Files | None = None
     ) -> None:
         self.config = config or Config()
         self._files = files
@@ -125,7 +122,9 @@ class Broker:
         definitions = self._read_definitions()
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)
-            self._clean_up(self._directory)
+            from leveret.server.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
+
+            clean_up(Files(), self._directory.path)
         self._sockets = bind(self.config.listen)
         self.addresses = [address_of(each) for each in self._sockets]
         self._gil_yielding = GilYielding(loop)
@@ -145,11 +144,6 @@ class Broker:
         await self._start_tree(loop)
         if self._directory is not None:
             await self._open_control(self._directory)
-
-    def _clean_up(self, directory: DataDirectory) -> None:
-        from leveret.server.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
-
-        clean_up(Files(), directory.path)
 
     def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
         if self._directory is None:

@@ -111,9 +111,7 @@ class DataDirectory:
                 with draft.open("w", encoding="ascii") as file:
                     file.write(f"{uuid.uuid4()}\n")
                     file.flush()
-                    os.fsync(
-                        file.fileno()
-                    )  # a file without its content would make the next start fail
+                    os.fsync(file.fileno())  # the next start fails on a file without its content
                 draft.replace(path)
             return stored_node_id(self.path)
         except OSError as error:
@@ -184,10 +182,11 @@ def _bind(
     """Listen on every address that a host name resolves to."""
     listeners: list[socket.socket] = []
     try:
-        for family, _, _, _, place in socket.getaddrinfo(
-            address.host, _port(address, bound), type=socket.SOCK_STREAM
-        ):
-            listeners.append(_listening(family, _with_port(place, address, listeners)))
+        port = _port(address, bound)
+        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
+        for family, _, _, _, place in found:
+            there = (place[0], _port(address, listeners) or port, *place[2:])
+            listeners.append(_listening(family, there))
     except OSError as error:
         if _is_absent(error) and (listeners or (address in DEFAULT_LISTEN and len(addresses) > 1)):
             return listeners
@@ -201,17 +200,8 @@ def _bind(
 
 
 def _port(address: Address, bound: list[socket.socket]) -> int:
-    if address.port == 0 and bound:
-        return address_of(bound[0]).port
-    return address.port
-
-
-def _with_port(
-    place: tuple[Any, ...], address: Address, listeners: list[socket.socket]
-) -> tuple[Any, ...]:
-    if address.port == 0 and listeners:
-        return (place[0], address_of(listeners[0]).port, *place[2:])
-    return place
+    """Return the port to bind: for port 0 the port of the first socket bound before."""
+    return address_of(bound[0]).port if address.port == 0 and bound else address.port
 
 
 def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Lookups by name that refuse an unknown name, and rows made in slices.
+"""Lookups by name that refuse an unknown name.
 
 Every part of the admin changes a node in the same order, under ``Node.admin_turn``: check, write to the
 metadata store, change memory once the write is on disk. So a change is made wholly or not at all,
@@ -7,19 +7,14 @@ whatever the disk says, and two operators cannot both succeed in adding the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from leveret.core.slices import sliced
 from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.tables import UserRow
-
-T = TypeVar("T")
 
 
 def vhost_named(node: Node, name: str) -> VHost:
@@ -36,8 +31,3 @@ def user_named(node: Node, name: str) -> UserRow:
     if user is None:
         raise RefusedError(f'User "{name}" does not exist')
     return user.row
-
-
-async def rows_of(items: Iterable[T], row: Callable[[T], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the row of each item; other tasks run after each slice."""
-    return [row(item) async for item in sliced(items)]

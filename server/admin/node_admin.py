@@ -10,9 +10,9 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
+from leveret.core.slices import sliced
 from leveret.server.admin import rows
 from leveret.server.admin.connections import ConnectionAdmin
-from leveret.server.admin.lookups import rows_of
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
@@ -124,7 +124,7 @@ class NodeAdmin:
         if root is None:
             return []
         now_s = runtime.clock.monotonic_s()
-        return await rows_of(walk(runtime, root), lambda node: rows.actor(node, now_s))
+        return [rows.actor(node, now_s) async for node in sliced(walk(runtime, root))]
 
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
         """Limit the memory, to a share of the RAM or else to a size, until the node ends."""

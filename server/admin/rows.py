@@ -126,15 +126,13 @@ def implicit_binding(queue_name: str) -> Row:
 def connection(reader: Reader) -> Row:
     """Return the row of a connection."""
     opened = reader.opened
-    return (
-        connection_info(reader)
-        | socket_counts(reader.writer.descriptor)
-        | {
-            "protocol": [0, 9, 1],
-            "ssl": False,
-            "client_properties": triples(opened.client_properties) if opened is not None else [],
-        }
-    )
+    return {
+        **connection_info(reader),
+        **socket_counts(reader.writer.descriptor),
+        "protocol": [0, 9, 1],
+        "ssl": False,
+        "client_properties": triples(opened.client_properties) if opened is not None else [],
+    }
 
 
 def actor(node: TreeNode, now_s: float) -> Row:

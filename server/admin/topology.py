@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.core.slices import sliced
 from leveret.server.admin import rows
-from leveret.server.admin.lookups import rows_of, vhost_named
+from leveret.server.admin.lookups import vhost_named
 from leveret.server.admin.queue_figures import queue_rows
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ class TopologyAdmin:
 
     async def list_exchanges(self, vhost: str) -> list[Row]:
         found = vhost_named(self._node, vhost)
-        exchanges = list(found.topology.exchanges.values())
-        return await rows_of(
-            exchanges, lambda each: rows.exchange(each, found.policies.of_exchange(each.name))
-        )
+        return [
+            rows.exchange(each, found.policies.of_exchange(each.name))
+            async for each in sliced(list(found.topology.exchanges.values()))
+        ]
 
     async def list_bindings(self, vhost: str) -> list[Row]:
         """Return all columns of every binding, those of the default exchange first."""
         topology = vhost_named(self._node, vhost).topology
         queues, bindings = list(topology.queues), topology.bindings()
-        implicit = await rows_of(queues, rows.implicit_binding)
-        return implicit + await rows_of(bindings, rows.binding)
+        implicit = [rows.implicit_binding(queue) async for queue in sliced(queues)]
+        return implicit + [rows.binding(each) async for each in sliced(bindings)]

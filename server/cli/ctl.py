@@ -42,13 +42,8 @@ CONNECTION_COLUMNS: Final = _words("""auth_mechanism channel_max channels client
     ssl_protocol state timeout user vhost""")
 EXCHANGE_COLUMNS: Final = _words("arguments auto_delete durable internal name policy type")
 BINDINGS: Final = (
-    "source_name",
-    "source_kind",
-    "destination_name",
-    "destination_kind",
-    "routing_key",
-    "arguments",
-)
+    "source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments",
+)  # fmt: skip
 POLICY_COLUMNS: Final = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 VHOST_COLUMNS: Final = _words("cluster_state default_queue_type description name tags tracing")
 
@@ -102,10 +97,7 @@ COMMANDS: Final = (
         ("name", "password?"),
     ),
     Command(
-        "delete_user",
-        "delete a user and its permissions",
-        'Deleting user "{name}" ...',
-        ("name",),
+        "delete_user", "delete a user and its permissions", 'Deleting user "{name}" ...', ("name",)
     ),
     Command(
         "set_user_tags",

@@ -31,6 +31,15 @@ EX_SOFTWARE: Final = 70
 EX_CONFIG: Final = 78
 
 
+FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
+    UsageError: (EX_USAGE, "Error (argument validation): {}"),
+    RefusedError: (EX_DATAERR, "Error:\n{}"),
+    control.NoBrokerError: (EX_UNAVAILABLE, "leveret: {}"),
+    control.ControlFailedError: (EX_SOFTWARE, "leveret: {}"),
+    ConfigError: (EX_CONFIG, "leveret: {}"),
+}
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
@@ -55,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(given)
     try:
         return int(options.run(options))
+    except tuple(FAILURES) as error:
+        code, words = next(FAILURES[kind] for kind in FAILURES if isinstance(error, kind))
+        print(words.format(error), file=sys.stderr)
+        return code
     except BrokenPipeError:  # ``leveret tree | head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -127,42 +140,34 @@ _DEFAULTS: Final = {
 def _serve(options: argparse.Namespace) -> int:
     from leveret.server.cli import serve  # noqa: PLC0415 - the broker is not needed to ask one
 
-    try:
-        given: dict[str, Any] = {}
-        if options.listen:
-            given["listen"] = tuple(parse_address(text) for text in options.listen)
-        if options.data is not None:
-            given["data_dir"] = options.data
-        if options.log_level is not None:
-            given["log_level"] = options.log_level
-        return serve.run(options.config, given)
-    except ConfigError as error:
-        return _fail(EX_CONFIG, str(error))
+    given: dict[str, Any] = {}
+    if options.listen:
+        given["listen"] = tuple(parse_address(text) for text in options.listen)
+    if options.data is not None:
+        given["data_dir"] = options.data
+    if options.log_level is not None:
+        given["log_level"] = options.log_level
+    return serve.run(options.config, given)
 
 
 def _status(options: argparse.Namespace) -> int:
-    return _asking(options, lambda ask: _print_status(ask("status", {}), options.json))
-
-
-def _print_status(found: dict[str, Any], as_json: bool) -> int:
-    print(formats.json_line(found) if as_json else formats.status(found), end="")
+    found = _asking(options)("status", {})
+    print(formats.json_line(found) if options.json else formats.status(found), end="")
     return 0
 
 
 def _tree(options: argparse.Namespace) -> int:
-    return _asking(options, lambda ask: _print_tree(ask("tree", {}), options.json))
-
-
-def _print_tree(found: list[dict[str, Any]], as_json: bool) -> int:
-    print("".join(map(formats.json_line, found)) if as_json else formats.tree(found), end="")
+    found = _asking(options)("tree", {})
+    print("".join(map(formats.json_line, found)) if options.json else formats.tree(found), end="")
     return 0
 
 
 def _ctl(options: argparse.Namespace) -> int:
-    return _asking(options, lambda ask: ctl.run(options, ask))
+    return ctl.run(options, _asking(options))
 
 
-def _asking(options: argparse.Namespace, use: Any) -> int:
+def _asking(options: argparse.Namespace) -> ctl.Ask:
+    """Return the function that asks the broker; missing options get their defaults."""
     for name, value in _DEFAULTS.items():
         if not hasattr(options, name):
             setattr(options, name, value)
@@ -170,19 +175,4 @@ def _asking(options: argparse.Namespace, use: Any) -> int:
     def ask(verb: str, arguments: dict[str, Any]) -> Any:
         return control.ask(options.data, verb, arguments, options.timeout)
 
-    try:
-        code: int = use(ask)
-    except UsageError as error:
-        return _fail(EX_USAGE, f"Error (argument validation): {error}", "")
-    except RefusedError as error:
-        return _fail(EX_DATAERR, f"Error:\n{error}", "")
-    except control.NoBrokerError as error:
-        return _fail(EX_UNAVAILABLE, str(error))
-    except control.ControlFailedError as error:
-        return _fail(EX_SOFTWARE, str(error))
-    return code
-
-
-def _fail(code: int, text: str, prefix: str = "leveret: ") -> int:
-    print(prefix + text, file=sys.stderr)
-    return code
+    return ask

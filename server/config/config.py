@@ -146,10 +146,8 @@ class Config:
         self._check_log()
 
     def _check_log(self) -> None:
-        for field, level in (
-            ("log_level", self.log_level),
-            ("log_file_level", self.log_file_level),
-        ):
+        levels = {"log_level": self.log_level, "log_file_level": self.log_file_level}
+        for field, level in levels.items():
             if level is not None and level not in LOG_LEVELS:
                 raise _refusal(field, level, ", ".join(LOG_LEVELS))
 

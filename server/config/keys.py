@@ -46,34 +46,28 @@ def text(value: object) -> str:
     return value
 
 
-def integer(value: object) -> int:
+def integer(value: object, allowed: str = "an integer") -> int:
     """Check an integer; a boolean is not an integer."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("an integer")
+        raise ValueError(allowed)
     return value
 
 
 def integer_or_none(value: object) -> int | None:
     """Convert an integer, or ``"infinity"`` for no limit."""
-    if value == "infinity":
-        return None
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError('an integer or "infinity"')
-    return value
+    return None if value == "infinity" else integer(value, 'an integer or "infinity"')
 
 
-def number(value: object) -> float:
+def number(value: object, allowed: str = "a number") -> float:
     """Check a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("a number")
+        raise ValueError(allowed)
     return float(value)
 
 
 def seconds(value: object) -> float:
     """Check a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("a number of seconds")
-    return float(value)
+    return number(value, "a number of seconds")
 
 
 def strings(value: object) -> tuple[str, ...]:
@@ -167,6 +161,10 @@ def conf_share(value: str) -> float:
         raise ValueError("a number such as 0.4") from None
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 KEYS: Final = (
     Key("listen", "listen", addresses, ("listeners.tcp.$name",)),
     Key("data_dir", "data_dir", path),
@@ -241,11 +239,7 @@ KEYS: Final = (
         "defaults.permissions",
         "default_permissions",
         patterns,
-        (
-            "default_permissions.configure",
-            "default_permissions.write",
-            "default_permissions.read",
-        ),
+        ("default_permissions.configure", "default_permissions.write", "default_permissions.read"),
     ),
     Key("defaults.vhost", "default_vhost", text, ("default_vhost",), text),
     Key(
@@ -275,40 +269,15 @@ WITHOUT_EFFECT: Final = {
 }
 """RabbitMQ's keys that are accepted with a warning in the log that they have no effect."""
 
-OF_LATER_VERSIONS: Final = (
-    "auth_backends",
-    "auth_mechanisms",
-    "cluster_formation",
-    "cluster_keepalive_interval",
-    "cluster_partition_handling",
-    "collect_statistics",
-    "listeners.ssl",
-    "log.channel",
-    "log.connection",
-    "log.default",
-    "log.dir",
-    "log.exchange",
-    "log.federation",
-    "log.file.formatter",
-    "log.file.rotation",
-    "log.mirroring",
-    "log.queue",
-    "log.syslog",
-    "log.upgrade",
-    "management",
-    "mirroring_sync_batch_size",
-    "mqtt",
-    "msg_store_file_size_limit",
-    "prometheus",
-    "proxy_protocol",
-    "queue_index_embed_msgs_below",
-    "queue_leader_locator",
-    "queue_master_locator",
-    "reverse_dns_lookups",
-    "ssl_options",
-    "statistics",
-    "stomp",
-    "tcp_listen_options",
-    "web_",
+OF_LATER_VERSIONS: Final = _words(
+    """
+    auth_backends auth_mechanisms cluster_formation cluster_keepalive_interval
+    cluster_partition_handling collect_statistics listeners.ssl log.channel log.connection
+    log.default log.dir log.exchange log.federation log.file.formatter log.file.rotation
+    log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt
+    msg_store_file_size_limit prometheus proxy_protocol queue_index_embed_msgs_below
+    queue_leader_locator queue_master_locator reverse_dns_lookups ssl_options statistics stomp
+    tcp_listen_options web_
+    """
 )
 """Prefixes of RabbitMQ's keys that Leveret does not have: refused, but not as misspelt."""

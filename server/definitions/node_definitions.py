@@ -131,11 +131,11 @@ class NodeDefinitions:
     def _add_exchanges(self, plan: Plan) -> list[Row]:
         there: list[Row] = []
         for row, exchange in plan.exchanges.values():
-            topology = self._node.vhosts[row.vhost].topology
-            if row.name in topology.exchanges:
+            vhost = self._node.vhosts[row.vhost]
+            if row.name in vhost.topology.exchanges:
                 there.append(row)
             else:
-                self._node.vhosts[row.vhost].add_exchange(exchange)
+                vhost.add_exchange(exchange)
         return there
 
     async def _start_vhosts(self, plan: Plan) -> None:
@@ -198,7 +198,11 @@ class NodeDefinitions:
             while True:
                 effect = steps.send(value)
                 if isinstance(effect, Ask):
-                    value = await self._ask(effect)
+                    request = effect.to, effect.request, effect.timeout_s
+                    try:
+                        value = await self._node.runtime.call(*request)
+                    except CallExit as error:
+                        value = CallFailed(error.reason)
                 else:
                     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
                     effect.register(future.set_result)
@@ -208,26 +212,11 @@ class NodeDefinitions:
         finally:
             steps.close()  # when this task is cancelled
 
-    async def _ask(self, ask: Ask) -> Any:
-        try:
-            return await self._node.runtime.call(ask.to, ask.request, ask.timeout_s)
-        except CallExit as error:
-            return CallFailed(error.reason)
-
 
 def _add_exchanges(contents: Contents, vhost: VHost) -> None:
-    for exchange in vhost.topology.exchanges.values():
-        contents.add(
-            ExchangeRow(
-                vhost.name,
-                exchange.name,
-                exchange.type,
-                exchange.durable,
-                exchange.auto_delete,
-                exchange.internal,
-                exchange.arguments,
-            )
-        )
+    for each in vhost.topology.exchanges.values():
+        flags = each.durable, each.auto_delete, each.internal
+        contents.add(ExchangeRow(vhost.name, each.name, each.type, *flags, each.arguments))
 
 
 async def _add_queues(document: dict[str, Any], vhost: VHost) -> None:

@@ -82,7 +82,6 @@ class Producer:
         self._channel = channel
         self._lanes = key_lanes
         self._unconfirmed: dict[int, int] = {}
-        self._confirmed_up_to = 0
         self._starts: list[bytes] = []
         self._started_ns = 0
         self._scheduled = False
@@ -177,12 +176,9 @@ class Producer:
             if count <= 0:
                 break
             self._publish(count)
-            if self._must_yield():
+            if not self._scenario.rate:
                 break
         self._reschedule()
-
-    def _must_yield(self) -> bool:
-        return not self._scenario.rate
 
     def _allowed(self) -> int:
         scenario, count = self._scenario, self._batch

@@ -93,7 +93,6 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.frame_max = 0
         self.paused = False
-        self.blocked_count = 0
         self.read_ns = 0  # when the bytes being parsed were read
         self.server_properties: dict[str, Any] = {}
         self._agents: dict[int, Agent] = {}
@@ -273,16 +272,15 @@ class Connection(asyncio.Protocol):
         if method.IDS == spec.BASIC_NACK:
             self._agents[channel].on_confirm(method.delivery_tag, method.multiple, False)
         elif method.IDS in {spec.CONNECTION_CLOSE, spec.CHANNEL_CLOSE}:
-            what = "connection" if method.IDS == spec.CONNECTION_CLOSE else "channel"
-            text = f"{what} closed by the broker: {method.reply_code} {method.reply_text}"
-            if what == "connection":
+            kind = "connection" if method.IDS == spec.CONNECTION_CLOSE else "channel"
+            if kind == "connection":
                 self.send(0, methods.ConnectionCloseOk())
-            raise BrokerError(text)
-        elif method.IDS == spec.CONNECTION_BLOCKED:
-            self.blocked_count += 1
+            raise BrokerError(
+                f"{kind} closed by the broker: {method.reply_code} {method.reply_text}"
+            )
         elif method.IDS == spec.BASIC_CANCEL:
             self._agents[channel].on_cancelled()
-        elif method.IDS != spec.CONNECTION_UNBLOCKED:
+        elif method.IDS not in {spec.CONNECTION_BLOCKED, spec.CONNECTION_UNBLOCKED}:
             waiting = self._waiting.pop(channel, None)
             if waiting is None:
                 raise BrokerError(f"the broker answered without being asked: {method.NAME}")

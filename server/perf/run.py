@@ -116,16 +116,13 @@ class Run:
         scenario = self.scenario
         if not scenario.exchange:
             return
+        queues = self._queues
+        keys = [(queue, queue if scenario.pattern else scenario.routing_key) for queue in queues]
         if scenario.bindings:
-            for number in range(scenario.bindings):
-                queue = self._queues[number % len(self._queues)]
-                await self._bind_one(queue, f"perf.{number}.*")
-            return
-        for queue in self._queues:
-            await self._bind_one(queue, queue if scenario.pattern else scenario.routing_key)
-
-    async def _bind_one(self, queue: str, key: str) -> None:
-        await self._control.call(1, methods.QueueBind(queue, self.scenario.exchange, key))
+            numbers = range(scenario.bindings)
+            keys = [(queues[number % len(queues)], f"perf.{number}.*") for number in numbers]
+        for queue, key in keys:
+            await self._control.call(1, methods.QueueBind(queue, scenario.exchange, key))
 
     async def _make_producers(self) -> None:
         scenario = self.scenario
@@ -205,8 +202,7 @@ class Run:
             reporting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reporting
-        is_waiting = not self._consumers
-        self._ended_ns = time.monotonic_ns() if is_waiting else self.tally.last_ns
+        self._ended_ns = self.tally.last_ns if self._consumers else time.monotonic_ns()
         self._cpu_ns = self._meter.read_ns()
 
     def _publish_all(self) -> None:
@@ -327,8 +323,7 @@ class Run:
             for lane, count in producer.sent_per_lane.items():
                 for queue in self._targets_of(lane):
                     sent[queue][lane] = count
-        consumed = {consumer.queue for consumer in self._consumers}
-        for queue in consumed:
+        for queue in {consumer.queue for consumer in self._consumers}:
             self._ledgers[queue].settle(sent[queue])
 
     def _settle_kept(self) -> None:
