@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 Accumulator = TypeVar("Accumulator")
 
 Predicate: TypeAlias = "Callable[[Entry], bool]"
+AckStep: TypeAlias = "Callable[[Entry, Accumulator], Accumulator]"
+FoldStep: TypeAlias = "Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]]"
 QueueMode: TypeAlias = Literal["default", "lazy"]
 Urgency: TypeAlias = Literal["timed", "idle"]
 
@@ -186,10 +188,7 @@ class QueueOperations(Protocol):
         """
 
     def ackfold(
-        self,
-        step: Callable[[Entry, Accumulator], Accumulator],
-        start: Accumulator,
-        seqs: list[int],
+        self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
         """Fold over the given unacked messages, in the order of ``seqs``; nothing changes.
 
@@ -197,10 +196,7 @@ class QueueOperations(Protocol):
         """
 
     def fold(
-        self,
-        step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
-        start: Accumulator,
-        from_seq: int = 0,
+        self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
         """Fold over ready and unacked messages by ``seq``; ``step`` gets whether it is unacked.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
-from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
 from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable.paging import aim_at
 
@@ -206,10 +206,7 @@ class PriorityQueue:
     # All.
 
     def ackfold(
-        self,
-        step: Callable[[Entry, Accumulator], Accumulator],
-        start: Accumulator,
-        seqs: list[int],
+        self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
         for level, run in groupby(seqs, self._level_of.get):
             if level is not None:
@@ -217,10 +214,7 @@ class PriorityQueue:
         return start
 
     def fold(
-        self,
-        step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
-        start: Accumulator,
-        from_seq: int = 0,
+        self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
         """Fold over all levels by ``seq``, which is the order of publishing, not of delivery."""
         return folds.fold(self._levels, step, start, from_seq)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime.inline import InlineTurn
@@ -11,7 +10,15 @@ from leveret.queue_backing.actor import BackingActor
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.core.message import Message
-    from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate, QueueMode
+    from leveret.queue_backing.api import (
+        Accumulator,
+        AckStep,
+        Dropped,
+        Fetched,
+        FoldStep,
+        Predicate,
+        QueueMode,
+    )
     from leveret.queue_backing.status import Entry
 
 
@@ -92,19 +99,13 @@ class BackingProxy(InlineTurn[BackingActor]):
             return actor.done(actor.queue.fetchwhile(predicate, limit, bytes_max))
 
     def ackfold(
-        self,
-        step: Callable[[Entry, Accumulator], Accumulator],
-        start: Accumulator,
-        seqs: list[int],
+        self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
         with self as actor:
             return actor.done(actor.queue.ackfold(step, start, seqs))
 
     def fold(
-        self,
-        step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
-        start: Accumulator,
-        from_seq: int = 0,
+        self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
         with self as actor:
             return actor.done(actor.queue.fold(step, start, from_seq))

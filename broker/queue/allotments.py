@@ -21,9 +21,7 @@ _FEW: Final = 10  # consumers
 class Allotment:
     """The messages of a batch that one consumer gets.
 
-    Attributes:
-        consumer: the consumer.
-        picks: the positions in the batch, ascending.
+    ``picks`` are the positions in the batch, ascending.
     """
 
     __slots__ = ("consumer", "picks")
@@ -130,18 +128,10 @@ def deliver(
     seqs: list[int] | None = None,
     redelivered: int = 0,
 ) -> list[int]:
-    """Send every consumer its messages.
+    """Send every consumer its messages; return the seqs that no consumer will acknowledge.
 
-    Args:
-        runtime: delivers the mails.
-        queue: their sender.
-        allotments: of the batch.
-        batch: the messages.
-        seqs: their seqs; None when no consumer acknowledges.
-        redelivered: how many of the first ones have been delivered before.
-
-    Returns:
-        The seqs that no consumer will acknowledge.
+    ``seqs`` is None when no consumer acknowledges; the first ``redelivered`` of the messages have been
+    delivered before.
     """
     done: list[int] = []
     for allotment in in_order(allotments) if len(allotments) > 1 else allotments:

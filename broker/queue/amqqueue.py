@@ -205,7 +205,7 @@ class AmqQueue(GenServer):
         messages, count = publish.messages, len(publish.messages)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
-        expiries = self._deadlines(publish)
+        expiries = self._expiry.deadlines(publish.expirations, self.runtime.clock, count)
         taken, base, safe = 0, -1, True
         if nothing_waits and consumers is not None and consumers.active:
             limit = count
@@ -231,11 +231,6 @@ class AmqQueue(GenServer):
             self._continue()
         elif self._ready:
             self._go_on()
-
-    def _deadlines(self, publish: mail.Publish) -> list[int] | None:
-        if self._expiry.ttl_ms is None and publish.expirations is None:
-            return None
-        return self._expiry.deadlines(publish.expirations, self._now_ms(), len(publish.messages))
 
     def _deliver_whole(
         self, publish: mail.Publish, publishers: PublisherCredit, consumer: Consumer

@@ -191,15 +191,7 @@ def check(
     exclusive: bool = False,
     auto_delete: bool = False,
 ) -> None:
-    """Check the arguments of a new queue.
-
-    Args:
-        arguments: of queue.declare.
-        vhost: for the texts.
-        name: the queue's, made by the server or not.
-        durable: as the client said it.
-        exclusive: likewise.
-        auto_delete: likewise.
+    """Check the arguments of a new queue; its properties are given as the client said them.
 
     Raises:
         PreconditionFailed: with RabbitMQ's text for the first one that is wrong.
@@ -276,12 +268,7 @@ def check_equivalent(
 ) -> None:
     """Check that a queue that exists is equivalent to a declare.
 
-    Args:
-        entry: the queue.
-        durable: as declared now; False when exclusive.
-        auto_delete: as declared now.
-        owner: the connection's reader when declared exclusive, else None.
-        arguments: as declared now.
+    An exclusive one is declared with ``durable`` False and the connection's reader as the ``owner``.
 
     Raises:
         ResourceLocked: the queue belongs to another connection, or only one side is exclusive.

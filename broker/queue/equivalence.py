@@ -22,12 +22,6 @@ NONE = "none"
 def assert_property(what: str, name: str, current: bool | str, given: bool | str) -> None:
     """Check a flag, or the type of an exchange.
 
-    Args:
-        what: ``queue 'q' in vhost '/'``.
-        name: of the property.
-        current: its value.
-        given: the value in the declare.
-
     Raises:
         PreconditionFailed: they differ.
     """

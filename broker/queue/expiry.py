@@ -71,7 +71,7 @@ class MessageExpiry:
         self.ttl_ms = ttl_ms
 
     def deadlines(
-        self, expirations: list[int | None] | None, now_ms: int, count: int
+        self, expirations: list[int | None] | None, clock: Clock, count: int
     ) -> list[int] | None:
         """Return the expiry of each message of a batch in ms since 1970, 0 = never; None = no one's."""
         if self.ttl_ms is None and expirations is None:
@@ -79,7 +79,7 @@ class MessageExpiry:
         self.may_expire = True
         if expirations is not None:
             self.is_unordered = True
-        return deadlines(now_ms, self.ttl_ms, expirations, count)
+        return deadlines(int(clock.wall_s() * 1000), self.ttl_ms, expirations, count)
 
     def drop_expired(
         self, backing: QueueOperations, now_ms: int, start_timer: StartTimer

@@ -61,12 +61,7 @@ def backing_of(
 ) -> MakeQueue:
     """Return what makes the backing of a queue; called again after each crash of the pair.
 
-    Args:
-        entry: the queue.
-        store: the vhost's, None when it has none.
-        clock: the node's.
-        memory: the node's; of queues that can page.
-        metadata: the node's; gives numbers.
+    The store is the vhost's, None when it has none; the metadata gives numbers.
     """
     if store is None and not entry.settings.highest_priority:
         return in_memory

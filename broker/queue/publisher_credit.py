@@ -30,12 +30,7 @@ _seq_of: Final = itemgetter(0)
 
 
 class PublisherCredit:
-    """The publishers of one queue.
-
-    Args:
-        runtime: delivers the mails.
-        queue: their sender.
-    """
+    """The publishers of one queue, which is the sender of the mails to them."""
 
     __slots__ = ("_credit", "_prune_at", "_queue", "_runtime", "_unconfirmed")
 
@@ -49,10 +44,8 @@ class PublisherCredit:
     def published(self, publish: mail.Publish, unsafe_from: int, base: int) -> None:
         """Grant credit for a batch, and confirm the messages that are safe.
 
-        Args:
-            publish: the batch.
-            unsafe_from: the position of the first message that is not safe yet.
-            base: the ``seq`` that position 0 has, or would have if it was published as well.
+        From the position ``unsafe_from`` on they are not safe yet; ``base`` is the ``seq`` that position 0
+        has, or would have if it was published as well.
         """
         has_confirms = False
         for channel, count, size_bytes, seqno in publish.publishers:
@@ -113,14 +106,11 @@ class PublisherCredit:
                 if safe:
                     _extend(ranges, channel, seqno, safe)
                 if safe < count:
-                    self._note((base + position + safe, count - safe, channel, seqno + safe))
+                    self._unconfirmed = self._unconfirmed or []
+                    seq = base + position + safe
+                    self._unconfirmed.append((seq, count - safe, channel, seqno + safe))
             position += count
         return ranges
-
-    def _note(self, interval: Interval) -> None:
-        if self._unconfirmed is None:
-            self._unconfirmed = []
-        self._unconfirmed.append(interval)
 
     def waiting_channels(self) -> list[Ref]:
         """Return the channels with unconfirmed messages, each once."""

@@ -26,16 +26,10 @@ if TYPE_CHECKING:
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
 
 
-def _ignore(_: QueueEntry) -> None:
-    """Tell no vhost."""
-
-
 class QueueEntry:
     """One queue of one vhost.
 
     Attributes:
-        vhost_name: its vhost.
-        name: its name.
         durable: whether it survives a restart of the node.
         auto_delete: whether it is deleted after its last consumer.
         exclusive: the reader of the connection that owns it, None = shared.
@@ -47,7 +41,6 @@ class QueueEntry:
         transient_no: its number there when it is not durable and pages out; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
-        supervisor: the queue's supervisor.
         was_consumed: whether it has ever had a consumer since the node was started.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
@@ -64,7 +57,7 @@ class QueueEntry:
         auto_delete: bool = False,
         exclusive: Ref | None = None,
         arguments: Arguments | None = None,
-        on_deleted: Callable[[QueueEntry], None] = _ignore,
+        on_deleted: Callable[[QueueEntry], None] | None = None,
         queue_no: int = 0,
     ) -> None:
         self.vhost_name = vhost_name
@@ -139,8 +132,9 @@ class QueueEntry:
             return
         self._ended = "deleted"
         self._watchers = None
-        on_deleted, self.on_deleted = self.on_deleted, _ignore
-        on_deleted(self)
+        on_deleted, self.on_deleted = self.on_deleted, None
+        if on_deleted is not None:
+            on_deleted(self)
         self._call_waiters()
 
     def stopped(self) -> None:

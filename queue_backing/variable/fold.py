@@ -7,14 +7,14 @@ which the step gets as None; the caller goes on from there when it has been read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.core.message import LOST
-from leveret.queue_backing.api import Accumulator
+from leveret.queue_backing.api import Accumulator, AckStep, FoldStep
 from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
 from leveret.queue_backing.variable.delta import BLANK, window_end
 
@@ -29,10 +29,7 @@ _NO_ROW: Final = -1  # the msg_no of the marker: from this seq on rows must be r
 
 
 def ackfold(
-    queue: VariableQueue,
-    step: Callable[[Entry, Accumulator], Accumulator],
-    start: Accumulator,
-    seqs: list[int],
+    queue: VariableQueue, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
 ) -> Accumulator:
     """Fold over unacked messages in the order of ``seqs``; unknown ones are passed over."""
     rpa, dpa = queue.pending.in_ram, queue.pending.on_disk
@@ -48,10 +45,7 @@ def ackfold(
 
 
 def fold(
-    queues: Sequence[VariableQueue],
-    step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
-    start: Accumulator,
-    from_seq: int,
+    queues: Sequence[VariableQueue], step: FoldStep[Accumulator], start: Accumulator, from_seq: int
 ) -> Accumulator:
     """Fold over the messages with ``seq >= from_seq`` of queues that have no seq in common."""
     walks = [walk for queue in queues for walk in _walks(queue, from_seq)]

@@ -82,7 +82,7 @@ def _check_delta(queue: VariableQueue) -> None:
 
 
 def _check_order(queue: VariableQueue) -> None:
-    before = list(map(seq_of, chain(queue.q4, _columns(queue), queue.backlog.q3)))
+    before = list(map(seq_of, chain(queue.q4, queue.columns.entries(), queue.backlog.q3)))
     behind = list(map(seq_of, chain(queue.backlog.q2, queue.q1)))
     assert all(a < b for a, b in pairwise(before)), "I6: Q4, Q3 are not sorted"
     assert all(a < b for a, b in pairwise(behind)), "I6: Q2, Q1 are not sorted"
@@ -118,21 +118,19 @@ def _check_entries(queue: VariableQueue) -> None:
         assert queue.has_stored or not entry[CONTENT_ON_DISK], "has_stored is wrong"
 
 
-def _columns(queue: VariableQueue) -> Iterable[Entry]:
-    return queue.columns.entries()
+def _ready(queue: VariableQueue) -> Iterable[Entry]:
+    backlog = queue.backlog
+    return chain(queue.q4, queue.columns.entries(), backlog.q3, backlog.q2, queue.q1)
 
 
 def _known(queue: VariableQueue) -> Iterable[Entry]:
-    ready = chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1)
-    return chain(ready, queue.pending.in_ram.values(), queue.pending.on_disk.values())
+    return chain(_ready(queue), queue.pending.entries())
 
 
 def _check_unacked(queue: VariableQueue) -> None:
     rpa, dpa = queue.pending.in_ram, queue.pending.on_disk
     assert rpa.keys().isdisjoint(dpa), "I11: unacked twice"
-    ready = set(
-        map(seq_of, chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1))
-    )
+    ready = set(map(seq_of, _ready(queue)))
     assert ready.isdisjoint(rpa), "I11: ready and unacked"
     assert ready.isdisjoint(dpa), "I11: ready and unacked"
     assert all(entry[MESSAGE] is not None for entry in rpa.values()), "I12: rpa without content"
@@ -144,9 +142,9 @@ def _check_unacked(queue: VariableQueue) -> None:
 
 
 def _check_counters(queue: VariableQueue) -> None:
-    unacked = (*queue.pending.in_ram.values(), *queue.pending.on_disk.values())
-    assert queue.pending.size_bytes == sum(entry[SIZE] for entry in unacked), "unacked_bytes"
-    parts = (queue.q1, queue.q4, _columns(queue), queue.pending.in_ram.values())
+    unacked_bytes = sum(entry[SIZE] for entry in queue.pending.entries())
+    assert queue.pending.size_bytes == unacked_bytes, "unacked_bytes"
+    parts = (queue.q1, queue.q4, queue.columns.entries(), queue.pending.in_ram.values())
     ram = [e for e in chain.from_iterable(parts) if e[MESSAGE] is not None]
     in_ram = sum(entry[SIZE] for entry in ram)
     assert queue.ram_bytes == in_ram or not queue.can_page, "ram_bytes"
@@ -155,22 +153,16 @@ def _check_counters(queue: VariableQueue) -> None:
     persistent = len(known) + delta.length - delta.transient
     assert queue.persistent_count == persistent or not queue.can_page, "persistent_count"
     assert queue.persistent_bytes >= sum(known) or not queue.can_page, "persistent_bytes"
-    ready = chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1)
-    assert queue.ready_bytes >= sum(entry[SIZE] for entry in ready), "ready_bytes"
+    ready_bytes = sum(entry[SIZE] for entry in _ready(queue))
+    assert queue.ready_bytes >= ready_bytes, "ready_bytes"
     assert delta.transient or not queue.backlog.transient_bytes, "delta_transient_bytes"
     if queue.can_page:
         assert 0 <= queue.ram_count <= queue.count, "I13: ram_count"
         assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.pending.size_bytes, (
             "I13: ram_bytes"
         )
-    figures = (
-        queue.count,
-        queue.ready_bytes,
-        queue.pending.size_bytes,
-        queue.backlog.transient_bytes,
+    figures = (queue.count, queue.pending.size_bytes, queue.backlog.transient_bytes)
+    assert min(*figures, queue.ready_bytes, queue.persistent_count, queue.persistent_bytes) >= 0, (
+        "I13: negative"
     )
-    assert min(*figures, queue.persistent_count, queue.persistent_bytes) >= 0, "I13: negative"
-    if delta is BLANK:
-        ready = chain(queue.q4, _columns(queue), queue.backlog.q3, queue.backlog.q2, queue.q1)
-        sizes = sum(entry[SIZE] for entry in ready)
-        assert queue.ready_bytes == sizes, "ready_bytes"
+    assert delta is not BLANK or queue.ready_bytes == ready_bytes, "ready_bytes"

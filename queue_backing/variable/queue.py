@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.api import Accumulator, Dropped, Fetched, Predicate
+from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
 from leveret.queue_backing.rates import UPDATE_AFTER
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
@@ -579,18 +579,12 @@ class VariableQueue:
     # All.
 
     def ackfold(
-        self,
-        step: Callable[[Entry, Accumulator], Accumulator],
-        start: Accumulator,
-        seqs: list[int],
+        self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
         return folds.ackfold(self, step, start, seqs)
 
     def fold(
-        self,
-        step: Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]],
-        start: Accumulator,
-        from_seq: int = 0,
+        self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
         return folds.fold([self], step, start, from_seq)
 
