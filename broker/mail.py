@@ -94,15 +94,12 @@ class Publish:
         return True
 
 
-class _Settlement:
+class _Settlement(Struct, eq=False):
     """Deliveries to one consumer that are settled (``consumer`` is its tag, None for basic.get)."""
 
-    __slots__ = ("channel", "consumer", "seqs")
-
-    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
-        self.channel = channel
-        self.consumer = consumer
-        self.seqs = seqs
+    channel: Ref
+    consumer: bytes | None
+    seqs: list[int]
 
     def absorb(self, later: object) -> bool:
         if (
@@ -118,28 +115,19 @@ class _Settlement:
 class Ack(_Settlement):
     """They were acknowledged."""
 
-    __slots__ = ()
-
 
 class Requeue(_Settlement):
     """Put them back to their places, marked redelivered."""
-
-    __slots__ = ()
 
 
 class Reject(_Settlement):
     """They are refused for good: dead-letter or drop them."""
 
-    __slots__ = ()
 
-
-class Resume:
+class Resume(Struct, eq=False):
     """The channel's gate or limiter has room again: go on delivering to its consumers."""
 
-    __slots__ = ("channel",)
-
-    def __init__(self, channel: Ref) -> None:
-        self.channel = channel
+    channel: Ref
 
 
 class Deliver:
@@ -170,7 +158,7 @@ class Deliver:
         self.redelivered = redelivered
 
 
-class Confirm:
+class Confirm(Struct, eq=False):
     """Publishes of one channel are safe; or refused, when ``ok`` is False.
 
     Attributes:
@@ -178,74 +166,54 @@ class Confirm:
         ranges: ``(first_seqno, count)`` pairs.
     """
 
-    __slots__ = ("ok", "queue", "ranges")
-
-    def __init__(self, queue: Ref, ranges: list[tuple[int, int]], ok: bool = True) -> None:
-        self.queue = queue
-        self.ranges = ranges
-        self.ok = ok
+    queue: Ref
+    ranges: list[tuple[int, int]]
+    ok: bool = True
 
 
-class CreditGrant:
+class CreditGrant(Struct, eq=False):
     """The queue has taken in so much; the channel may publish as much again."""
 
-    __slots__ = ("messages", "queue", "size_bytes")
-
-    def __init__(self, queue: Ref, messages: int, size_bytes: int) -> None:
-        self.queue = queue
-        self.messages = messages
-        self.size_bytes = size_bytes
+    queue: Ref
+    messages: int
+    size_bytes: int
 
 
-class ConsumerGone:
+class ConsumerGone(Struct, eq=False):
     """The queue of this consumer is deleted."""
 
-    __slots__ = ("consumer", "queue")
-
-    def __init__(self, queue: Ref, consumer: bytes) -> None:
-        self.queue = queue
-        self.consumer = consumer
+    queue: Ref
+    consumer: bytes
 
 
-class QueueDeleted:
+class QueueDeleted(Struct, eq=False):
     """The queue ended because it was deleted; sent to every channel it owes confirms."""
 
-    __slots__ = ("queue",)
-
-    def __init__(self, queue: Ref) -> None:
-        self.queue = queue
+    queue: Ref
 
 
-class QueueUp:
+class QueueUp(Struct, eq=False):
     """The queue runs again after a crash; sent to the channels that watch its entry.
 
     Attributes:
         entry: its registry entry (``queue/registry.py``), by which a channel finds its consumers.
     """
 
-    __slots__ = ("entry",)
-
-    def __init__(self, entry: object) -> None:
-        self.entry = entry
+    entry: object
 
 
-class QueueFailed:
+class QueueFailed(Struct, eq=False):
     """The queue will not be started again; sent to the channels that watch its entry.
 
     Attributes:
         entry: its registry entry, likewise.
     """
 
-    __slots__ = ("entry",)
-
-    def __init__(self, entry: object) -> None:
-        self.entry = entry
+    entry: object
 
 
-class PolicyChanged:
+class PolicyChanged(Struct, eq=False):
     """Other policies apply to the queue than before; its entry has the settings in effect now."""
-
-    __slots__ = ()
 
 
 class Consume(Struct):

@@ -17,28 +17,24 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 
 
-class Ask:
+class Ask(Struct, eq=False):
     """Wait for the reply of ``to``; ``timeout_s`` None waits for as long as it lives."""
 
-    __slots__ = ("request", "timeout_s", "to")
-
-    def __init__(self, to: Ref, request: object, timeout_s: float | None = None) -> None:
-        self.to = to
-        self.request = request
-        self.timeout_s = timeout_s
+    to: Ref
+    request: object
+    timeout_s: float | None = None
 
 
-class Until:
+class Until(Struct, eq=False):
     """Wait until the function given to ``register`` is called; its argument is the value."""
 
-    __slots__ = ("register",)
-
-    def __init__(self, register: Callable[[Callable[[Any], None]], object]) -> None:
-        self.register = register
+    register: Callable[[Callable[[Any], None]], object]
 
 
 Steps: TypeAlias = Generator[Ask | Until, Any, Any]

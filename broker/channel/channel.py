@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import Struct
+
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Down
@@ -59,22 +61,16 @@ _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read 
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
-class ConnectionFailed:
+class ConnectionFailed(Struct, eq=False):
     """A channel met a hard error; the reader closes the connection with it."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: HardError) -> None:
-        self.error = error
+    error: HardError
 
 
-class ChannelStays:
+class ChannelStays(Struct, eq=False):
     """A closing channel answered a channel.close that crossed its own; it waits for close-ok still."""
 
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
+    number: int
 
 
 class _GoOn:

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from leveret.actors.runtime.ref import Ref
 
 _FEW: Final = 16  # runs, waiting and settled, that need no tidying up
@@ -26,15 +28,12 @@ Answer: TypeAlias = tuple[bool, int, bool]
 """basic.ack (or nack, when the first is False), delivery tag, multiple."""
 
 
-class _Run:
+class _Run(Struct, eq=False):
     """A stretch of publish numbers with the number of queues that still owe an answer."""
 
-    __slots__ = ("count", "owing", "refused")
-
-    def __init__(self, count: int, owing: int, refused: bool = False) -> None:
-        self.count = count
-        self.owing = owing
-        self.refused = refused
+    count: int
+    owing: int
+    refused: bool = False
 
 
 class Confirms:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.kernel import content, deliveries
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 _GET_OK: Final = struct.Struct(">HHQB")
 
 
-class Consumer:
+class Consumer(Struct, eq=False):
     """One basic.consume of this channel.
 
     Attributes:
@@ -36,35 +38,14 @@ class Consumer:
         source: where its deliveries are settled; None for no-ack. A new one after each restart.
     """
 
-    __slots__ = (
-        "arguments",
-        "entry",
-        "exclusive",
-        "no_ack",
-        "prefetch",
-        "priority",
-        "source",
-        "tag",
-    )
-
-    def __init__(
-        self,
-        tag: bytes,
-        entry: QueueEntry,
-        no_ack: bool,
-        exclusive: bool,
-        prefetch: int,
-        priority: int,
-        arguments: Table,
-    ) -> None:
-        self.tag = tag
-        self.entry = entry
-        self.no_ack = no_ack
-        self.exclusive = exclusive
-        self.prefetch = prefetch
-        self.priority = priority
-        self.arguments = arguments
-        self.source: Source | None = None
+    tag: bytes
+    entry: QueueEntry
+    no_ack: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    arguments: Table
+    source: Source | None = None
 
 
 class Deliveries:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_
 from leveret.core.limits import ROUTES_PER_CONNECTION
 from leveret.core.message import exchange_and_key
@@ -28,7 +30,7 @@ MANDATORY = 1
 IMMEDIATE = 2
 
 
-class Route:
+class Route(Struct, eq=False):
     """Where one publish goes.
 
     Attributes:
@@ -41,33 +43,13 @@ class Route:
         steps: exchanges and targets that were looked at to find it; 0 once the publisher has counted them.
     """
 
-    __slots__ = (
-        "exchange",
-        "mandatory",
-        "needs_headers",
-        "origin",
-        "queues",
-        "routing_key",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        origin: bytes,
-        exchange: Exchange,
-        routing_key: bytes,
-        mandatory: bool,
-        queues: list[QueueEntry],
-        needs_headers: bool,
-        steps: int,
-    ) -> None:
-        self.origin = origin
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.mandatory = mandatory
-        self.queues = queues
-        self.needs_headers = needs_headers
-        self.steps = steps
+    origin: bytes
+    exchange: Exchange
+    routing_key: bytes
+    mandatory: bool
+    queues: list[QueueEntry]
+    needs_headers: bool
+    steps: int
 
 
 class Routes:

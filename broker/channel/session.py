@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
@@ -43,7 +45,7 @@ class Reading(Protocol):
     def limit_coalescing(self, prefetch: int) -> None: ...
 
 
-class Session:
+class Session(Struct, eq=False):
     """One logged-in connection, as its channels see it.
 
     Attributes:
@@ -53,42 +55,16 @@ class Session:
         frame_max: negotiated frame size in bytes.
     """
 
-    __slots__ = (
-        "cancel_notify",
-        "frame_max",
-        "name",
-        "read_control",
-        "reader",
-        "routes",
-        "settings",
-        "user",
-        "vhost",
-        "writer",
-    )
-
-    def __init__(
-        self,
-        reader: Ref,
-        name: str,
-        user: User,
-        vhost: VHost,
-        writer: Output,
-        read_control: Reading,
-        routes: Routes,
-        settings: BrokerSettings,
-        frame_max: int,
-        cancel_notify: bool,
-    ) -> None:
-        self.reader = reader
-        self.name = name
-        self.user = user
-        self.vhost = vhost
-        self.writer = writer
-        self.read_control = read_control
-        self.routes = routes
-        self.settings = settings
-        self.frame_max = frame_max
-        self.cancel_notify = cancel_notify
+    reader: Ref
+    name: str
+    user: User
+    vhost: VHost
+    writer: Output
+    read_control: Reading
+    routes: Routes
+    settings: BrokerSettings
+    frame_max: int
+    cancel_notify: bool
 
 
 class ChannelActor(Protocol):

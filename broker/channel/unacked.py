@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from itertools import repeat, takewhile
 from typing import Final
 
+from msgspec import Struct
+
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import PreconditionFailed
 
 _SPARSE: Final = 1_000
 
 
-class Source:
+class Source(Struct, eq=False):
     """Where the settlement of a delivery goes.
 
     Attributes:
@@ -27,11 +29,8 @@ class Source:
         consumer: the consumer's tag; None for basic.get.
     """
 
-    __slots__ = ("consumer", "queue")
-
-    def __init__(self, queue: Ref, consumer: bytes | None) -> None:
-        self.queue = queue
-        self.consumer = consumer
+    queue: Ref
+    consumer: bytes | None
 
 
 Settled = list[tuple[Source, list[int]]]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct
+
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import NORMAL, CallFailed
 from leveret.amqp import spec
@@ -66,13 +68,10 @@ def _from_open(stash: list[Run]) -> list[Run]:
     return []
 
 
-class RunsLeft:
+class RunsLeft(Struct, eq=False):
     """A reader to itself: go on with the runs of a read that were too many for a turn."""
 
-    __slots__ = ("runs",)
-
-    def __init__(self, runs: list[Run]) -> None:
-        self.runs = runs
+    runs: list[Run]
 
 
 class _Slot:

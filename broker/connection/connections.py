@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from leveret.amqp.errors import InternalError, NotAllowed
 from leveret.broker.connection.read_control import ReadingTurns
 
@@ -21,13 +23,10 @@ if TYPE_CHECKING:
 CONNECTIONS: Final = "connections"
 
 
-class CloseConnection:
+class CloseConnection(Struct, eq=False):
     """Ask a reader to close its connection with 320 and this text (operators, vhosts that end)."""
 
-    __slots__ = ("reason",)
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    reason: str
 
 
 class OpenConnection(Protocol):

@@ -11,6 +11,8 @@ import asyncio
 import logging
 from typing import Any
 
+from msgspec import Struct
+
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
@@ -23,13 +25,10 @@ from leveret.supervisors.requests import StartChild
 log = logging.getLogger(__name__)
 
 
-class _Linger:
+class _Linger(Struct, eq=False):
     """Timer: a closed connection has had its time to take its last bytes."""
 
-    __slots__ = ("transport",)
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self.transport = transport
+    transport: asyncio.Transport
 
 
 class Listener(GenServer):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct
+
 from leveret.amqp.errors import InternalError
 
 if TYPE_CHECKING:
@@ -33,14 +35,11 @@ class SocketEvents(Protocol):
         """Give the events to this reader from now on."""
 
 
-class Accepted:
+class Accepted(Struct, eq=False):
     """A socket was accepted; the listener has a reader started for it."""
 
-    __slots__ = ("protocol", "transport")
-
-    def __init__(self, transport: asyncio.Transport, protocol: SocketEvents) -> None:
-        self.transport = transport
-        self.protocol = protocol
+    transport: asyncio.Transport
+    protocol: SocketEvents
 
 
 class Sockets:

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError
 from leveret.broker.script import Ask, Steps, Until
@@ -29,23 +31,17 @@ SLICE: Final = 250  # rows that are noted in one turn
 _RETRY_S: Final = 0.02
 
 
-class Write:
+class Write(Struct, eq=False):
     """To the metadata server: put and delete rows; answered None, or the StoreError."""
 
-    __slots__ = ("deletes", "puts")
-
-    def __init__(self, puts: Sequence[Row], deletes: Sequence[Row]) -> None:
-        self.puts = puts
-        self.deletes = deletes
+    puts: Sequence[Row]
+    deletes: Sequence[Row]
 
 
-class Delete:
+class Delete(Struct, eq=False):
     """To the metadata server: delete those of these rows that are still owed, without an answer."""
 
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
+    rows: Sequence[Row]
 
 
 class MetadataWriter:

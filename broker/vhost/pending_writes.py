@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from leveret.metadata.tables import Key, Row
 
@@ -23,7 +25,7 @@ def _id(row: Row) -> _Id:
     return row.TABLE, row.key
 
 
-class _Put:
+class _Put(Struct, eq=False):
     """A row that is being put.
 
     Attributes:
@@ -32,12 +34,9 @@ class _Put:
         cancelled: the deletion that was owed before.
     """
 
-    __slots__ = ("cancelled", "count", "row")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.row: Row | None = None
-        self.cancelled: Row | None = None
+    count: int = 0
+    row: Row | None = None
+    cancelled: Row | None = None
 
 
 class PendingWrites:
