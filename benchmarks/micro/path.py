@@ -21,7 +21,7 @@ from typing import Any
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.amqp.properties import Properties, head_of
-from leveret.broker.connection.protocol import ConnectionProtocol
+from leveret.broker.connection.sockets import ConnectionProtocol
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 

@@ -36,9 +36,8 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
 from leveret.broker.channel.deliveries import Deliveries
-from leveret.broker.channel.methods import HANDLERS, unimplemented
+from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
-from leveret.broker.channel.resubscribe import cancel_consumers, resubscribe
 from leveret.broker.channel.session import Block, Session
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (

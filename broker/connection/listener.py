@@ -17,8 +17,7 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed, Down
-from leveret.broker.connection.protocol import ConnectionProtocol
-from leveret.broker.connection.sockets import Accepted, Sockets
+from leveret.broker.connection.sockets import Accepted, ConnectionProtocol, Sockets
 from leveret.core.limits import BACKLOG, LINGER_S
 from leveret.supervisors.requests import StartChild
 

@@ -10,7 +10,6 @@ Turned down: a buffer for all reads. It costs a call more, which small ones woul
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 FIRST_READ_BYTES: Final = 64 * 1024  # beyond some 128 KiB a read costs the process fresh pages
@@ -24,15 +23,15 @@ _LARGE_BYTES: Final = 8 * 1024  # of a body cut by a full read: bodies are large
 _buffer: Final = memoryview(bytearray(WIDE_READ_BYTES))
 
 
-class WideReads(asyncio.BufferedProtocol):
-    """Reads into a large buffer for another protocol.
-
-    Args:
-        protocol: that one.
-    """
+class WideReads:
+    """A buffered protocol: reads into a large buffer for another protocol, which has all other events."""
 
     def __init__(self, protocol: Any) -> None:
         self.protocol = protocol
+        self.eof_received = protocol.eof_received
+        self.connection_lost = protocol.connection_lost
+        self.pause_writing = protocol.pause_writing
+        self.resume_writing = protocol.resume_writing
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where to read to."""
@@ -40,23 +39,6 @@ class WideReads(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.protocol.data_received(bytes(_buffer[:nbytes]))
-
-    def eof_received(self) -> bool | None:
-        """Call the protocol's."""
-        stays_open: bool | None = self.protocol.eof_received()
-        return stays_open
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Call the protocol's."""
-        self.protocol.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        """Call the protocol's."""
-        self.protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Call the protocol's."""
-        self.protocol.resume_writing()
 
 
 def next_read_bytes(read_bytes: int, runs: int, cut_bytes: int) -> int:

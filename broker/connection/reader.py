@@ -39,6 +39,7 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
+from leveret.amqp.tables import plain
 from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session
@@ -63,7 +64,7 @@ from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SI
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
-    from leveret.broker.connection.sockets import SocketEvents
+    from leveret.broker.connection.sockets import ConnectionProtocol
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,10 @@ class Reader(GenServer):
     """One connection."""
 
     def init(
-        self, connections: Connections[Reader], transport: asyncio.Transport, protocol: SocketEvents
+        self,
+        connections: Connections[Reader],
+        transport: asyncio.Transport,
+        protocol: ConnectionProtocol,
     ) -> object:
         if transport.is_closing():
             return IGNORE
@@ -503,3 +507,42 @@ class Reader(GenServer):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+
+def connection_info(reader: Reader) -> dict[str, Any]:
+    """Return what list_connections can show, by RabbitMQ's names."""
+    opened = reader.opened
+    peer, local = address.split(reader.peer), address.split(reader.local)
+    return {
+        "pid": str(reader.ref),
+        "name": reader.name,
+        "user": opened.user.name if opened else "",
+        "vhost": opened.vhost.name if opened else "",
+        "peer_host": peer[0],
+        "peer_port": peer[1],
+        "host": local[0],
+        "port": local[1],
+        "state": _state(reader),
+        "auth_mechanism": opened.mechanism if opened else "",
+        "send_pend": reader.writer.unsent_bytes,
+        "channels": len(reader.slots),
+        "protocol": "{0,9,1}",
+        "frame_max": opened.frame_max if opened else 0,
+        "channel_max": opened.channel_max if opened else 0,
+        "timeout": opened.heartbeat_s if opened else 0,
+        "connected_at": int(reader.connected_at_s * 1000),
+        "client_properties": plain(opened.client_properties) if opened else {},
+    }
+
+
+def _state(reader: Reader) -> str:
+    """Return RabbitMQ's word.
+
+    While an alarm is raised a connection that has published is blocked, the others are blocking; one that
+    waits for credit is in flow.
+    """
+    if reader.state is State.RUNNING:
+        if reader.connections.alarms.raised:
+            return "blocked" if reader.read_control.throttle.is_blocked else "blocking"
+        return "flow" if reader.read_control.is_blocked else "running"
+    return "opening" if reader.state is State.OPENING else "closing"

@@ -1,4 +1,4 @@
-"""The sockets of a node: those it listens on, and those it has accepted.
+"""The sockets of a node: those it listens on, those it has accepted, and asyncio's events of these.
 
 They outlive the actors that use them: a restarted listener finds the same ports, and closes the servers that
 a killed one has left open.
@@ -6,6 +6,9 @@ a killed one has left open.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
@@ -13,7 +16,6 @@ from msgspec import Struct
 from leveret.amqp.errors import InternalError
 
 if TYPE_CHECKING:
-    import asyncio
     import socket
 
     from leveret.actors.runtime.ref import Ref
@@ -24,22 +26,23 @@ LISTENER: Final = "listener"
 READERS: Final = "readers"
 
 
-class SocketEvents(Protocol):
-    """asyncio's side of a socket (``ConnectionProtocol``)."""
+class SocketReader(Protocol):
+    """The reader, as its socket sees it."""
 
     @property
-    def is_attached(self) -> bool:
-        """Whether a live reader takes the events."""
+    def ref(self) -> Ref: ...
 
-    def attach(self, reader: Any, transport: asyncio.Transport) -> None:
-        """Give the events to this reader from now on."""
+    def received(self, data: bytes) -> None: ...
+    def socket_lost(self) -> None: ...
+    def writing_paused(self) -> None: ...
+    def writing_resumed(self) -> None: ...
 
 
 class Accepted(Struct, eq=False):
     """A socket was accepted; the listener has a reader started for it."""
 
     transport: asyncio.Transport
-    protocol: SocketEvents
+    protocol: ConnectionProtocol
 
 
 class Sockets:
@@ -58,7 +61,7 @@ class Sockets:
         self.connections = connections
         self.listening: list[socket.socket] = []
         self.servers: list[asyncio.Server] = []
-        self.accepted: dict[SocketEvents, asyncio.Transport] = {}
+        self.accepted: dict[ConnectionProtocol, asyncio.Transport] = {}
 
     @property
     def readers_sup(self) -> Ref:
@@ -72,7 +75,7 @@ class Sockets:
             raise InternalError()
         return ref
 
-    def accept(self, transport: asyncio.Transport, protocol: SocketEvents) -> bool:
+    def accept(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
         """Take a new socket, unless the node is stopping or full."""
         self.accepted[protocol] = transport
         listener, connections = self.runtime.whereis(LISTENER), self.connections
@@ -82,10 +85,69 @@ class Sockets:
         self.runtime.send(listener, Accepted(transport, protocol))
         return True
 
-    def closed(self, protocol: SocketEvents) -> None:
+    def closed(self, protocol: ConnectionProtocol) -> None:
         del self.accepted[protocol]
 
     def close_servers(self) -> None:
         for server in self.servers:
             server.close()
         self.servers.clear()
+
+
+class ConnectionProtocol(asyncio.Protocol):
+    """Passes the transport's events to a reader.
+
+    Reading is paused until the reader has been started and has attached itself. Bytes that come all the
+    same wait for it: uvloop begins to read after ``connection_made`` even when that has paused reading. It
+    also looks ``data_received`` up only when it is given a protocol, so it is given this one again.
+    """
+
+    __slots__ = ("_early", "_reader", "_sockets", "data_received")
+
+    def __init__(self, sockets: Sockets) -> None:
+        self._sockets = sockets
+        self._reader: SocketReader | None = None
+        self._early: list[bytes] = []
+        # What asyncio calls for bytes: straight into a turn of the reader once there is one.
+        self.data_received: Callable[[bytes], None] = self._early.append  # type: ignore[assignment]
+
+    @property
+    def is_attached(self) -> bool:
+        return self._reader is not None and self._reader.ref.is_alive
+
+    def attach(self, reader: SocketReader, transport: asyncio.Transport) -> None:
+        """Begin: events go to this reader from now on."""
+        self._reader = reader
+        self.data_received = partial(self._sockets.runtime.run_event, reader.ref, reader.received)
+        transport.set_protocol(self)
+        while self._early:
+            self.data_received(self._early.pop(0))
+        transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Have a reader started; a node that is full or stopping closes the socket at once.
+
+        A transport of uvloop is none of asyncio's classes, so its class is not looked at.
+        """
+        transport.pause_reading()
+        if not self._sockets.accept(transport, self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sockets.closed(self)
+        reader, self._reader = self._reader, None
+        self.data_received = _dropped
+        if reader is not None:
+            self._sockets.runtime.run_as(reader.ref, reader.socket_lost)
+
+    def pause_writing(self) -> None:
+        if self._reader is not None:
+            self._sockets.runtime.run_as(self._reader.ref, self._reader.writing_paused)
+
+    def resume_writing(self) -> None:
+        if self._reader is not None:
+            self._sockets.runtime.run_as(self._reader.ref, self._reader.writing_resumed)
+
+
+def _dropped(data: bytes) -> None:
+    """Drop bytes that come after the end of the connection."""

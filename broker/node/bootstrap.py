@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
-from leveret.amqp.errors import NotFound, SoftError
+from leveret.amqp.errors import InternalError, NotFound, SoftError
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
@@ -167,6 +168,29 @@ class VhostStarter(GenServer):
     def _done(self, _: object) -> None:
         self.started()
         self.stop()
+
+
+class Recovery(GenServer):
+    """Starts the actors of a vhost's queues, at boot and after the vhost crashed (``rabbit_vhost_process``).
+
+    Its start is acknowledged when all queues run, so a supervisor above knows a recovered vhost from one
+    that cannot recover.
+    """
+
+    def init(self, vhost: VHost) -> object:
+        self.vhost = vhost
+        Script(self, self._steps(), self._recovered).resume()
+        return LATER
+
+    def _steps(self) -> Steps:
+        for entry in list(self.vhost.topology.queues.values()):
+            if not self.vhost.is_up:
+                return  # this actor is about to be restarted
+            with suppress(InternalError):  # logged; the others can be recovered
+                yield from self.vhost.start_queue(entry)
+
+    def _recovered(self, _: Any) -> None:
+        self.started()
 
 
 async def start_vhost(node: Node, name: str) -> None:

@@ -70,7 +70,7 @@ class Maintenance(GenServer):
         """Restore the ballast, and look for orphans."""
         node = self._node
         if not has_orphans:
-            self._do(self._restore_ballast)
+            self._do(node.ballast.restore)
             return
         now_ms = int(self.runtime.clock.wall_s() * 1000)
         stores = [
@@ -90,10 +90,6 @@ class Maintenance(GenServer):
             return lambda: self._looked(stores, folders, now_ms)
 
         self._do(work)
-
-    def _restore_ballast(self) -> Callable[[], None]:
-        self._node.ballast.restore()
-        return _nothing
 
     def _folder(self, vhost_name: str) -> Path:
         assert self._node.data_dir is not None
@@ -117,13 +113,12 @@ class Maintenance(GenServer):
         if removed:
             self._do(lambda: self._remove(removed))
 
-    def _remove(self, folders: list[Path]) -> Callable[[], None]:
+    def _remove(self, folders: list[Path]) -> None:
         for folder in folders:
             orphans.remove(folder, self._is_ending.is_set)
-        return _nothing
 
-    def _do(self, work: Callable[[], Callable[[], None]]) -> None:
-        """Work in a thread, then call the result on the loop."""
+    def _do(self, work: Callable[[], object]) -> None:
+        """Work in a thread, then call the result on the loop, if it can be called."""
         self._thread = background.start(
             self._node.gil_yielding,
             self._loop,
@@ -133,12 +128,12 @@ class Maintenance(GenServer):
             daemon=True,
         )
 
-    def _done(self, then: Callable[[], None] | Exception) -> None:
+    def _done(self, then: object) -> None:
         self._thread = None
         if self.ref.is_alive:
             self.runtime.run_as(self.ref, self._go_on, then)
 
-    def _go_on(self, then: Callable[[], None] | Exception) -> None:
+    def _go_on(self, then: object) -> None:
         if isinstance(then, OSError):
             log.warning(
                 "maintenance failed, it is tried again in %d s folder=%s error=%s",
@@ -146,7 +141,7 @@ class Maintenance(GenServer):
             )  # fmt: skip
         elif isinstance(then, Exception):
             raise then
-        else:
+        elif callable(then):
             then()
 
     def terminate(self, reason: object) -> None:
@@ -183,7 +178,3 @@ class _StoreAndQueues:
         self.due += [no for no in missing - self._leaving if not self._messages[no]]
         leaving = [no for no in filled if no in self._leaving]
         return [no for no in filled if no not in self._leaving], leaving
-
-
-def _nothing() -> None:
-    pass

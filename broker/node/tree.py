@@ -39,7 +39,7 @@ from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
 from leveret.broker.connection.reader import Reader
 from leveret.broker.connection.sockets import LISTENER, READERS
-from leveret.broker.node.bootstrap import VhostStarter
+from leveret.broker.node.bootstrap import Recovery, VhostStarter
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
@@ -47,7 +47,6 @@ from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.metadata_server import MetadataServer
-from leveret.broker.vhost.recovery import Recovery
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.tables import plain, type_name
-from leveret.broker.connection.info import connection_info
+from leveret.broker.connection.reader import connection_info
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
-from leveret.broker.connection.protocol import ConnectionProtocol
 from leveret.broker.connection.read_sizes import WideReads
-from leveret.broker.connection.sockets import LISTENER
+from leveret.broker.connection.sockets import LISTENER, ConnectionProtocol
 from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.node import Node

@@ -14,7 +14,7 @@ from leveret.broker.connection.ack_coalescing import (
     WORTH,
     AckCoalescing,
 )
-from leveret.broker.connection.info import connection_info
+from leveret.broker.connection.reader import connection_info
 from rigs.broker_rig import Client, Rig
 
 PACE_S = 0.0005

@@ -12,7 +12,7 @@ from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import server_properties
-from leveret.broker.connection.protocol import ConnectionProtocol
+from leveret.broker.connection.sockets import ConnectionProtocol
 from leveret.broker.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
 from rigs.broker_rig import HEADER, Client, Rig, Wire
