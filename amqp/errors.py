@@ -31,6 +31,10 @@ class ProtocolError(_ProtocolError):
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
 
+    def __init_subclass__(cls, code: int | None = None, name: str = "") -> None:
+        if code is not None:
+            cls.code, cls.name = code, name
+
     def __init__(self, explanation: str = "", method: int | None = None) -> None:
         super().__init__(explanation)
         self.explanation = explanation
@@ -55,85 +59,57 @@ class HardError(ProtocolError):
     """Closes the connection."""
 
 
-class AccessRefused(SoftError):
-    """403."""
-
-    code, name = 403, "ACCESS_REFUSED"
+class AccessRefused(SoftError, code=403, name="ACCESS_REFUSED"):
+    """Reply code 403."""
 
 
-class NotFound(SoftError):
-    """404."""
-
-    code, name = 404, "NOT_FOUND"
+class NotFound(SoftError, code=404, name="NOT_FOUND"):
+    """Reply code 404."""
 
 
-class ResourceLocked(SoftError):
-    """405."""
-
-    code, name = 405, "RESOURCE_LOCKED"
+class ResourceLocked(SoftError, code=405, name="RESOURCE_LOCKED"):
+    """Reply code 405."""
 
 
-class PreconditionFailed(SoftError):
-    """406."""
-
-    code, name = 406, "PRECONDITION_FAILED"
+class PreconditionFailed(SoftError, code=406, name="PRECONDITION_FAILED"):
+    """Reply code 406."""
 
 
-class ConnectionForced(HardError):
-    """320."""
-
-    code, name = 320, "CONNECTION_FORCED"
+class ConnectionForced(HardError, code=320, name="CONNECTION_FORCED"):
+    """Reply code 320."""
 
 
-class FrameError(HardError):
-    """501."""
-
-    code, name = 501, "FRAME_ERROR"
+class FrameError(HardError, code=501, name="FRAME_ERROR"):
+    """Reply code 501."""
 
 
-class SyntaxError_(HardError):
-    """502; the underscore keeps Python's own name free."""
-
-    code, name = 502, "SYNTAX_ERROR"
+class SyntaxError_(HardError, code=502, name="SYNTAX_ERROR"):
+    """The underscore keeps Python's own name free."""
 
 
-class CommandInvalid(HardError):
-    """503."""
-
-    code, name = 503, "COMMAND_INVALID"
+class CommandInvalid(HardError, code=503, name="COMMAND_INVALID"):
+    """Reply code 503."""
 
 
-class ChannelError(HardError):
-    """504."""
-
-    code, name = 504, "CHANNEL_ERROR"
+class ChannelError(HardError, code=504, name="CHANNEL_ERROR"):
+    """Reply code 504."""
 
 
-class UnexpectedFrame(HardError):
-    """505."""
-
-    code, name = 505, "UNEXPECTED_FRAME"
+class UnexpectedFrame(HardError, code=505, name="UNEXPECTED_FRAME"):
+    """Reply code 505."""
 
 
-class ResourceError(HardError):
-    """506."""
-
-    code, name = 506, "RESOURCE_ERROR"
+class ResourceError(HardError, code=506, name="RESOURCE_ERROR"):
+    """Reply code 506."""
 
 
-class NotAllowed(HardError):
-    """530."""
-
-    code, name = 530, "NOT_ALLOWED"
+class NotAllowed(HardError, code=530, name="NOT_ALLOWED"):
+    """Reply code 530."""
 
 
-class NotImplemented_(HardError):
-    """540; the underscore keeps Python's own name free."""
-
-    code, name = 540, "NOT_IMPLEMENTED"
+class NotImplemented_(HardError, code=540, name="NOT_IMPLEMENTED"):
+    """The underscore keeps Python's own name free."""
 
 
-class InternalError(HardError):
-    """541."""
-
-    code, name = 541, "INTERNAL_ERROR"
+class InternalError(HardError, code=541, name="INTERNAL_ERROR"):
+    """Reply code 541."""

@@ -21,8 +21,6 @@ from leveret.amqp.tables import Table
 
 
 class ConnectionStart(Method):
-    """connection.start."""
-
     version_major: int = 0
     version_minor: int = 9
     server_properties: Table = field(default_factory=dict)
@@ -31,8 +29,6 @@ class ConnectionStart(Method):
 
 
 class ConnectionStartOk(Method):
-    """connection.start-ok."""
-
     client_properties: Table = field(default_factory=dict)
     mechanism: str = "PLAIN"
     response: bytes = b""
@@ -40,36 +36,26 @@ class ConnectionStartOk(Method):
 
 
 class ConnectionSecure(Method):
-    """connection.secure."""
-
     challenge: bytes = b""
 
 
 class ConnectionSecureOk(Method):
-    """connection.secure-ok."""
-
     response: bytes = b""
 
 
 class ConnectionTune(Method):
-    """connection.tune."""
-
     channel_max: int = 0
     frame_max: int = 0
     heartbeat: int = 0
 
 
 class ConnectionTuneOk(Method):
-    """connection.tune-ok."""
-
     channel_max: int = 0
     frame_max: int = 0
     heartbeat: int = 0
 
 
 class ConnectionOpen(Method):
-    """connection.open."""
-
     virtual_host: str = "/"
 
 
@@ -78,8 +64,6 @@ class ConnectionOpenOk(Method):
 
 
 class ConnectionClose(Method):
-    """connection.close."""
-
     reply_code: int = 0
     reply_text: str = ""
     class_id: int = 0
@@ -91,8 +75,6 @@ class ConnectionCloseOk(Method):
 
 
 class ConnectionBlocked(Method):
-    """connection.blocked."""
-
     reason: str = ""
 
 
@@ -101,8 +83,6 @@ class ConnectionUnblocked(Method):
 
 
 class ConnectionUpdateSecret(Method):
-    """connection.update-secret."""
-
     new_secret: bytes = b""
     reason: str = ""
 
@@ -120,20 +100,14 @@ class ChannelOpenOk(Method):
 
 
 class ChannelFlow(Method):
-    """channel.flow."""
-
     active: bool = False
 
 
 class ChannelFlowOk(Method):
-    """channel.flow-ok."""
-
     active: bool = False
 
 
 class ChannelClose(Method):
-    """channel.close."""
-
     reply_code: int = 0
     reply_text: str = ""
     class_id: int = 0
@@ -145,8 +119,6 @@ class ChannelCloseOk(Method):
 
 
 class AccessRequest(Method):
-    """access.request."""
-
     realm: str = "/data"
     exclusive: bool = False
     passive: bool = True
@@ -156,14 +128,10 @@ class AccessRequest(Method):
 
 
 class AccessRequestOk(Method):
-    """access.request-ok."""
-
     ticket: int = 1
 
 
 class ExchangeDeclare(Method):
-    """exchange.declare."""
-
     exchange: str = ""
     type: str = "direct"
     passive: bool = False
@@ -179,8 +147,6 @@ class ExchangeDeclareOk(Method):
 
 
 class ExchangeDelete(Method):
-    """exchange.delete."""
-
     exchange: str = ""
     if_unused: bool = False
     nowait: bool = False
@@ -191,8 +157,6 @@ class ExchangeDeleteOk(Method):
 
 
 class ExchangeBind(Method):
-    """exchange.bind."""
-
     destination: str = ""
     source: str = ""
     routing_key: str = ""
@@ -205,8 +169,6 @@ class ExchangeBindOk(Method):
 
 
 class ExchangeUnbind(Method):
-    """exchange.unbind."""
-
     destination: str = ""
     source: str = ""
     routing_key: str = ""
@@ -219,8 +181,6 @@ class ExchangeUnbindOk(Method):
 
 
 class QueueDeclare(Method):
-    """queue.declare."""
-
     queue: str = ""
     passive: bool = False
     durable: bool = False
@@ -231,16 +191,12 @@ class QueueDeclare(Method):
 
 
 class QueueDeclareOk(Method):
-    """queue.declare-ok."""
-
     queue: str = ""
     message_count: int = 0
     consumer_count: int = 0
 
 
 class QueueBind(Method):
-    """queue.bind."""
-
     queue: str = ""
     exchange: str = ""
     routing_key: str = ""
@@ -253,21 +209,15 @@ class QueueBindOk(Method):
 
 
 class QueuePurge(Method):
-    """queue.purge."""
-
     queue: str = ""
     nowait: bool = False
 
 
 class QueuePurgeOk(Method):
-    """queue.purge-ok."""
-
     message_count: int = 0
 
 
 class QueueDelete(Method):
-    """queue.delete."""
-
     queue: str = ""
     if_unused: bool = False
     if_empty: bool = False
@@ -275,14 +225,10 @@ class QueueDelete(Method):
 
 
 class QueueDeleteOk(Method):
-    """queue.delete-ok."""
-
     message_count: int = 0
 
 
 class QueueUnbind(Method):
-    """queue.unbind."""
-
     queue: str = ""
     exchange: str = ""
     routing_key: str = ""
@@ -294,8 +240,6 @@ class QueueUnbindOk(Method):
 
 
 class BasicQos(Method):
-    """basic.qos."""
-
     prefetch_size: int = 0
     prefetch_count: int = 0
     global_: bool = False
@@ -306,8 +250,6 @@ class BasicQosOk(Method):
 
 
 class BasicConsume(Method):
-    """basic.consume."""
-
     queue: str = ""
     consumer_tag: str = ""
     no_local: bool = False
@@ -318,27 +260,19 @@ class BasicConsume(Method):
 
 
 class BasicConsumeOk(Method):
-    """basic.consume-ok."""
-
     consumer_tag: str = ""
 
 
 class BasicCancel(Method):
-    """basic.cancel."""
-
     consumer_tag: str = ""
     nowait: bool = False
 
 
 class BasicCancelOk(Method):
-    """basic.cancel-ok."""
-
     consumer_tag: str = ""
 
 
 class BasicPublish(Method):
-    """basic.publish."""
-
     exchange: str = ""
     routing_key: str = ""
     mandatory: bool = False
@@ -346,8 +280,6 @@ class BasicPublish(Method):
 
 
 class BasicReturn(Method):
-    """basic.return."""
-
     reply_code: int = 0
     reply_text: str = ""
     exchange: str = ""
@@ -355,8 +287,6 @@ class BasicReturn(Method):
 
 
 class BasicDeliver(Method):
-    """basic.deliver."""
-
     consumer_tag: str = ""
     delivery_tag: int = 0
     redelivered: bool = False
@@ -365,15 +295,11 @@ class BasicDeliver(Method):
 
 
 class BasicGet(Method):
-    """basic.get."""
-
     queue: str = ""
     no_ack: bool = False
 
 
 class BasicGetOk(Method):
-    """basic.get-ok."""
-
     delivery_tag: int = 0
     redelivered: bool = False
     exchange: str = ""
@@ -386,28 +312,20 @@ class BasicGetEmpty(Method):
 
 
 class BasicAck(Method):
-    """basic.ack."""
-
     delivery_tag: int = 0
     multiple: bool = False
 
 
 class BasicReject(Method):
-    """basic.reject."""
-
     delivery_tag: int = 0
     requeue: bool = True
 
 
 class BasicRecoverAsync(Method):
-    """basic.recover-async."""
-
     requeue: bool = False
 
 
 class BasicRecover(Method):
-    """basic.recover."""
-
     requeue: bool = False
 
 
@@ -416,16 +334,12 @@ class BasicRecoverOk(Method):
 
 
 class BasicNack(Method):
-    """basic.nack."""
-
     delivery_tag: int = 0
     multiple: bool = False
     requeue: bool = True
 
 
 class ConfirmSelect(Method):
-    """confirm.select."""
-
     nowait: bool = False
 
 

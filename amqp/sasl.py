@@ -9,8 +9,6 @@ from __future__ import annotations
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.tables import Table, decode_table_body
 
-MECHANISMS = ("AMQPLAIN", "PLAIN")
-
 
 def plain(response: bytes) -> tuple[str, bytes]:
     """Return user and password of ``NUL user NUL password``; the authorization id must be empty.

@@ -23,14 +23,15 @@ class Row(Struct):
 
     Attributes:
         TABLE: number of the table in the store; never used again for another.
+        KEY: the fields that are the identity of the row within its table.
     """
 
     TABLE: ClassVar[int] = 0
+    KEY: ClassVar[tuple[str, ...]] = ()
 
     @property
     def key(self) -> Key:
-        """The identity of the row within its table."""
-        raise NotImplementedError
+        return tuple([getattr(self, name) for name in self.KEY])
 
     def to_fields(self) -> list[Any]:
         """Return the stored form; field tables are stored as their wire bytes."""
@@ -57,14 +58,11 @@ class VhostRow(Row):
     """A virtual host."""
 
     TABLE: ClassVar[int] = 1
+    KEY: ClassVar[tuple[str, ...]] = ("name",)
 
     name: str
     description: str = ""
     tags: list[str] = field(default_factory=list)
-
-    @property
-    def key(self) -> Key:
-        return (self.name,)
 
 
 class UserRow(Row):
@@ -78,6 +76,7 @@ class UserRow(Row):
     """
 
     TABLE: ClassVar[int] = 2
+    KEY: ClassVar[tuple[str, ...]] = ("name",)
 
     name: str
     password_hash: bytes = b""
@@ -85,15 +84,12 @@ class UserRow(Row):
     tags: list[str] = field(default_factory=list)
     limits: dict[str, int] = field(default_factory=dict)
 
-    @property
-    def key(self) -> Key:
-        return (self.name,)
-
 
 class PermissionRow(Row):
     """A user's permissions in a vhost: three regular expressions."""
 
     TABLE: ClassVar[int] = 3
+    KEY: ClassVar[tuple[str, ...]] = ("user", "vhost")
 
     user: str
     vhost: str
@@ -101,15 +97,12 @@ class PermissionRow(Row):
     write: str
     read: str
 
-    @property
-    def key(self) -> Key:
-        return (self.user, self.vhost)
-
 
 class TopicPermissionRow(Row):
     """A user's permissions for routing keys of a topic exchange."""
 
     TABLE: ClassVar[int] = 4
+    KEY: ClassVar[tuple[str, ...]] = ("user", "vhost", "exchange")
 
     user: str
     vhost: str
@@ -117,15 +110,12 @@ class TopicPermissionRow(Row):
     write: str
     read: str
 
-    @property
-    def key(self) -> Key:
-        return (self.user, self.vhost, self.exchange)
-
 
 class ExchangeRow(Row):
     """An exchange."""
 
     TABLE: ClassVar[int] = 5
+    KEY: ClassVar[tuple[str, ...]] = ("vhost", "name")
 
     vhost: str
     name: str
@@ -134,10 +124,6 @@ class ExchangeRow(Row):
     auto_delete: bool = False
     internal: bool = False
     arguments: Table = field(default_factory=dict)
-
-    @property
-    def key(self) -> Key:
-        return (self.vhost, self.name)
 
 
 class QueueRow(Row):
@@ -149,6 +135,7 @@ class QueueRow(Row):
     """
 
     TABLE: ClassVar[int] = 6
+    KEY: ClassVar[tuple[str, ...]] = ("vhost", "name")
 
     vhost: str
     name: str
@@ -157,10 +144,6 @@ class QueueRow(Row):
     arguments: Table = field(default_factory=dict)
     queue_no: int = 0
     user: str = ""
-
-    @property
-    def key(self) -> Key:
-        return (self.vhost, self.name)
 
 
 class BindingRow(Row):
@@ -206,28 +189,22 @@ class ParameterRow(Row):
     """A runtime parameter of a vhost; ``vhost-limits`` is one."""
 
     TABLE: ClassVar[int] = 9
+    KEY: ClassVar[tuple[str, ...]] = ("vhost", "component", "name")
 
     vhost: str
     component: str
     name: str
     value: Any
 
-    @property
-    def key(self) -> Key:
-        return (self.vhost, self.component, self.name)
-
 
 class GlobalParameterRow(Row):
     """A parameter of the whole broker."""
 
     TABLE: ClassVar[int] = 10
+    KEY: ClassVar[tuple[str, ...]] = ("name",)
 
     name: str
     value: Any
-
-    @property
-    def key(self) -> Key:
-        return (self.name,)
 
 
 ROWS: Final[dict[int, type[Row]]] = {

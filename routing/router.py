@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from leveret.routing.exchange import DEFAULT_EXCHANGE, Exchange
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.routing.topology import Topology
 
 
-class Routed:
+class Routed(Struct, eq=False):
     """The route of a message.
 
     Attributes:
@@ -29,12 +31,9 @@ class Routed:
         steps: exchanges and targets visited: a measure of the work.
     """
 
-    __slots__ = ("needs_headers", "queues", "steps")
-
-    def __init__(self, queues: list[Any], needs_headers: bool, steps: int) -> None:
-        self.queues = queues
-        self.needs_headers = needs_headers
-        self.steps = steps
+    queues: list[Any]
+    needs_headers: bool
+    steps: int
 
 
 def route(

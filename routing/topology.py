@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import Struct
+
 from leveret.amqp.errors import NotFound
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding, identity_of
 from leveret.routing.exchange import Exchange
@@ -21,17 +23,14 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[str, str]  # kind and name of a destination
 
 
-class Removed:
+class Removed(Struct, eq=False):
     """What went away with something: all bindings, and the auto-delete exchanges left bare.
 
     The thing that was asked to go is not listed, except an exchange: it is the first one.
     """
 
-    __slots__ = ("bindings", "exchanges")
-
-    def __init__(self) -> None:
-        self.bindings: list[Binding] = []
-        self.exchanges: list[Exchange] = []
+    bindings: list[Binding] = []
+    exchanges: list[Exchange] = []
 
 
 class Topology:
