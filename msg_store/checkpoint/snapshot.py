@@ -54,6 +54,23 @@ def check_room(files: Files, folder: Path, index: Index) -> None:
         raise OSError(errno.ENOSPC, f"{free} bytes are free on the disk, {needed} are needed")
 
 
+def make_draft(folder: StorePaths, target: Path) -> StorePaths:
+    """Make the folders of a draft, and link FORMAT."""
+    new = StorePaths(folder.files, target)
+    for each in (target, new.rdq, new.journal):
+        folder.files.mkdir(each)
+    folder.files.link(folder.path / FORMAT, target / FORMAT)
+    return new
+
+
+def copy_index(index: Index, target: Path) -> None:
+    """Copy the index into a draft."""
+    try:
+        index.copy_to(target / lmdb_index.FOLDER)
+    except IndexFull as error:
+        raise disk_full() from error
+
+
 @dataclass(slots=True)
 class SnapshotJob:
     """The job of the checkpoint's thread. ``target``, the store's folder in the draft, must not be there."""
@@ -62,21 +79,14 @@ class SnapshotJob:
 
     def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Steps[None]:
         """Link and copy; yields the points that are reached. The reserve is not for this."""
-        files, target = folder.files, self.target
-        new = StorePaths(files, target)
-        for each in (target, new.rdq, new.journal):
-            files.mkdir(each)
-        check_room(files, target, index)
+        new = make_draft(folder, self.target)
+        check_room(folder.files, self.target, index)
         yield "snapshot: made"
-        files.link(folder.path / FORMAT, target / FORMAT)
         for file_no, row in sorted(index.files().items()):
             if row.valid_bytes:
-                files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
+                folder.files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
                 yield "snapshot: linked"
-        try:
-            index.copy_to(target / lmdb_index.FOLDER)
-        except IndexFull as error:
-            raise disk_full() from error
+        copy_index(index, self.target)
         yield "snapshot: copied"
 
 

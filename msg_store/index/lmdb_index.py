@@ -372,12 +372,8 @@ class Readers:
             if transaction != "-" and last - int(transaction) >= LAG_MAX:
                 late.add((process, transaction))
         for process, transaction in late - self._logged:
-            log.warning(
-                "index grows as long as a reader is in it path=%s process=%s transactions=%d",
-                self._path,
-                process,
-                last - int(transaction),
-            )
+            text = "index grows as long as a reader is in it path=%s process=%s transactions=%d"
+            log.warning(text, self._path, process, last - int(transaction))
         self._logged = late
 
 

@@ -124,12 +124,8 @@ class LmdbLocation:
         index.close()
         self._take_draft()
         index = self._opened()
-        log.info(
-            "index of messages compacted index=%s bytes_before=%d bytes_after=%d",
-            self._path,
-            before,
-            index.size_bytes,
-        )
+        text = "index of messages compacted index=%s bytes_before=%d bytes_after=%d"
+        log.info(text, self._path, before, index.size_bytes)
         return index
 
     def _write_draft(self, index: LmdbIndex) -> None:

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leveret.core.files import Files
-from leveret.msg_store.checkpoint.snapshot import check_room, disk_full
+from leveret.msg_store.checkpoint.snapshot import check_room, copy_index, make_draft
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
-from leveret.msg_store.format.folder import FORMAT, StorePaths
-from leveret.msg_store.format.rows import IndexFull
-from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.journal_reader import JournalFile
@@ -40,22 +38,16 @@ def take(files: Files, path: Path, target: Path, torn: Torn) -> Iterator[str]:
         StoreError: it is no store, or must be recovered first.
         OSError: the disk refuses; a part is there.
     """
-    new = StorePaths(files, target)
     with Inspection(path, may_rebuild=False, files=files) as store:
         old = StorePaths(files, path, store.folder.uuid)
-        for each in (target, new.rdq, new.journal):
-            files.mkdir(each)
+        new = make_draft(old, target)
         yield "snapshot: made"
-        files.link(path / FORMAT, target / FORMAT)
         yield from _take_segments(store, old, new, torn)
         for file_no in old.journal_nos():
             if file_no >= store.recovered.point.first_journal:
                 _take_journal(old, new, file_no, torn)
         check_room(files, target, store.index)
-        try:
-            store.index.copy_to(target / lmdb_index.FOLDER)
-        except IndexFull as error:
-            raise disk_full() from error
+        copy_index(store.index, target)
         yield "snapshot: copied"
 
 

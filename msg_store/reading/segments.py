@@ -182,10 +182,6 @@ class SegmentReader:
         except FileNotFoundError:
             return None  # the whole segment is missing
         except OSError as error:
-            log.error(
-                "damaged record not set aside segment=%08x offset=%d error=%s",
-                file_no,
-                offset,
-                error,
-            )
+            where = f"segment={file_no:08x} offset={offset}"
+            log.error("damaged record not set aside %s error=%s", where, error)
             return None

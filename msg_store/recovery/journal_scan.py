@@ -11,8 +11,8 @@ passes its last durable position (``trusted``), and all behind it is cut off unr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.folder import StoreFolder
@@ -26,11 +26,7 @@ FIRST_LSN: Final = 1
 FIRST_FILE: Final = 1
 
 
-class Sink(Protocol):
-    """Gets the frames."""
-
-    def add(self, frame: Frame, records: list[JournalRecord]) -> None:
-        """Take the next frame and its records."""
+Sink: TypeAlias = Callable[[Frame, list[JournalRecord]], None]
 
 
 class JournalScan:
@@ -113,7 +109,7 @@ class JournalScan:
                 self._cut(file_no, Damage(end, file.used_bytes, "written before a failed sync"))
                 return
             self._redo.add(records)
-            sink.add(frame, records)
+            sink(frame, records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
             self.durable = max(self.durable, frame.durable)
             end = frame.end

@@ -307,7 +307,7 @@ class Recovery:
         files = {no: row for no, row in indexed.items() if no in on_disk}
         tables = Memtables(self._references.locations, files, queues)
         replay = Replay(tables, index, point.lsn)
-        self._scan.run(replay, point.first_journal, point.lsn)
+        self._scan.run(replay.add, point.first_journal, point.lsn)
         replay.finish()
         self._msg_no_seen, self._file_no_seen = replay.msg_no_seen, replay.file_no_seen
         self._check_epoch(point.boot_epoch)
@@ -325,7 +325,7 @@ class Recovery:
         log.error("index of messages is rebuilt store=%s reason=%s", self._folder.path, damage)
         self._report.rebuilt = damage
         memory = JournalMemory()
-        self._scan.run(memory, 0, self._scan.starts_at(0))
+        self._scan.run(memory.add, 0, self._scan.starts_at(0))
         # With no journal left, the next one must not look as if nothing had been before it.
         self._scan.next_lsn = max(self._scan.next_lsn, FIRST_LSN + 1)
         if not self._is_new:

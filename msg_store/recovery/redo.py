@@ -31,16 +31,12 @@ class RedoWriter:
 
     def _file(self, file_no: int) -> File | None:
         if file_no not in self._files:
-            self._files[file_no] = self._opened(file_no)
+            self._files[file_no] = None
+            with suppress(FileNotFoundError), Segment(self._folder, file_no) as segment:
+                if not segment.is_foreign:
+                    path = self._folder.rdq_path(file_no)
+                    self._files[file_no] = self._folder.files.open_write(path)
         return self._files[file_no]
-
-    def _opened(self, file_no: int) -> File | None:
-        with suppress(FileNotFoundError):
-            with Segment(self._folder, file_no) as segment:
-                is_foreign = segment.is_foreign
-            if not is_foreign:
-                return self._folder.files.open_write(self._folder.rdq_path(file_no))
-        return None
 
     def close(self) -> None:
         for file in self._files.values():

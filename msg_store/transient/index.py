@@ -85,17 +85,6 @@ class IndexLost(StoreError):  # noqa: N818
     """The index cannot be read any more."""
 
 
-class Deleted(NamedTuple):
-    """The result of a ``delete``.
-
-    Attributes:
-        left: the ranges of which keys are left.
-    """
-
-    places: list[Place]
-    left: list[KeyRange]
-
-
 class TransientIndex:
     """The file; ``renew`` makes it, and until then every call raises ``IndexLost``.
 
@@ -158,10 +147,12 @@ class TransientIndex:
 
         self._change(change)
 
-    def delete(self, keys: Iterable[Key], ranges: Sequence[KeyRange], keys_max: int) -> Deleted:
-        """Delete keys, then at most ``keys_max`` keys of the ranges."""
+    def delete(
+        self, keys: Iterable[Key], ranges: Sequence[KeyRange], keys_max: int
+    ) -> tuple[list[Place], list[KeyRange]]:
+        """Delete keys, then at most ``keys_max`` keys of the ranges; return their places, and the ranges left."""
 
-        def change(transaction: Any) -> Deleted:
+        def change(transaction: Any) -> tuple[list[Place], list[KeyRange]]:
             values = [transaction.pop(_KEY.pack(*key)) for key in keys]
             places = [_place(value) for value in values if value is not None]
             left, budget = list(ranges), keys_max
@@ -171,7 +162,7 @@ class TransientIndex:
                     if _delete_range(cursor, left[0], budget, places):
                         del left[0]
                     budget -= len(places) - before + 1
-            return Deleted(places, left)
+            return places, left
 
         return self._change(change)
 

@@ -63,7 +63,7 @@ from leveret.msg_store.transient.paged_queue import PagedQueue, RowsRead
 from leveret.msg_store.transient.paging_core import RETRY_S, WAITING_BYTES, Notices, PagingCore
 from leveret.msg_store.transient.reader import Contents, TransientReader
 from leveret.msg_store.transient.segments import FILE_BYTES, ROOM_BYTES, TransientSegments
-from leveret.msg_store.transient.writer import Outcome, TransientWriter
+from leveret.msg_store.transient.writer import TransientWriter
 
 FOLDER = "transient"
 
@@ -326,13 +326,13 @@ class TransientStore:
         else:
             self._write_worker.submit(partial(self._writer.run, job), self._finished)
 
-    def _finished(self, outcome: Outcome | None, error: Exception | None) -> None:
+    def _finished(self, unlinked: list[int] | None, error: Exception | None) -> None:
         if self._is_closed:
             return
-        if outcome is not None:
-            self._core.has_garbage = outcome.has_garbage
-            if outcome.unlinked:
-                self._read_worker.submit(partial(self._reader.forget, outcome.unlinked))
+        if error is None:
+            self._core.has_garbage = self._writer.has_garbage
+        if unlinked:
+            self._read_worker.submit(partial(self._reader.forget, unlinked))
         try:
             notices = self._core.finish(error)
         except Exception as bug:  # noqa: BLE001  whatever it is, the owner ends the store

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.errors import Corrupt
@@ -46,20 +46,12 @@ _META_LEN_AT: Final = 24  # in the header of a record
 log = logging.getLogger(__name__)
 
 
-class Outcome(NamedTuple):
-    """The result of a job, for the loop.
+class TransientWriter:
+    """Carries out jobs. For one thread.
 
     Attributes:
-        unlinked: segments that are gone.
-        has_garbage: there is work for ``Collect``.
+        has_garbage: there was work for ``Collect`` after the last job.
     """
-
-    unlinked: list[int]
-    has_garbage: bool
-
-
-class TransientWriter:
-    """Carries out jobs. For one thread."""
 
     def __init__(
         self,
@@ -71,6 +63,7 @@ class TransientWriter:
     ) -> None:
         self.segments = segments
         self.index = index
+        self.has_garbage = False
         self._identity = identity
         self._reserve = reserve
         self._now_ms = now_ms
@@ -78,8 +71,8 @@ class TransientWriter:
         self._source = 0  # the segment that is being collected; 0: none
         self._source_at = 0  # up to where it has been
 
-    def run(self, job: Job) -> Steps[Outcome]:
-        """Carry out a job.
+    def run(self, job: Job) -> Steps[list[int]]:
+        """Carry out a job; return the segments that are gone.
 
         Raises:
             OSError: nothing of it has happened.
@@ -95,7 +88,8 @@ class TransientWriter:
             case Renew():
                 yield from self._renew()
         unlinked, self.segments.unlinked = self.segments.unlinked, []
-        return Outcome(unlinked, self._victim() != 0)
+        self.has_garbage = self._victim() != 0
+        return unlinked
 
     def _renew(self) -> Steps[None]:
         self.segments.wipe()
@@ -131,14 +125,13 @@ class TransientWriter:
 
     def _delete(self, job: Delete) -> Steps[None]:
         try:
-            deleted = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
+            places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         except OSError:
             yield "full"
             if not self._reserve.release():
                 raise
-            deleted = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
-        job.left = deleted.left
-        self.segments.remove(deleted.places)
+            places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
+        self.segments.remove(places)
         yield "keys deleted"
         self.segments.unlink_dead()
         yield "unlinked"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -69,14 +69,12 @@ def _run(options: argparse.Namespace) -> int:
     except OSError as error:
         return _fail(EX_IOERR, f"{error.strerror or error}: {error.filename or options.dir}")
     from leveret.server.output import formats  # noqa: PLC0415 - only when there is an answer
-    from leveret.server.store_tools import text as store_text  # noqa: PLC0415
+    from leveret.server.store_tools.text import is_unsound, text_of  # noqa: PLC0415
 
-    show: Callable[[Row], str] = getattr(store_text, options.verb)
-    print(formats.json_line(answer) if options.json else show(answer), end="")
-    is_unsound = store_text.is_unsound(answer)
-    if options.verb != "stat":
-        is_unsound = is_unsound or bool(answer["metadata_damage"])
-    return EX_DAMAGED if is_unsound else 0
+    text = formats.json_line(answer) if options.json else text_of(options.verb, answer)
+    print(text, end="")
+    has_no_names = options.verb != "stat" and answer["metadata_damage"]
+    return EX_DAMAGED if is_unsound(answer) or has_no_names else 0
 
 
 @contextmanager

@@ -119,7 +119,7 @@ def _damage(store: Inspection) -> list[str]:
     return [*filter(None, [store.format_damage]), *index, *gaps, *foreign]
 
 
-def figures_text(found: dict[str, Any]) -> str:
+def figures_lines(found: dict[str, Any]) -> list[str]:
     """Return the figures of a store for people."""
     lines = [
         f"{where(found)}: {'stopped' if found['is_clean'] else 'not stopped in order'}",
@@ -142,7 +142,7 @@ def figures_text(found: dict[str, Any]) -> str:
         lines.append(f"  {queue['messages']:>10}  {name}{orphan}")
     if len(found["queues"]) > QUEUES_SHOWN:
         lines.append(f"  ... and {len(found['queues']) - QUEUES_SHOWN} queues more (--json)")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _index_text(found: dict[str, Any]) -> str:

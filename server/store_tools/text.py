@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from leveret.server.output.formats import printable
-from leveret.server.store_tools.figures import figures_text, size_text, where
+from leveret.server.store_tools.figures import figures_lines, size_text, where
 from leveret.server.store_tools.findings import LostIn, lost_text
 
 Row = dict[str, Any]
@@ -27,16 +27,6 @@ def _is_unsound(row: Row) -> bool:
     return not row.get("is_sound", True)
 
 
-def stat(answer: Row) -> str:
-    """Return the figures."""
-    return _text(answer, lambda row: iter(figures_text(row).splitlines()))
-
-
-def verify(answer: Row) -> str:
-    """Return the damage."""
-    return _text(answer, _verified)
-
-
 def _verified(row: Row) -> Iterator[str]:
     verdict = "sound" if row["is_sound"] else "DAMAGED"
     yield f"{where(row)}: {verdict}, {_contents(row)}"
@@ -52,11 +42,6 @@ def _contents(row: Row) -> str:
     )
 
 
-def repair(answer: Row) -> str:
-    """Return the repairs that were done, or are to be done."""
-    return _text(answer, _repaired)
-
-
 def _repaired(row: Row) -> Iterator[str]:
     if not row["todo"]:
         yield f"{where(row)}: nothing to repair, {_contents(row)}"
@@ -64,11 +49,6 @@ def _repaired(row: Row) -> Iterator[str]:
     verdict = "repaired" if row["is_done"] else "to be repaired, with --yes"
     yield f"{where(row)}: {verdict}"
     yield from (f"  {line}" for line in row["todo"])
-
-
-def salvage(answer: Row) -> str:
-    """Return what was copied, and the rows left behind."""
-    return _text(answer, _salvaged) + f"salvaged into {answer['target']}\n"
 
 
 def _salvaged(row: Row) -> Iterator[str]:
@@ -83,11 +63,6 @@ def _salvaged(row: Row) -> Iterator[str]:
         yield f"  the journal has a gap, {gap}: what was published in it may be missing"
 
 
-def compact(answer: Row) -> str:
-    """Return sizes before and after."""
-    return _text(answer, _compacted)
-
-
 def _compacted(row: Row) -> Iterator[str]:
     yield (
         f"{where(row)}: segments {size_text(row['segment_bytes_before'])} ->"
@@ -96,15 +71,24 @@ def _compacted(row: Row) -> Iterator[str]:
     )
 
 
-def _text(answer: Row, lines_of: Callable[[Row], Iterator[str]]) -> str:
-    lines = []
-    if answer["metadata_damage"]:
-        lines.append(
-            f"definitions cannot be read, queues have no names: {answer['metadata_damage']}"
-        )
+_LINES: Final[dict[str, Callable[[Row], Iterable[str]]]] = {
+    "stat": figures_lines,
+    "verify": _verified,
+    "repair": _repaired,
+    "salvage": _salvaged,
+    "compact": _compacted,
+}
+
+
+def text_of(verb: str, answer: Row) -> str:
+    """Return the answer of a verb for people."""
+    lines: list[str] = []
+    if damage := answer["metadata_damage"]:
+        lines.append(f"definitions cannot be read, queues have no names: {damage}")
     for row in answer["stores"]:
-        lines += [f"{where(row)}: {row['error']}"] if "error" in row else lines_of(row)
+        lines += [f"{where(row)}: {row['error']}"] if "error" in row else _LINES[verb](row)
     lines += [f"{path} belongs to no vhost" for path in answer["without_vhost"]]
     if not answer["stores"]:
         lines.append("no stores")
-    return "".join(printable(line) + "\n" for line in lines)
+    text = "".join(printable(line) + "\n" for line in lines)
+    return text + f"salvaged into {answer['target']}\n" if verb == "salvage" else text
