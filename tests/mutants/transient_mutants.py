@@ -100,7 +100,7 @@ MUTANTS = {
         "transient/reader.py", "if meta.queue_nos != (incarnation,):", "if False:"
     ),
     "the space of unlinked segments is kept by the reader": Mutant(
-        "transient/store.py", "if outcome.unlinked:", "if False:"
+        "transient/store.py", "if unlinked:", "if False:"
     ),
     "a dropped queue is still told": Mutant(
         "transient/store.py",
