@@ -37,28 +37,22 @@ __all__ = [
     "start",
 ]
 
-_HOMES = {
-    "Backoff": "leveret.supervisors.backoff",
-    "ChildError": "leveret.supervisors.running",
-    "ChildSpec": "leveret.supervisors.spec",
-    "CommandSpec": "leveret.actors.processes.command",
-    "Metrics": "leveret.supervisors.metrics",
-    "RunningTree": "leveret.supervisors.running",
-    "SpecError": "leveret.supervisors.spec",
-    "Supervisor": "leveret.supervisors.supervisor",
-    "SupervisorSpec": "leveret.supervisors.spec",
-    "Tree": "leveret.supervisors.building",
-    "TreeFailedError": "leveret.supervisors.running",
-    "message": "leveret.actors.processes.sendable",
-    "ready": "leveret.actors.service",
-    "run": "leveret.supervisors.running",
-    "start": "leveret.supervisors.running",
+_NAMES = {
+    "leveret.actors.processes.command": ("CommandSpec",),
+    "leveret.actors.processes.sendable": ("message",),
+    "leveret.actors.service": ("ready",),
+    "leveret.supervisors.backoff": ("Backoff",),
+    "leveret.supervisors.building": ("Tree",),
+    "leveret.supervisors.metrics": ("Metrics",),
+    "leveret.supervisors.running": ("ChildError", "RunningTree", "TreeFailedError", "run", "start"),
+    "leveret.supervisors.spec": ("ChildSpec", "SpecError", "SupervisorSpec"),
+    "leveret.supervisors.supervisor": ("Supervisor",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(home), name)
-    return found
+    for module, names in _NAMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -96,15 +96,12 @@ class DynamicKernel(Kernel):
         self._forget(child)
         return "ok"
 
-    def restart_child(self, child_id: Any) -> Operation:
+    def restart_child(self, child_id: Any) -> Any:
         """Refuse: a dynamic child that was stopped is gone."""
-        del child_id
-        yield from ()
         return NOT_HERE
 
     def delete_child(self, child_id: Any) -> Any:
         """Refuse, as ``restart_child``."""
-        del child_id
         return NOT_HERE
 
     def which_children(self) -> list[tuple[None, Any, str]]:
@@ -116,7 +113,6 @@ class DynamicKernel(Kernel):
 
     def count_children(self, addresses: Addresses) -> dict[str, int]:
         """Count one spec, the children that run, and all children under their type."""
-        del addresses
         size = self._size()
         is_supervisor = self.template.type == "supervisor"
         return {

@@ -74,7 +74,6 @@ class GroupKernel(Kernel):
 
     def terminate_child(self, child_id: Hashable, addresses: Addresses) -> Operation:
         """Stop a child and keep its spec (but a temporary one's); takes a restart back too."""
-        del addresses
         child = self._named(child_id)
         if child is None:
             return ("error", "not_found")

@@ -62,10 +62,9 @@ def walk(runtime: Runtime, root: Ref) -> Iterator[Node]:
     """Yield the root and everything supervised under it, parents first, in start order.
 
     Args:
-        runtime: where the tree runs.
+        runtime: where the tree runs; not needed as long as the whole tree is on one.
         root: any supervisor or other actor; a dead one has no nodes.
     """
-    del runtime  # the address is enough as long as the whole tree is on one
     if root.is_alive:
         actor = root.cell.actor
         kind = "supervisor" if isinstance(actor, Supervisor) else "worker"

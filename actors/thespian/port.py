@@ -284,8 +284,7 @@ class _OtpBody:
         self.runtime.run_until_idle()
 
     def exit_requested(self, reason: Any) -> None:
-        """Tell the actor; Thespian tells its children at the same time."""
-        del reason  # it is told to shut down in any case
+        """Tell the actor to shut down in any case; Thespian tells its children at the same time."""
         self.runtime.is_ending = True
         self.signal(SHUTDOWN)
 
