@@ -19,14 +19,7 @@ from leveret.core.errors import ConfigError
 
 
 def choose_kernel(package: str, folder: Path) -> tuple[str, Any]:
-    """Import one of the two kernels of a package.
-
-    Args:
-        package: its name.
-        folder: of the package.
-
-    Returns:
-        ``c`` or ``py``, and the module.
+    """Import one of the two kernels of a package; return ``c`` or ``py``, and the module.
 
     Raises:
         ImportError: the compiled kernel was demanded, and is missing or out of date.

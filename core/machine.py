@@ -20,11 +20,7 @@ _KIB: Final = 1024
 
 
 class Machine:
-    """The machine that this process runs on.
-
-    Args:
-        root: the folder of ``/proc`` and ``/sys``.
-    """
+    """The machine that this process runs on."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"

@@ -30,11 +30,7 @@ class _Opened:
 
 
 class ScratchCalls:
-    """Implements ``files.SystemCalls``.
-
-    Args:
-        disk: the calls that read.
-    """
+    """Implements ``files.SystemCalls``."""
 
     def __init__(self, disk: SystemCalls | None = None) -> None:
         self._disk = disk or OsCalls()

@@ -304,11 +304,8 @@ class Broker:
 def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:
     """Return the child spec of a broker under a service's own supervisor.
 
-    The child's start is acknowledged when clients can connect; its end stops the broker.
-
-    Args:
-        config: as for ``Broker``.
-        options: further fields of ``ChildSpec``; ``id`` is ``broker`` by default.
+    The child's start is acknowledged when clients can connect; its end stops the broker. ``options`` are
+    further fields of ``ChildSpec``; ``id`` is ``broker`` by default.
     """
     turn = asyncio.Lock()
     service = ServiceSpec(_serve, (config, turn), waits_for_ready=True, stop_timeout_s=STOP_S + 4)

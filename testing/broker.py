@@ -34,11 +34,7 @@ class BrokerThreadError(LeveretError):
 
 
 def memory_config(**settings: Any) -> Config:
-    """Return settings for tests: a free port, everything in memory, no heartbeats.
-
-    Args:
-        settings: fields of ``Config`` that override these.
-    """
+    """Return settings for tests: a free port, everything in memory, no heartbeats."""
     defaults: dict[str, Any] = {
         "listen": (Address("127.0.0.1", 0),),
         "data_dir": None,
@@ -53,13 +49,9 @@ class BrokerThread:
     Args:
         config: ``memory_config()`` by default.
         files: file access for the message store; the machine's by default.
-
-    Attributes:
-        broker: the broker; it belongs to the broker's thread.
-        clock: the broker's clock; likewise.
     """
 
-    broker: Broker
+    broker: Broker  # it belongs to the broker's thread, and so does its clock
     clock: ManualClock
 
     def __init__(self, config: Config | None = None, files: Files | None = None) -> None:

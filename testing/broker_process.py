@@ -39,13 +39,9 @@ class BrokerProcess:
     Args:
         folder: for its data (``data``) and its log (``log``).
         arguments: further arguments of ``leveret serve``.
-
-    Attributes:
-        port: of the listener on 127.0.0.1.
-        process: the last process started.
     """
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]  # the last one started
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder

@@ -48,16 +48,9 @@ class ChaosError(LeveretError):
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """One fault that was injected.
+    """One fault that was injected."""
 
-    Attributes:
-        at_s: by the broker's clock, since the chaos began.
-        verb: the method.
-        path: the full path of the actor.
-        detail: the other arguments.
-    """
-
-    at_s: float
+    at_s: float  # by the broker's clock, since the chaos began
     verb: str
     path: str
     detail: str = ""
@@ -80,11 +73,6 @@ class Chaos:
         broker: a running broker.
         seed: of all random choices.
         run: calls a function in the broker's thread; by default the caller's thread.
-
-    Attributes:
-        seed: the seed.
-        random: the generator of random choices; also for the test's own choices.
-        deeds: the injected faults, in order.
     """
 
     def __init__(self, broker: Broker, seed: int | str = 0, run: Run = _here) -> None:
@@ -93,7 +81,7 @@ class Chaos:
         self._run = run
         self._began_s = self._runtime.clock.monotonic_s()
         self.seed = seed
-        self.random = random.Random(seed)
+        self.random = random.Random(seed)  # also for the test's own choices
         self.deeds: list[Deed] = []
 
     # The tree.
@@ -127,7 +115,7 @@ class Chaos:
         return sorted(node.path for node in self.mortal_nodes())
 
     def choose(self, path: Path | None = None) -> Node:
-        """Return a random actor of those that a path matches.
+        """Return a random actor that a path matches.
 
         Without a path the choice is among the actors that may die and are then restarted, so that it does not
         depend on the open connections.
@@ -144,12 +132,7 @@ class Chaos:
     # Faults.
 
     def crash(self, path: Path, error: Exception | None = None) -> None:
-        """Raise an error in the actor, as a fault in its code would.
-
-        Args:
-            path: of the actor.
-            error: a ``ChaosError`` by default.
-        """
+        """Raise an error in the actor, as a fault in its code would."""
         error = error or ChaosError("crashed by chaos")
         self._each("crash", path, lambda ref: self._runtime.run_as(ref, _raise, error), repr(error))
 

@@ -34,12 +34,7 @@ class Undoable(Protocol):
 
 
 class Fault:
-    """Faults of some actors, removed by ``resume`` or at the end of the block.
-
-    Args:
-        parts: one for each actor.
-        run: calls a function in the broker's thread.
-    """
+    """Faults of some actors, removed by ``resume`` or at the end of the block."""
 
     def __init__(self, parts: Sequence[Undoable], run: Run) -> None:
         self._parts = list(parts)

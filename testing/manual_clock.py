@@ -28,11 +28,7 @@ _QUIET_ROUNDS: Final = 10  # of the loop, each with a poll of the sockets
 
 
 class ManualClock:
-    """A ``leveret.core.clock.Clock``; every method is for the loop's thread.
-
-    Args:
-        loop: whose time the clock follows.
-    """
+    """A ``leveret.core.clock.Clock``; every method is for the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

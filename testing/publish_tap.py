@@ -25,10 +25,6 @@ class PublishTap:
 
     ``sees`` is called in the broker's thread with messages in the order of publishing. A run that the
     broker refuses (no such exchange, no permission) is not seen.
-
-    Args:
-        is_meant: whether a ``VHost`` is the tapped one.
-        sees: called with messages.
     """
 
     _open: ClassVar[tuple[PublishTap, ...]] = ()

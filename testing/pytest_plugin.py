@@ -59,12 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Brokers:
-    """The brokers of a run: one for each combination of settings, started at the first use.
-
-    Args:
-        config: pytest's.
-        folders: creates data directories.
-    """
+    """The brokers of a run: one for each combination of settings, started at the first use."""
 
     def __init__(self, config: pytest.Config, folders: pytest.TempPathFactory) -> None:
         self._config = config

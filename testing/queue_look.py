@@ -32,11 +32,6 @@ class QueueLook:
 
     Messages that a client has published without waiting for a confirm may still be in flight: use confirms or
     ``wait_until``.
-
-    Args:
-        broker: the queue's.
-        vhost: its name.
-        name: the queue's.
     """
 
     def __init__(self, broker: BrokerThread, vhost: str, name: str) -> None:

@@ -23,16 +23,7 @@ _numbers: Final = itertools.count(1)
 
 
 class FreshVhost:
-    """One vhost of a running broker, with the broker's default user.
-
-    Args:
-        thread: the broker's.
-        name: of the vhost; unique by default.
-
-    Attributes:
-        thread: the broker's.
-        vhost: its name.
-    """
+    """One vhost of a running broker, with the broker's default user."""
 
     def __init__(self, thread: BrokerThread, name: str | None = None) -> None:
         self.thread = thread

@@ -56,11 +56,7 @@ class VirtualTimer:
 
 
 class VirtualClock:
-    """A ``leveret.core.clock.Clock`` for tests.
-
-    Args:
-        wall_s: the initial value of ``wall_s()``.
-    """
+    """A ``leveret.core.clock.Clock`` for tests."""
 
     def __init__(self, wall_s: float = 1_700_000_000.0) -> None:
         self._now_s = 0.0

@@ -12,9 +12,6 @@ class VirtualTime:
     """During the block the broker's time stands still, except for ``advance``.
 
     TTLs, heartbeats, time-outs and restarts use this time; clients use the machine's time.
-
-    Args:
-        broker: with the time.
     """
 
     def __init__(self, broker: BrokerThread) -> None:

@@ -1,4 +1,4 @@
-"""Tutorial 6: compute Fibonacci numbers for whoever asks."""
+"""Tutorial 6: compute Fibonacci numbers on request."""
 
 import os
 

@@ -35,16 +35,9 @@ PLACES: Final = (
 async def queue_rows(
     runtime: Runtime, vhosts: Iterable[VHost], items: tuple[str, ...] = ()
 ) -> AsyncIterator[Row]:
-    """Yield a row for every queue of some vhosts.
+    """Yield a row for every queue of some vhosts, with some figures or all.
 
-    Args:
-        runtime: of the queues' actors.
-        vhosts: with the queues.
-        items: the requested figures; empty: all.
-
-    Yields:
-        Rows; a queue that ends meanwhile, or does not answer within ``ASK_S``, has no figures; its state
-        says why.
+    A queue that ends meanwhile, or does not answer within ``ASK_S``, has no figures; its state says why.
     """
     entries = [entry for vhost in vhosts for entry in vhost.topology.queues.values()]
     for start in range(0, len(entries), ASKED_AT_ONCE):

@@ -48,14 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: without the program's name; None: those of the process.
-
-    Returns:
-        The exit code.
-    """
+    """Run the command line, by default the process's; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["perf"]:
         from leveret.server.perf.command import main as perf  # noqa: PLC0415 - not needed to serve

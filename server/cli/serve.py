@@ -42,10 +42,6 @@ KEPT_BYTES: Final = 31 * 1024 * 1024
 def run(path: Path | None, given: dict[str, Any]) -> int:
     """Run a broker until a signal stops it.
 
-    Args:
-        path: of the configuration file.
-        given: fields of ``Config`` from the command line.
-
     Returns:
         0 after a clean stop, 69 when a port is in use, 70 when the broker failed, 78 when the data
         directory or the definitions file cannot be used.

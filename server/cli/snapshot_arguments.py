@@ -10,11 +10,7 @@ TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command ``snapshot``.
-
-    Args:
-        commands: the subparsers of ``leveret``.
-    """
+    """Add the command ``snapshot``."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument(
         "--data", type=Path, metavar="DIR", default=Path("data"), help="data directory (./data)"

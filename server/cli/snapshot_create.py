@@ -23,30 +23,19 @@ from leveret.server.snapshots.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The operator's request.
-
-    Attributes:
-        data_dir: of the broker.
-        name: of the snapshot.
-        vhosts: their names; empty: all.
-        copy_to: another snapshot directory, on any file system; None: in the data directory.
-        timeout_s: for the broker's answer.
-    """
+    """The operator's request."""
 
     data_dir: Path
     name: str
-    vhosts: list[str]
-    copy_to: Path | None
-    timeout_s: float
+    vhosts: list[str]  # empty: all
+    copy_to: Path | None  # another snapshot directory, on any file system
+    timeout_s: float  # for the broker's answer
 
 
 def create(files: Files, asked: Asked, reached: Reached = lambda _: None) -> tuple[Path, Manifest]:
     """Make a snapshot; return its folder and its manifest.
 
-    Args:
-        files: file access.
-        asked: the request.
-        reached: called at each step, for tests that end the process there.
+    ``reached`` is called at each step, for tests that end the process there.
 
     Raises:
         RefusedError: the name is taken, a vhost does not exist, or another snapshot is being made.

@@ -53,17 +53,11 @@ def parse_address(text: str) -> Address:
 
 
 class SettingError(ConfigError):
-    """The value of a setting is invalid.
-
-    Args:
-        field: the field of ``Config``.
-        reason: the value found and the values allowed.
-    """
+    """The value of a field of ``Config`` is invalid; the text has it and the values allowed."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field} {reason}")
         self.field = field
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,7 @@ class Lane(NamedTuple):
 
 
 class Producer:
-    """Publishes on one channel until its count is reached or ``stop`` is called.
-
-    Args:
-        key_lanes: the lane of every routing key, used in turn.
-    """
+    """Publishes on one channel until its count is reached or ``stop`` is called."""
 
     def __init__(
         self,
@@ -71,7 +67,7 @@ class Producer:
         tally: Tally,
         connection: Connection,
         channel: int,
-        key_lanes: list[Lane],
+        key_lanes: list[Lane],  # of every routing key, used in turn
     ) -> None:
         self.sent_per_lane = {lane.number: 0 for lane in key_lanes}
         self.sent = 0

@@ -1,4 +1,4 @@
-"""The faulty disk loses exactly what was not synced, and fails exactly where it was told."""
+"""The faulty disk loses exactly the bytes that were not synced, and fails exactly at the requested calls."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from leveret.testing.memory_disk import MemoryDisk
 
 
 def faulty_over(calls: MemoryDisk | OsCalls) -> FaultyCalls:
-    """A disk that does half of what it is asked, after an interruption or two."""
+    """A disk with short reads and writes, and interrupted calls."""
     calls_ = FaultyCalls(calls, random.Random(7))
     calls_.short_writes = calls_.interrupts = 0.7
     return calls_

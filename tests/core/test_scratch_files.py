@@ -1,4 +1,4 @@
-"""A disk that is only read behaves as one that is written, and stays as it was."""
+"""Copy on write: the view behaves like a writable disk, and the disk below it does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker inside somebody else's event loop and supervision tree; and what is left of it."""
+"""The broker inside a service's event loop and supervision tree; it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def test_a_cancelled_block_is_stopped_before_the_cancellation_goes_on(
         """The directory is free again."""
 
 
-# What is left.
+# After the end.
 
 
 def descriptors() -> dict[str, str]:
@@ -275,7 +275,7 @@ def umask() -> int:
 async def test_nothing_is_left_after_the_block_and_nothing_was_changed(
     folder: Path | None,
 ) -> None:
-    async with Broker(config(folder)) as broker:  # what is loaded on first use stays loaded
+    async with Broker(config(folder)) as broker:  # modules loaded on first use stay loaded
         await round_trip(broker)
     del broker
     await quiet()
@@ -304,7 +304,7 @@ async def test_nothing_is_left_after_the_block_and_nothing_was_changed(
 
 
 async def quiet() -> None:
-    """Let the loop close what was closed."""
+    """Let the loop complete pending closes."""
     for _ in range(20):
         await asyncio.sleep(0)
     gc.collect()
@@ -361,7 +361,7 @@ async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, fault: A
 
 async def test_a_start_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)):
-        """What is loaded on first use stays loaded."""
+        """Load the modules that are loaded on first use, and stay loaded."""
     await quiet()
     before = state_of_process()
     for rounds in range(6):
@@ -617,7 +617,7 @@ async def test_an_empty_vhost_row_is_a_running_vhost(tmp_path: Path) -> None:
         assert set(broker.node.vhosts) == {"/", "v"}
 
 
-# Names and what they load.
+# Names, and the modules that they load.
 
 
 def test_the_names_of_the_package_are_those_of_its_modules() -> None:

@@ -96,7 +96,7 @@ def test_a_service_with_a_tree_of_its_own_outlives_its_broker(tmp_path: Path) ->
 
 
 def programs() -> list[str]:
-    """The complete programs of the page: those that are started by ``asyncio.run``."""
+    """The complete programs of the page, which call ``asyncio.run``."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     return [block for block in blocks if "asyncio.run(" in block]
 

@@ -1,4 +1,4 @@
-"""A broker in a process of its own survives kill -9 with what it has confirmed."""
+"""A broker in a process of its own keeps its confirmed messages over kill -9."""
 
 from __future__ import annotations
 

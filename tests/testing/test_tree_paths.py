@@ -1,4 +1,4 @@
-"""Paths name actors of a tree, and say what is there when they do not."""
+"""Paths name actors of a tree; the error for an unknown path names the nearest actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line against a broker that only remembers what it was asked."""
+"""The command line against a broker that only records the requests."""
 
 from __future__ import annotations
 

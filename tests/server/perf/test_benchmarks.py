@@ -1,4 +1,4 @@
-"""The benchmark runner: what it makes of figures, and that it runs at all."""
+"""The benchmark runner: its evaluation of figures, and a short run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``leveret snapshot`` against a broker in this process, and against what it has left."""
+"""``leveret snapshot`` against a broker in this process, and against the data directory of a stopped one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def run(data: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def left(data: Path) -> set[str]:
-    """Return what lies in the folder of snapshots."""
+    """Return the contents of the folder of snapshots."""
     return set(os.listdir(data / "snapshots")) - {"lock"}
 
 

@@ -15,7 +15,7 @@ from leveret.server.snapshots import copying
 
 
 class Syncs(OsCalls):
-    """Notes what was synced, and what was not when a folder was renamed."""
+    """Records the synced files, and the files that were not synced when their folder was renamed."""
 
     def __init__(self) -> None:
         self.open_files: dict[int, Path] = {}
@@ -43,7 +43,7 @@ class Syncs(OsCalls):
     def link(self, path: Path, new: Path) -> None:
         super().link(path, new)
         self.synced.discard(new.parent)
-        self.synced.add(new)  # what it has was synced under its other name
+        self.synced.add(new)  # its contents were synced under the other name
 
     def rename(self, old: Path, new: Path) -> None:
         if old.is_dir():
