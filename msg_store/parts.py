@@ -206,7 +206,8 @@ class StoreParts:
         """After ``flush``: make a checkpoint, end, and call ``then``."""
 
         def written() -> None:
-            self._close()
+            self._empty()
+            self._opened.folder.close()
             then()
 
         self._index_threads.stop(written)
@@ -241,10 +242,6 @@ class StoreParts:
         self._collecting.close()
         self.reader.close()
         self.transients.close()
-
-    def _close(self) -> None:
-        self._empty()
-        self._opened.folder.close()
 
     def _empty(self) -> None:
         self.read_cache.drop(list(self.read_cache.contents))

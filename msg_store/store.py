@@ -42,9 +42,6 @@ from leveret.msg_store.wal.pending import SeqRun
 log = logging.getLogger(__name__)
 
 
-Failed = Callable[[Exception], None]
-
-
 class MsgStore:
     """One vhost's store. All methods are for the loop.
 
@@ -63,7 +60,7 @@ class MsgStore:
         opened: Opened,
         loop: Loop,
         monotonic_s: Callable[[], float],
-        failed: Failed,
+        failed: Callable[[Exception], None],
         drivers: Drivers = THREADS,
         limits: StoreLimits = DEFAULT_LIMITS,
         full_changed: Callable[[], None] | None = None,

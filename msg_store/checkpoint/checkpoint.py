@@ -157,12 +157,9 @@ class Checkpointer:
     @property
     def is_stopped(self) -> bool:
         """All is in the index, or never will be."""
-        failed = self._core.error is not None or self.is_full
-        is_idle = self._read is None and self._write is None
-        return is_idle and self.is_stopping and (failed or self._is_over())
-
-    def _is_over(self) -> bool:
-        return self._is_last and not self._core.memtables.frozen
+        has_failed = self._core.error is not None or self.is_full
+        is_over = has_failed or (self._is_last and not self._core.memtables.frozen)
+        return self.is_stopping and is_over and self._read is None and self._write is None
 
     # Rotation.
 

@@ -174,11 +174,9 @@ class Notifier:
         self._lock = threading.Lock()
 
     def expect(self, count: int) -> None:
-        """Write to the descriptor when so many are done."""
         self._left = count
 
     def done(self) -> None:
-        """Count one."""
         with self._lock:
             self._left -= 1
             is_last = not self._left
@@ -196,11 +194,9 @@ class Caller:
         self._is_awaited = self._is_closed = False
 
     def submit(self, steps: Sequence[Step]) -> None:
-        """Have the thread make some calls."""
         self._submit(lambda: _made(steps))
 
     def submit_call(self, work: Callable[[], object]) -> None:
-        """Have the thread call a function."""
         self._submit(lambda: (0, 0, 0, work()))
 
     def _submit(self, work: Callable[[], Outcome]) -> None:
@@ -212,19 +208,16 @@ class Caller:
         self._inbox.put(work)
 
     def take_outcome(self) -> Outcome | None:
-        """Return the outcome of the last work, once."""
         outcome, self._outcome = self._outcome, None
         if outcome is not None:
             self._is_awaited = False
         return outcome
 
     def close(self) -> None:
-        """Let ``run`` end."""
         self._is_closed = True
         self._inbox.put(None)
 
     def run(self) -> None:
-        """Make calls until ``close``."""
         while (work := self._inbox.get()) is not None:
             self._outcome = work()
             del work  # or the last one would be kept while there is none

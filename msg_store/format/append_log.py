@@ -263,12 +263,13 @@ class AppendLog:
 
     def _roll(self, file_no: int, header: bytes) -> Iterator[str]:
         if self._file is not None:
-            self._cut()
+            if self._room_to > self._end:
+                self._file.truncate(self._end)  # gives up the room behind the contents
             self._sync()
             self.close()
             yield "sealed"
-        path = self.path(file_no)
-        self._file = self._created(path)
+        create = self._files.create_copy if self._ahead_bytes_max else self._files.create
+        self._file = create(self.path(file_no))
         self._end = self._room_to = 0
         self._made.append(file_no)
         yield "created"
@@ -277,14 +278,6 @@ class AppendLog:
         yield "header synced"
         self._files.fsync_dir(self._folder)
         yield "name synced"
-
-    def _created(self, path: Path) -> File:
-        files = self._files
-        return files.create_copy(path) if self._ahead_bytes_max else files.create(path)
-
-    def _cut(self) -> None:
-        if self._file is not None and self._room_to > self._end:
-            self._file.truncate(self._end)
 
     def _go_to(self, start: Place) -> None:
         """Go back to where the job begins, whatever a failed job has left in this file or in new ones."""
@@ -296,9 +289,8 @@ class AppendLog:
             self._files.unlink(self.path(file_no))
         self._made.clear()
         if start.file_no != NO_FILE:
-            path = self.path(start.file_no)
-            is_ahead = self._ahead_bytes_max > 0
-            self._file = self._files.open_write(path) if is_ahead else self._files.open_append(path)
+            opened = self._files.open_write if self._ahead_bytes_max else self._files.open_append
+            self._file = opened(self.path(start.file_no))
             self._file.truncate(start.offset)
             self._end = self._room_to = start.offset
         if self._owed_from is not None and start.offset <= self._owed_from:

@@ -68,7 +68,9 @@ class StoreFolder(StorePaths):
         files.fsync_dir(path.parent)
         self._lock = self._locked()
         try:
-            if not self._is_made():
+            if FORMAT not in files.names(path):
+                if self.rdq_nos() or self.journal_nos():
+                    raise FormatLost(f"{path} holds messages but no {FORMAT}")
                 write_format(files, path, new_uuid(), now_ms())
             self.uuid = read_format(files, path)
             self._drop_drafts()
@@ -84,13 +86,6 @@ class StoreFolder(StorePaths):
             file.close()
             raise StoreLocked(f"{self.path} is in use by another process") from None
         return file
-
-    def _is_made(self) -> bool:
-        if FORMAT in self.files.names(self.path):
-            return True
-        if self.rdq_nos() or self.journal_nos():
-            raise FormatLost(f"{self.path} holds messages but no {FORMAT}")
-        return False
 
     def _drop_drafts(self) -> None:
         """Remove drafts that the collector or a report had not finished."""

@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from leveret.msg_store.format.errors import Corrupt
 
 IndexRow: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, body_size, expiry_ms, flags
-Location: TypeAlias = tuple[
-    int, int, int, int, int
-]  # file_no, offset, total_len, body_size, log_count
-
+# file_no, offset, total_len, body_size, log_count
+Location: TypeAlias = tuple[int, int, int, int, int]
 
 SEQ_END: Final = 1 << 64  # above all seqs
 

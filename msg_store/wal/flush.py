@@ -199,14 +199,7 @@ def publishes(
 def _run(queue_no: int, rows: list[IndexRow], places: list[Location]) -> records.Publishes:
     _, msg_nos, sizes, expiries, _ = zip(*rows, strict=True)
     file_nos, offsets, lengths, _, _ = zip(*places, strict=True)
+    seq, some = rows[0][0], expiries if any(expiries) else None
     return records.Publishes(
-        queue_no,
-        rows[0][0],
-        records.PERSISTENT,
-        file_nos[0],
-        msg_nos,
-        offsets,
-        lengths,
-        sizes,
-        expiries if any(expiries) else None,
+        queue_no, seq, records.PERSISTENT, file_nos[0], msg_nos, offsets, lengths, sizes, some
     )

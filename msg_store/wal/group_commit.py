@@ -173,9 +173,7 @@ class GroupCommit:
         self._is_urgent = False
         self.is_full = False
         self._flush: Flush | None = None
-        self._in_flight: dict[int, tuple[Message, QueueNos]] | None = (
-            None  # made for the first reader
-        )
+        self._in_flight: dict[int, tuple[Message, QueueNos]] | None = None  # for the first reader
 
     # For queues and channels.
 
@@ -391,7 +389,9 @@ class GroupCommit:
         """
         self._check()
         assert self._flush is None, "one flush at a time"
-        batch = self._take_batch()
+        batch = FlushBatch(relocations=self._take_relocations())
+        self.pending_ops -= batch.take(self._pending, self.references)
+        self._is_urgent = self._is_urgent and self.pending_ops > 0
         rdq_before, journal_before = self._rdq.place, self._journal.end
         now_ms = self._now_ms()
         rdq, new = self._rdq.job(batch.items, now_ms)
@@ -478,12 +478,6 @@ class GroupCommit:
         if not locations:
             return {}
         return {no: locations[no] for no in batch.msg_nos() if no not in new}
-
-    def _take_batch(self) -> FlushBatch:
-        batch = FlushBatch(relocations=self._take_relocations())
-        self.pending_ops -= batch.take(self._pending, self.references)
-        self._is_urgent = self._is_urgent and self.pending_ops > 0
-        return batch
 
     def _take_relocations(self) -> list[Relocations]:
         """Take the collector's copies but those of messages that are held."""

@@ -218,8 +218,4 @@ class StepWriters:
 
 def drivers_on(loop: StepLoop, **others: Any) -> Drivers:
     """Return what drives a store on a loop, step by step."""
-    return Drivers(
-        lambda _, syncs: StepWriters(loop, syncs),
-        StepWorker,
-        **others,
-    )
+    return Drivers(lambda _, syncs: StepWriters(loop, syncs), StepWorker, **others)
