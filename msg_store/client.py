@@ -56,16 +56,11 @@ class ClientsStore(Protocol):
     contents: ContentReader
     rows: RowReader
     read_cache: ReadCache
-
-    @property
-    def transients(self) -> TransientStore: ...
+    transients: TransientStore
 
     def queue_down(self, queue_no: int) -> None: ...
-
     def delete_queue(self, queue_no: int) -> None: ...
-
     def drop_transients(self, queue_no: int) -> None: ...
-
     def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None: ...
 
 

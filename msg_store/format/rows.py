@@ -96,7 +96,6 @@ class Index(Protocol):
         """Return the numbers that rows are under, ascending."""
 
     def queues(self) -> dict[int, QueueTerms]: ...
-
     def files(self) -> dict[int, FileRow]: ...
 
     def checkpoint(self) -> Checkpoint | None:

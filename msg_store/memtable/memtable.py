@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -42,8 +43,8 @@ class Memtable:
 
     def __init__(self, number: int) -> None:
         self.number = number  # growing by one
-        self.rows: dict[int, dict[int, IndexRow]] = {}
-        self.acked: dict[int, SeqSet] = {}
+        self.rows: defaultdict[int, dict[int, IndexRow]] = defaultdict(dict)
+        self.acked: defaultdict[int, SeqSet] = defaultdict(SeqSet)
         self.inserted: dict[int, Location] = {}
         self.changed: dict[int, Location | None] = {}
         self._inserted_span = self._changed_span = _NOTHING

@@ -35,6 +35,7 @@ For one thread, the loop's. Frozen memtables do not change, and the checkpoint's
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import repeat
@@ -46,7 +47,7 @@ from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Locatio
 from leveret.msg_store.memtable.file_states import FileStates
 from leveret.msg_store.memtable.memtable import Memtable, Terms
 from leveret.msg_store.memtable.read_view import ReadView
-from leveret.msg_store.memtable.seq_set import SeqSet, is_run, span_of
+from leveret.msg_store.memtable.seq_set import is_run, span_of
 
 ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 BEHIND_MEMTABLES: Final = 3  # so many frozen ones mean that the disk does not follow
@@ -122,7 +123,7 @@ class Memtables:
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
         self._read = ReadLocations()  # of none that is owed, or that a memtable speaks of
         self.committed = 0  # the number of the last memtable that is in the index
-        self.terms: dict[int, Terms] = {}
+        self.terms: defaultdict[int, Terms] = defaultdict(Terms)
         self.leaving: set[int] = set()  # queues that are forgotten as soon as they have no rows
         self._read_views: WeakSet[ReadView] = WeakSet()
         for queue_no, found in (queues or {}).items():
@@ -141,10 +142,7 @@ class Memtables:
     def published(self, queue_no: int, rows: list[IndexRow]) -> None:
         """Add rows of a queue, ascending, above all it had."""
         active = self.active
-        known = active.rows.get(queue_no)
-        if known is None:
-            known = active.rows[queue_no] = {}
-        known.update([(row[0], row) for row in rows])
+        active.rows[queue_no].update([(row[0], row) for row in rows])
         last_seq = rows[-1][0]
         active.row_count += len(rows)
         terms = self._touched(queue_no)
@@ -435,19 +433,14 @@ class Memtables:
 
     def _touched(self, queue_no: int) -> Terms:
         self.active.dirty_queues.add(queue_no)
-        terms = self.terms.get(queue_no)
-        if terms is None:
-            terms = self.terms[queue_no] = Terms()
-        return terms
+        return self.terms[queue_no]
 
     def _orphan_files(self) -> set[int]:
         return {self._held[msg_no][0] for msg_no in self._orphans}
 
     def _ack_below(self, queue_no: int, rows: Acked, terms: Terms) -> None:
         """Remove rows that older memtables or the index have."""
-        acked = self.active.acked.get(queue_no)
-        if acked is None:
-            acked = self.active.acked[queue_no] = SeqSet()
+        acked = self.active.acked[queue_no]
         seqs, msg_nos = [seq for seq, _ in rows], [msg_no for _, msg_no in rows]
         if not (is_run(seqs) and acked.add_run(seqs[0], seqs[-1])):
             gone = acked.add(dict(rows))  # each once

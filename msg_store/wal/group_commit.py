@@ -34,6 +34,7 @@ segment (two waits instead of one), confirming after the write without the sync.
 from __future__ import annotations
 
 import enum
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -165,7 +166,7 @@ class GroupCommit:
         self._journal = journal
         self._next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
-        self._pending: dict[int, PendingQueue] = {}
+        self._pending: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._cancelled = CancelledWrites()
         self._relocations: list[Relocations] = []
         self._closed_queues: set[int] = set()
@@ -222,7 +223,7 @@ class GroupCommit:
         accepts = queue_no if routed_as is None else routed_as
         self.references.accept(accepts, [msg_no for msg_no, _ in entries])
         seqs = range(first_seq, first_seq + len(entries))
-        self._pending_of(queue_no).rows.update(zip(seqs, entries, strict=True))
+        self._pending[queue_no].rows.update(zip(seqs, entries, strict=True))
         self.pending_ops += len(entries)
         self._is_urgent |= is_awaited
         if self.wake is not None:
@@ -233,7 +234,7 @@ class GroupCommit:
         self._check()
         if self._closed_queues:
             self._reopen(queue_no)
-        pending = self._pending_of(queue_no)
+        pending = self._pending[queue_no]
         cancelled = pending.ack(acked)
         self.pending_ops += len(acked) - 2 * len(cancelled)
         if cancelled:
@@ -461,12 +462,6 @@ class GroupCommit:
         if self.error is not None:
             raise self.error
 
-    def _pending_of(self, queue_no: int) -> PendingQueue:
-        pending = self._pending.get(queue_no)
-        if pending is None:
-            pending = self._pending[queue_no] = PendingQueue()
-        return pending
-
     def _reopen(self, queue_no: int) -> None:
         if queue_no in self._closed_queues:
             self._closed_queues.discard(queue_no)
@@ -513,7 +508,7 @@ class GroupCommit:
         nacked = flush.batch.runs()
         rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
         for queue_no in rows.keys() | acks.keys():
-            pending = self._pending_of(queue_no)
+            pending = self._pending[queue_no]
             gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
             self.references.release([msg_no for _, msg_no in gone])
             self._cancelled.add(queue_no, gone)

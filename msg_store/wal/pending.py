@@ -15,6 +15,7 @@ last hold ends.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from operator import itemgetter
@@ -49,7 +50,7 @@ class References:
         self.bodies: dict[int, tuple[Message, QueueNos]] = {}  # the messages in RAM, by number
         self.body_bytes = 0  # the size of those bodies
         self.unheld: Callable[[int, Location], None] | None = None
-        self._awaited: dict[int, set[int]] = {}
+        self._awaited: defaultdict[int, set[int]] = defaultdict(set)
 
     def write(
         self, first: int, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int
@@ -62,11 +63,7 @@ class References:
         self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
         self.body_bytes += size_bytes
         for queue_no in queue_nos:
-            awaited = self._awaited.get(queue_no)
-            if awaited is None:
-                self._awaited[queue_no] = set(msg_nos)
-            else:
-                awaited.update(msg_nos)
+            self._awaited[queue_no].update(msg_nos)
 
     def accept(self, queue_no: int, msg_nos: Sequence[int]) -> None:
         """Note that a queue has got messages; ``StoreError`` if one was not written for it, or came before."""
@@ -226,18 +223,18 @@ class CancelledWrites:
     """
 
     def __init__(self) -> None:
-        self._seqs: dict[int, list[int]] = {}
+        self._seqs: defaultdict[int, list[int]] = defaultdict(list)
 
     def __bool__(self) -> bool:
         return bool(self._seqs)
 
     def add(self, queue_no: int, acked: Sequence[Ack]) -> None:
         if acked:
-            self._seqs.setdefault(queue_no, []).extend([seq for seq, _ in acked])
+            self._seqs[queue_no] += [seq for seq, _ in acked]
 
     def take(self, dirty: Mapping[int, PendingQueue]) -> list[SeqRun]:
         """Return, once, the rows that are older than all pending rows of their queue."""
-        seqs_by_queue, self._seqs = self._seqs, {}
+        seqs_by_queue, self._seqs = self._seqs, defaultdict(list)
         runs: list[SeqRun] = []
         for queue_no, seqs in seqs_by_queue.items():
             seqs.sort()
