@@ -1,17 +1,32 @@
-"""Figures of a variable queue for status and list_queues, by RabbitMQ's names."""
+"""Figures of a variable queue for status and list_queues, by RabbitMQ's names.
+
+``memory`` is an estimate from counters that are there anyway: bodies in RAM, and for each message what CPython
+takes for its tuples and their bytes (measured with ``tracemalloc``, 64-bit, heads of 35 bytes).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from leveret.queue_backing.figures import head_timestamp, memory_bytes
+from leveret.amqp.errors import SyntaxError_
+from leveret.amqp.properties import decode_properties
+from leveret.core.message import HEAD
+from leveret.queue_backing.status import MESSAGE
 from leveret.queue_backing.variable.ram_target import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from leveret.core.message import Message
     from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
+
+PAIR_BYTES: Final = 3_000  # the two actors of a queue and its empty parts
+MESSAGE_BYTES: Final = 170  # a message beside its body
+ENTRY_BYTES: Final = 160  # its place in the queue
+
+_FLAGS_AT: Final = 13  # the second octet of the property flags, in a content header
+_HAS_TIMESTAMP: Final = 0x40
 
 
 def info(queue: VariableQueue) -> dict[str, Any]:
@@ -73,3 +88,26 @@ def _parts(queue: VariableQueue) -> dict[str, Any]:
         "avg_ack_ingress_rate": rates.ack_in,
         "avg_ack_egress_rate": rates.ack_out,
     }
+
+
+def memory_bytes(body_bytes: int, messages: int, entries: int) -> int:
+    """Return about how much RAM a queue takes for bodies, contents, and entries with content or without."""
+    return PAIR_BYTES + body_bytes + messages * MESSAGE_BYTES + entries * ENTRY_BYTES
+
+
+def head_timestamp(heads: Iterable[Entry | None]) -> int | None:
+    """Return the least ``timestamp`` of those of some entries that have one and are in RAM."""
+    messages = [head[MESSAGE] for head in heads if head is not None]
+    stamps = [timestamp_of(message) for message in messages if message is not None]
+    return min((stamp for stamp in stamps if stamp is not None), default=None)
+
+
+def timestamp_of(message: Message) -> int | None:
+    """Return the timestamp property, None when there is none or the head cannot be read."""
+    head = message[HEAD]
+    if len(head) <= _FLAGS_AT or not head[_FLAGS_AT] & _HAS_TIMESTAMP:
+        return None
+    try:
+        return decode_properties(head).timestamp
+    except SyntaxError_:
+        return None

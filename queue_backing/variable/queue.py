@@ -42,7 +42,6 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
-from leveret.queue_backing.rates import UPDATE_AFTER
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
     MESSAGE,
@@ -58,16 +57,15 @@ from leveret.queue_backing.status import (
 )
 from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable import lifecycle, paging
-from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING, Backlog
+from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING, Backlog, merge
 from leveret.queue_backing.variable.columns import NO_COLUMNS, Columns, entries_of
 from leveret.queue_backing.variable.delta import BLANK
 from leveret.queue_backing.variable.fetch import Batch
 from leveret.queue_backing.variable.info import info
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS
-from leveret.queue_backing.variable.merge import merge
 from leveret.queue_backing.variable.paging import page_out
 from leveret.queue_backing.variable.pending_acks import NOBODY, PendingAcks
-from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, RamTarget
+from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, UPDATE_AFTER, RamTarget
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock

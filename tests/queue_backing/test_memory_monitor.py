@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leveret.queue_backing.memory_monitor import MemoryMonitor, desired_duration_s
-from leveret.queue_backing.rates import moving_average
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.paging import permitted_betas
-from leveret.queue_backing.variable.ram_target import reduce_above
+from leveret.queue_backing.variable.ram_target import moving_average, reduce_above
 from rigs.variable_rig import UNBOUNDED, VariableRig
 
 INFINITE = float("inf")

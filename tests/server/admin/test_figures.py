@@ -11,7 +11,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.queue_backing.figures import ENTRY_BYTES, MESSAGE_BYTES, PAIR_BYTES
+from leveret.queue_backing.variable.info import ENTRY_BYTES, MESSAGE_BYTES, PAIR_BYTES
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.cli import ctl
