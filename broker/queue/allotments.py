@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from leveret.broker import mail
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.consumer import Consumer
     from leveret.core.message import Message
+
+T = TypeVar("T")
 
 _FEW: Final = 10  # consumers
 
@@ -38,22 +40,12 @@ class Allotment:
         else:
             self.picks.append(range(position, position + 1))
 
-    def of_messages(self, batch: list[Message]) -> list[Message]:
-        """Return its messages (the batch itself when it is all of them)."""
+    def of(self, batch: list[T]) -> list[T]:
+        """Return its messages or its seqs, always as a new list."""
         first = self.picks[0]
-        if len(first) == len(batch):
-            return batch
         chosen = batch[first.start : first.stop : first.step]
         for pick in self.picks[1:]:
             chosen += batch[pick.start : pick.stop : pick.step]
-        return chosen
-
-    def of_seqs(self, seqs: list[int]) -> list[int]:
-        """Return its seqs, always as a new list."""
-        first = self.picks[0]
-        chosen = seqs[first.start : first.stop : first.step]
-        for pick in self.picks[1:]:
-            chosen += seqs[pick.start : pick.stop : pick.step]
         return chosen
 
     def count_below(self, position: int) -> int:
@@ -136,14 +128,14 @@ def deliver(
     done: list[int] = []
     for allotment in in_order(allotments) if len(allotments) > 1 else allotments:
         consumer = allotment.consumer
-        own = allotment.of_seqs(seqs) if seqs is not None else None
+        own = allotment.of(seqs) if seqs is not None else None
         if consumer.no_ack:
             done += own or ()
             own = None
         elif own is not None:
             consumer.owe(own)
         again = allotment.count_below(redelivered) if redelivered else 0
-        messages = allotment.of_messages(batch)
+        messages = batch if len(allotment.picks[0]) == len(batch) else allotment.of(batch)
         runtime.send_now(
             consumer.spec.channel, mail.Deliver(queue, consumer.spec.tag, messages, own, again)
         )

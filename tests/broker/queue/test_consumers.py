@@ -48,7 +48,7 @@ def dealt(consumers: Consumers, wanted: int) -> str:
     room = consumers.room_for(wanted)
     owners = [""] * room
     for share in consumers.deal(room):
-        for position in share.of_seqs(list(range(room))):
+        for position in share.of(list(range(room))):
             owners[position] = share.consumer.spec.tag.decode()
     if room < wanted:
         consumers.block_all()
@@ -146,7 +146,7 @@ def test_a_channel_gets_the_messages_of_its_consumers_in_the_queues_order() -> N
     sent: dict[str, list[tuple[str, int]]] = {"x": [], "y": []}
     for share in in_order(consumers.deal(7)):
         spec = share.consumer.spec
-        sent[spec.channel] += [(spec.tag.decode(), place) for place in share.of_seqs(batch)]
+        sent[spec.channel] += [(spec.tag.decode(), place) for place in share.of(batch)]
 
     assert sent == {
         "x": [("a", 0), ("c", 2), ("a", 3), ("c", 5), ("a", 6)],
@@ -280,7 +280,7 @@ def test_an_allotment_counts_the_redelivered_messages_it_holds() -> None:
 
     shares = {share.consumer.spec.tag: share for share in consumers.deal(consumers.room_for(7))}
 
-    assert shares[b"a"].of_seqs(list(range(7))) == [0, 2, 4, 5, 6]
+    assert shares[b"a"].of(list(range(7))) == [0, 2, 4, 5, 6]
     assert [shares[b"a"].count_below(n) for n in range(8)] == [0, 1, 1, 2, 2, 3, 4, 5]
     assert [shares[b"b"].count_below(n) for n in range(5)] == [0, 0, 1, 1, 2]
 
@@ -415,7 +415,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         owners: list[bytes | None] = [None] * room
         seqs = list(range(self.next_seq, self.next_seq + room))
         for share in self.real.deal(room):
-            own = share.of_seqs(seqs)
+            own = share.of(seqs)
             if not share.consumer.no_ack:
                 share.consumer.owe(own)
             for seq in own:
