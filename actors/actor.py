@@ -66,11 +66,10 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
     # Defined by subclasses.
 
     def init(self, *args: Any) -> object:
-        """Make the state.
+        """Make the state; raising means that the start failed.
 
         Returns:
             IGNORE, LATER (``started`` will be called), or a value for the starter.
-            Raising means that the start failed.
         """
         if args:
             raise TypeError(f"{type(self).__name__}.init takes no arguments, got {len(args)}")

@@ -42,14 +42,9 @@ class GenServer(OtpActor):
     # Defined by subclasses.
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
-        """Answer a call.
+        """Answer a call: return the reply, or NOREPLY when ``reply(frm, value)`` will be called.
 
-        Args:
-            request: the payload of the call.
-            frm: for ``reply``; None in an inline call, which must be answered by returning.
-
-        Returns:
-            The reply, or NOREPLY when ``reply(frm, value)`` will be called.
+        ``frm`` is None in an inline call, which must be answered by returning.
         """
         raise TypeError(f"{type(self).__name__} does not know the request {request!r}")
 

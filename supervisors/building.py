@@ -219,11 +219,7 @@ class Tree:
     # The specs.
 
     def spec(self) -> SupervisorSpec:
-        """Return the supervisor's spec.
-
-        Raises:
-            SpecError: something in it is wrong, or two children have the same name.
-        """
+        """Return the supervisor's spec; SpecError: it is wrong, or a name is there twice."""
         return SupervisorSpec(**self._flags, children=tuple(child() for child in self._children))
 
     def child_spec(self, **options: Unpack[Options]) -> ChildSpec:

@@ -205,9 +205,7 @@ class GroupKernel(Kernel):
     def _start_each(self, children: list[Child], again_s: float | None = None) -> Operation:
         """Start in order; return None, or (child, reason) of the first that failed.
 
-        Args:
-            children: not running.
-            again_s: the time when this is a restart.
+        ``again_s`` is the time when this is a restart.
         """
         for child in children:
             answer = yield from self._start(child)

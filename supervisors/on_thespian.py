@@ -94,11 +94,7 @@ class ThespianSupervisor:
         return stop(self.system, self.address, timeout_s)
 
     def ask(self, request: Any, timeout_s: float = ASK_S) -> Any:
-        """Send one of ``leveret.supervisors.requests`` and return the answer.
-
-        Raises:
-            ActorError: there was none within ``timeout_s``.
-        """
+        """Send one of ``supervisors.requests``, return the answer; ActorError: it is too late."""
         answer = self.system.ask(self.address, Call(request), timeout_s)
         if answer is None:
             raise ActorError(f"supervisor {self.address} has not answered within {timeout_s} s")

@@ -2,8 +2,8 @@
 
 Contexts: ``start_error`` (a child did not start), ``child_terminated`` (a child ended),
 ``shutdown_error`` (a child ended of something else than the shutdown it was told), ``shutdown``
-(the supervisor gives up). Every record carries the fields of ``Report.fields`` as ``extra``, each
-with the prefix ``supervisor_`` so that no field collides with the log record's own.
+(the supervisor gives up). Every record carries ``extra`` fields, each with the prefix
+``supervisor_`` so that none collides with the log record's own.
 """
 
 from __future__ import annotations
@@ -53,14 +53,6 @@ class Report:
             "type": spec.type,
         }
 
-    def fields(self) -> dict[str, Any]:
-        return {
-            "supervisor_name": self.supervisor,
-            "supervisor_context": self.context,
-            "supervisor_reason": self.reason,
-            "supervisor_offender": self.offender(),
-        }
-
 
 @dataclass(slots=True)
 class Restarted:
@@ -102,5 +94,10 @@ def emit(report: Report) -> None:
         report.supervisor,
         report.spec.id,
         report.reason,
-        extra=report.fields(),
+        extra={
+            "supervisor_name": report.supervisor,
+            "supervisor_context": report.context,
+            "supervisor_reason": report.reason,
+            "supervisor_offender": report.offender(),
+        },
     )

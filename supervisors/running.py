@@ -90,11 +90,7 @@ class RunningTree:
         return render(self.nodes())
 
     def find(self, path: str) -> Ref:
-        """Return the address of the actor that runs at a place in the tree now.
-
-        Raises:
-            ActorError: no actor runs there.
-        """
+        """Return the address of the actor at a place in the tree; ActorError: none runs there."""
         for node in self.nodes():
             if SEPARATOR.join(node.labels[1:]) == path and node.ref is not None:
                 return node.ref

@@ -146,8 +146,7 @@ class Supervisor(OtpActor):
     def init(self, *args: Any) -> Any:
         """Return the spec, or ``(spec, args)``; subclasses make it of their arguments, or IGNORE.
 
-        Raises:
-            SpecError: the start fails with its kind and reason.
+        After a ``SpecError`` the start fails with its kind and reason.
         """
         return args[0] if len(args) == 1 else args
 
@@ -189,10 +188,7 @@ class Supervisor(OtpActor):
         self._guarded(self._take, message, sender)
 
     def _guarded(self, function: Callable[..., None], *args: Any) -> None:
-        """Call a function, an error in which is this actor's own.
-
-        It ends of it, after its children, as of any other reason.
-        """
+        """Call a function; an error in it ends this actor, after its children."""
         try:
             function(*args)
         except Exception as error:  # noqa: BLE001  # whatever it is, the children come first

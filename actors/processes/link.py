@@ -111,11 +111,7 @@ class NodeLink(asyncio.Protocol):
     # Outwards.
 
     def encode(self, *parts: Any) -> bytes:
-        """Return a frame for ``write``.
-
-        Raises:
-            WireError: a part cannot go to another process.
-        """
+        """Return a frame for ``write``; WireError: a part cannot go to another process."""
         return self._codec.frame(*parts)
 
     def write(self, frame: bytes) -> None:

@@ -33,11 +33,7 @@ class OsProcess:
     def __init__(
         self, argv: Sequence[str], loop: asyncio.AbstractEventLoop, **options: Any
     ) -> None:
-        """Start it; ``options`` are those of ``subprocess.Popen``.
-
-        Raises:
-            OSError: there is no such program, or the system has no room for a process.
-        """
+        """Start it with ``options`` of ``subprocess.Popen``; OSError if the system cannot."""
         self._loop = loop
         self._popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, process_group=0, **options)
         self.pid = self._popen.pid

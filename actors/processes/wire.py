@@ -50,11 +50,7 @@ class Codec:
         self._peer = peer
 
     def frame(self, *parts: Any) -> bytes:
-        """Return a frame.
-
-        Raises:
-            WireError: a part cannot go to another process, or the frame is too long.
-        """
+        """Return a frame; WireError: a part cannot go to another process, or it is too long."""
         try:
             packed = self._pack(list(parts))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -64,11 +60,7 @@ class Codec:
         return _SIZE.pack(len(packed)) + packed
 
     def parts(self, packed: bytes) -> list[Any]:
-        """Return the parts that ``frame`` was given.
-
-        Raises:
-            WireError: it cannot be read here, for instance because a class is not known.
-        """
+        """Return the parts ``frame`` was given; WireError: they cannot be read here."""
         try:
             parts: list[Any] = self._unpack(packed)
         except (TypeError, ValueError, KeyError, msgpack.UnpackException) as error:
@@ -147,11 +139,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take bytes of the socket and yield whole frames, without the size.
-
-        Raises:
-            WireError: a frame is longer than ``FRAME_BYTES_MAX``.
-        """
+        """Take bytes of the socket, yield whole frames without the size; WireError: too long."""
         buffer = self._buffer
         buffer += data
         start = 0

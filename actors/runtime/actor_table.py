@@ -41,11 +41,7 @@ class ActorTable:
         return iter(list(self.live))
 
     def register(self, name: str, ref: Ref) -> None:
-        """Give a live actor a name; it is freed when the actor ends.
-
-        Raises:
-            ActorError: the name is taken or the actor dead.
-        """
+        """Give an actor a name until it ends; ActorError: the name is taken or it is dead."""
         if name in self._names:
             raise ActorError(f"name {name!r} is taken by {self._names[name]!r}")
         if not ref.is_alive:

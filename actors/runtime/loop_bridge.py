@@ -34,11 +34,7 @@ class LoopBridge:
             return False
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call, wait, and return the result or raise the exception.
-
-        Raises:
-            ActorError: the loop has ended.
-        """
+        """Call, wait, return the result or raise the exception; ActorError: the loop ended."""
         if self.is_on_loop():
             return function(*args)
         future: Future[Any] = Future()

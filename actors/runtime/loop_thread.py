@@ -47,8 +47,7 @@ class LoopThread:
     def stop(self, waits: bool = True) -> None:
         """End all actors, then the loop and the thread.
 
-        Args:
-            waits: for that, unless this is the thread. An actor that is to end cannot.
+        ``waits`` for that, unless this is the thread. An actor that is to end cannot.
         """
         loop = self.runtime.loop
         assert loop is not None

@@ -129,11 +129,7 @@ class Runtime:
     def spawn(
         self, actor_class: type, *args: object, name: str = "", label: str | Callable[[], str] = ""
     ) -> Ref:
-        """Start an actor without a parent or links.
-
-        Raises:
-            StartError: ``init`` failed, or the name is taken.
-        """
+        """Start an actor without parent or links; StartError: it failed, or its name is taken."""
         outcome: list[StartResult] = []
         ref = self.start_link(None, actor_class, args, outcome.append, label, name)
         if outcome and isinstance(outcome[0], StartFailed):

@@ -357,10 +357,7 @@ class Turns:
             self.handled(cell.ref, task.exception())
 
     def hold_mail(self, cell: Cell) -> None:
-        """Let an actor's mail wait until ``handled``: the handler goes on elsewhere.
-
-        Exit signals do not wait.
-        """
+        """Let mail, but not exit signals, wait until ``handled``: the handler goes on elsewhere."""
         cell.state |= BUSY
 
     def handled(self, ref: Ref, error: BaseException | None = None) -> None:

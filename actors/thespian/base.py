@@ -132,11 +132,7 @@ class AsyncioBase:
     # Threads.
 
     def refuse_waiting(self, call: str) -> None:
-        """Refuse a call that waits on the loop's own thread.
-
-        Raises:
-            ActorError: this is the loop's thread.
-        """
+        """Raise ActorError on the loop's own thread, for a call that waits."""
         if self._bridge.is_on_loop():
             raise ActorError(f"{call} would wait on the event loop that has to answer it")
 

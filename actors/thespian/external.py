@@ -82,13 +82,9 @@ class External:
         return self.listen(timeout)
 
     def listen(self, timeout: Any = None) -> Any:
-        """Wait for the next message; None when the time is over.
+        """Wait for the next message; None when the time is over. Not on the loop's own thread.
 
-        Args:
-            timeout: seconds, or a ``timedelta``; None: for ever.
-
-        Raises:
-            ActorError: called on the loop's own thread, which cannot wait for itself.
+        ``timeout``: seconds, or a ``timedelta``; None: for ever.
         """
         self._base.refuse_waiting("listen")
         if isinstance(timeout, timedelta):

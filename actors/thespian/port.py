@@ -122,10 +122,7 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         return self.createActor(SupervisedActor)
 
     def process_of(self, child: ActorAddress) -> int:
-        """Return the number of a child's own process; 0 if it has none.
-
-        Thespian knows it, but has no call for it.
-        """
+        """Return the number of a child's own process, which Thespian has no call for; 0: none."""
         for found in getattr(self._myRef, "_child_procs", ()):
             if found.childAddr == child:
                 return int(found.childProc.pid)

@@ -75,11 +75,9 @@ class TurnOrder:
         return Turn(next(self._numbers), actor_class)
 
     def is_latest(self, thing: object, number: int | None) -> bool:
-        """Note that a turn sets something, unless a later one has; return whether it may.
+        """Note that a turn sets ``thing``, unless a later one has; return whether it may.
 
-        Args:
-            thing: its name.
-            number: of the turn; None: it is done now, by the program or on the loop.
+        ``number`` is the turn's; None: it is done now, by the program or on the loop.
         """
         if number is None:
             number = next(self._numbers)
@@ -104,10 +102,7 @@ class TurnOrder:
             self._watch_soon()
 
     def answer(self, give: Callable[[], None]) -> None:
-        """Call ``give``, in some thread, when the turn that is under way has ended, or is slow.
-
-        It must be short.
-        """
+        """Call the short ``give``, in some thread, when the present turn has ended, or is slow."""
         with self._lock:
             if self._first is None:
                 give()
