@@ -56,12 +56,7 @@ _iter_acks = Struct(">11xQ2x").iter_unpack
 
 
 class Scanner(FrameScanner):
-    """Cuts the bytes of a socket into runs.
-
-    Args:
-        frame_max: largest frame in bytes, 0 for no limit.
-        message_max: largest body in bytes.
-    """
+    """Cuts the bytes of a socket into runs."""
 
     __slots__ = ()
 

@@ -50,12 +50,7 @@ _unpack_head = Struct(">HHQ").unpack_from
 
 
 class FrameScanner:
-    """Cuts the bytes of a socket into runs.
-
-    Args:
-        frame_max: largest frame in bytes, 0 for no limit.
-        message_max: largest body in bytes.
-    """
+    """Cuts the bytes of a socket into runs."""
 
     __slots__ = (
         "_ack_start",

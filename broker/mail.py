@@ -135,7 +135,6 @@ class Deliver:
 
     Attributes:
         queue: the amqqueue that sent it (acks go back to exactly this incarnation).
-        consumer: the consumer's tag.
         messages: in queue order; the list may be that of a Publish, so it must not be changed.
         seqs: the queue's ack tag per message; None for a no-ack consumer.
         redelivered: how many of the first messages have been delivered before.
@@ -162,7 +161,6 @@ class Confirm(Struct, eq=False):
     """Publishes of one channel are safe; or refused, when ``ok`` is False.
 
     Attributes:
-        queue: the sender.
         ranges: ``(first_seqno, count)`` pairs.
     """
 

@@ -48,9 +48,6 @@ class Script:
     """One running generator of an actor.
 
     Args:
-        owner: the GenServer whose turns the steps run in.
-        steps: the generator.
-        done: called with the generator's return value.
         failed: called with the exception that ended it; by default the owner fails with it.
     """
 

@@ -49,8 +49,6 @@ class MetadataStore:
     Args:
         directory: created with mode 0700 and an empty store if missing.
         deliver: called by the writer thread with a function to run in the owner's thread.
-        map_bytes: initial size of the map.
-        gil_yielding: of the event loop that calls ``write``.
 
     Raises:
         StoreError: not a metadata store, of a later version, damaged, or already open.

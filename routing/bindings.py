@@ -27,9 +27,7 @@ class Binding:
     Attributes:
         source: name of the exchange it belongs to.
         kind: ``QUEUE`` or ``EXCHANGE``, the kind of the destination.
-        destination: its name.
         key: the routing key, or the pattern of a topic exchange.
-        arguments: as declared.
         target: the queue entry or the ``Exchange`` itself, for routes.
         is_durable: whether both ends are durable, so that the binding survives a restart.
         identity: equal for equal bindings of the same source.

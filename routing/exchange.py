@@ -76,7 +76,6 @@ class Exchange:
         bindings: the bindings of which it is the source, by identity.
         exchange_bindings: how many of them lead to exchanges; 0 lets a route end early.
         alternate: used when no binding matches; the argument overrides a policy.
-        matcher: the index.
     """
 
     __slots__ = (

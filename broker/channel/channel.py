@@ -89,8 +89,6 @@ class Channel(GenServer):
     """One AMQP channel.
 
     Attributes:
-        number: the channel number on the wire.
-        session: shared by the channels of the connection.
         last_queue: the queue declared last, for methods that leave the name empty.
         check_timer: runs while deliveries wait for their settlement.
     """

@@ -37,11 +37,7 @@ class _Run(Struct, eq=False):
 
 
 class Confirms:
-    """The confirm state of one channel.
-
-    Attributes:
-        next_seqno: the number the next publish gets.
-    """
+    """The confirm state of one channel."""
 
     __slots__ = ("_acked", "_firsts", "_nacked", "_owed", "_runs", "next_seqno")
 

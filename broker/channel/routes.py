@@ -35,10 +35,7 @@ class Route(Struct, eq=False):
 
     Attributes:
         origin: exchange and routing key as sent.
-        exchange: the exchange published to.
-        routing_key: as sent.
         mandatory: unroutable messages are returned.
-        queues: the target queues' registry entries.
         needs_headers: ``queues`` is void; every message must be routed with its headers.
         steps: exchanges and targets that were looked at to find it; 0 once the publisher has counted them.
     """
@@ -53,12 +50,7 @@ class Route(Struct, eq=False):
 
 
 class Routes:
-    """The routes of one connection.
-
-    Args:
-        vhost: whose topology and epoch count.
-        user: whose permissions are checked.
-    """
+    """The routes of one connection."""
 
     __slots__ = (
         "_access",

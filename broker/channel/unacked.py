@@ -37,11 +37,7 @@ Settled = list[tuple[Source, list[int]]]
 
 
 class Unacked:
-    """The unsettled deliveries of one channel.
-
-    Attributes:
-        next_tag: the delivery tag the next delivery gets.
-    """
+    """The unsettled deliveries of one channel."""
 
     __slots__ = ("_lowest", "_records", "next_tag")
 

@@ -36,9 +36,6 @@ _OVER: Final = AlarmsOver()
 class Alarms:
     """The alarms of a node, and the connections that are blocked.
 
-    Args:
-        runtime: carries the word to readers.
-
     Attributes:
         raised: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
     """
@@ -58,13 +55,7 @@ class Alarms:
         return DISK in self.raised
 
     def set(self, what: str, is_raised: bool, figures: str) -> None:
-        """Raise or clear an alarm, unless it is so already.
-
-        Args:
-            what: ``MEMORY`` or ``DISK``.
-            is_raised: whether it is short.
-            figures: the amounts compared, for the log.
-        """
+        """Raise or clear an alarm, unless it is so already."""
         if (what in self.raised) == is_raised:
             return
         if is_raised:

@@ -47,16 +47,8 @@ ReaderT = TypeVar("ReaderT", bound=OpenConnection)
 class Connections(Generic[ReaderT]):
     """The open connections, by their readers, and the limits on them.
 
-    Args:
-        runtime: where the readers run.
-        settings: the node's.
-        access: users and permissions.
-        vhosts: by name.
-        alarms: of memory and disk.
-
     Attributes:
         turns: in which readers that were held up are read again.
-        readers: of open connections.
         is_stopping: the node ends: new sockets are refused, and channels are not missed.
     """
 

@@ -59,13 +59,9 @@ class Opened:
     """The handshake is over.
 
     Attributes:
-        frame_max: agreed frame size in bytes.
-        channel_max: agreed number of channels.
         heartbeat_s: agreed interval; 0 is off.
-        client_properties: as the client sent them.
         cancel_notify: the client understands basic.cancel from the broker.
         blocked_notify: the client understands connection.blocked.
-        mechanism: how it logged in.
     """
 
     user: User

@@ -81,14 +81,9 @@ class ReadControl:
     """Reads the socket of one connection, or does not.
 
     Args:
-        transport: whose reading is paused and resumed.
         writer: of the same connection; a flush ends the wait of coalesced acks.
-        turns: of the node.
-        throttle: of the same connection.
 
     Attributes:
-        throttle: holds back publishes while an alarm is raised.
-        coalescing: when acks may wait.
         blocks: how often each reason blocks at present.
         read_bytes: the size of a full read.
     """

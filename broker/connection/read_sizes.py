@@ -61,10 +61,6 @@ def limit_reads(transport: Any, read_bytes: int) -> int:
     """Have a transport read so much at a time, or as near as it can; return the size of a full read.
 
     With uvloop it holds from when reading is resumed after a pause.
-
-    Args:
-        transport: whose, of asyncio or uvloop.
-        read_bytes: one of the sizes above.
     """
     if hasattr(transport, "max_size"):
         transport.max_size = read_bytes

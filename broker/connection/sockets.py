@@ -49,8 +49,6 @@ class Sockets:
     """The sockets of one node.
 
     Attributes:
-        runtime: where readers take their events.
-        connections: which of them are open connections.
         listening: bound sockets; the listener works on duplicates of them.
         servers: accept on those duplicates.
         accepted: transports by their protocols; empty when all sockets are closed.

@@ -25,13 +25,7 @@ _PUBLISHES: Final = (PUBLISH, OVERSIZE)
 class Throttle:
     """What alarms do to a connection.
 
-    Args:
-        alarms: the node's.
-        reader: hears when they are over.
-        tell: sends the client connection.blocked and connection.unblocked.
-
     Attributes:
-        alarms: the node's.
         is_blocked: the connection has published since an alarm was raised.
     """
 

@@ -49,12 +49,7 @@ def interval_s(used_bytes: int, limit_bytes: int, paging_ratio: float, queues: i
 
 
 def report_interval_s(queues: int, is_pressed: bool) -> float:
-    """Return how often queues in use should report.
-
-    Args:
-        queues: how many are in use.
-        is_pressed: memory is short enough for queues to page.
-    """
+    """Return how often queues in use should report."""
     return max(PRESSED_REPORT_S, queues / REPORTS_PER_S) if is_pressed else REPORT_S
 
 

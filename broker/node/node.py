@@ -63,24 +63,13 @@ class Node:
     """One broker node.
 
     Args:
-        runtime: where its actors run.
-        settings: its part of the configuration.
         store: the metadata store; its maker closes it.
         data_dir: where messages are stored; None = nowhere.
-        files: the way to them.
-        machine: how much memory there is.
         gil_yielding: hears of work that threads are given.
 
     Attributes:
         ballast: room on the disk that is given up when it is full.
-        resources: memory and disk.
-        metadata: writes definitions.
         epochs: numbers of starts, for message stores.
-        access: users and permissions.
-        vhosts: by name.
-        settings_rows: rows of vhosts' texts, policies and parameters.
-        connections: the open ones.
-        sockets: listening and accepted ones.
         admin_turn: held while an operator's change is checked, written and made.
     """
 

@@ -34,12 +34,9 @@ class Resources:
     """Memory and disk of one node.
 
     Attributes:
-        machine: how much memory there is, and is in use.
-        alarms: whether memory or disk are short.
         memory: how many seconds of traffic queues keep in RAM.
         memory_total_bytes: the RAM of the machine, or the amount in the settings.
         memory_limit: high watermark of memory in use.
-        disk_limit: of the free space in the data directory.
         disk_free_bytes: as of the disk watch's last look.
     """
 

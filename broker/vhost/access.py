@@ -75,7 +75,6 @@ class Access:
 
     Attributes:
         epoch: grows with every change.
-        users: by name.
         permissions: rows by (user, vhost).
         topic_permissions: rows by (user, vhost, exchange).
     """

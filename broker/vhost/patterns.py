@@ -45,8 +45,6 @@ class PatternError(ConfigError):
     """A regular expression cannot be read.
 
     Attributes:
-        pattern: the expression.
-        reason: the fault in it.
         position: where, in bytes.
     """
 

@@ -59,9 +59,6 @@ class VHost:
     """One virtual host of the node.
 
     Attributes:
-        name: its name.
-        access: users and permissions of the node.
-        topology: exchanges, bindings and queue entries.
         policies: its policies; every exchange and queue of the topology has what applies to it.
         queues_sup: the supervisor its queues are started under; None before the first start.
         msg_store: where its persistent messages are; None as long as it is not open, and on a node
