@@ -91,6 +91,13 @@ def queue_name(channel: Channel, given: str) -> str:
     return channel.last_queue
 
 
+def _readable_queue(channel: Channel, given: str) -> QueueEntry:
+    """Return the queue meant, after checking that the user may read it and the connection use it."""
+    session, name = channel.session, queue_name(channel, given)
+    session.vhost.access.check_queue(session.user, session.vhost.name, name, "read")
+    return session.vhost.find_queue(name, session.reader)
+
+
 # -- channel, access, confirm ---------------------------------------------------------------------
 
 
@@ -179,30 +186,25 @@ def queue_declare(channel: Channel, method: Any) -> Steps:
 
 def queue_bind(channel: Channel, method: Any) -> Steps:
     """queue.bind; with neither queue nor key the key is the queue's name."""
-    name = queue_name(channel, method.queue)
-    key = method.routing_key if method.queue or method.routing_key else name
-    yield from channel.session.vhost.bind(
-        channel.session, strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
-    )
+    yield from channel.session.vhost.bind(channel.session, *_to_queue(channel, method))
     return None if method.nowait else QueueBindOk()
 
 
 def queue_unbind(channel: Channel, method: Any) -> Steps:
     """queue.unbind."""
+    yield from channel.session.vhost.unbind(channel.session, *_to_queue(channel, method))
+    return QueueUnbindOk()
+
+
+def _to_queue(channel: Channel, method: Any) -> tuple[str, str, str, bytes, Table]:
     name = queue_name(channel, method.queue)
     key = method.routing_key if method.queue or method.routing_key else name
-    yield from channel.session.vhost.unbind(
-        channel.session, strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
-    )
-    return QueueUnbindOk()
+    return strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
 
 
 def queue_purge(channel: Channel, method: Any) -> Steps:
     """queue.purge: ready messages only."""
-    session = channel.session
-    name = queue_name(channel, method.queue)
-    session.vhost.check_queue(session.user, name, "read")
-    entry = session.vhost.find_queue(name, session.reader)
+    entry = _readable_queue(channel, method.queue)
     count = yield from ask_queue(entry, Purge())
     return None if method.nowait else QueuePurgeOk(count)
 
@@ -234,14 +236,12 @@ def basic_qos(channel: Channel, method: Any) -> None:
 
 def basic_consume(channel: Channel, method: Any) -> Steps:
     """basic.consume; consume-ok comes before the first delivery."""
-    session, deliveries = channel.session, channel.deliveries
+    deliveries = channel.deliveries
     tag = _wire(method.consumer_tag)
     if tag in deliveries.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
-    name = queue_name(channel, method.queue)
-    session.vhost.check_queue(session.user, name, "read")
-    entry = session.vhost.find_queue(name, session.reader)
-    priority = check_consumer_arguments(method.arguments, session.vhost.name, name)
+    entry = _readable_queue(channel, method.queue)
+    priority = check_consumer_arguments(method.arguments, channel.session.vhost.name, entry.name)
     tag = tag or _wire(consumer_tag())
     consumer = Consumer(
         tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority, method.arguments
@@ -285,10 +285,7 @@ def basic_cancel(channel: Channel, method: Any) -> Steps:
 
 def basic_get(channel: Channel, method: Any) -> Steps:
     """basic.get."""
-    session = channel.session
-    name = queue_name(channel, method.queue)
-    session.vhost.check_queue(session.user, name, "read")
-    entry = session.vhost.find_queue(name, session.reader)
+    entry = _readable_queue(channel, method.queue)
     if not channel.deliveries.gate.is_open:
         yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))

@@ -73,18 +73,6 @@ class Connections(Generic[ReaderT]):
         return len(self.readers)
 
     @property
-    def supervisor(self) -> Ref:
-        """The supervisor of the connections' channels.
-
-        Raises:
-            InternalError: it is being restarted.
-        """
-        ref = self._runtime.whereis(CONNECTIONS)
-        if ref is None:
-            raise InternalError()
-        return ref
-
-    @property
     def channel_count(self) -> int:
         return sum(len(reader.slots) for reader in self.readers.values())
 
@@ -169,3 +157,15 @@ def vhost_of(reader: OpenConnection) -> VHost | None:
 def user_of(reader: OpenConnection) -> str | None:
     """Return the name of the user a connection has logged in as."""
     return reader.session.user.name if reader.session is not None else None
+
+
+def registered(runtime: Runtime, supervisor: str) -> Ref:
+    """Return a supervisor by its name.
+
+    Raises:
+        InternalError: it is being restarted.
+    """
+    ref = runtime.whereis(supervisor)
+    if ref is None:
+        raise InternalError()
+    return ref

@@ -17,7 +17,8 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed, Down
-from leveret.broker.connection.sockets import Accepted, ConnectionProtocol, Sockets
+from leveret.broker.connection.connections import registered
+from leveret.broker.connection.sockets import READERS, Accepted, ConnectionProtocol, Sockets
 from leveret.core.limits import BACKLOG, LINGER_S
 from leveret.supervisors.requests import StartChild
 
@@ -78,7 +79,7 @@ class Listener(GenServer):
                 self.monitor(answer[1])
 
         request = StartChild((self.sockets.connections, transport, message.protocol))
-        self.call(self.sockets.readers_sup, request, started, None)
+        self.call(registered(self.runtime, READERS), request, started, None)
 
     def handle_info(self, message: Any) -> None:
         if type(message) is Down:

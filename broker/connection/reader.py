@@ -46,7 +46,12 @@ from leveret.broker.channel.session import Block, Session
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
-from leveret.broker.connection.connections import CloseConnection, Connections
+from leveret.broker.connection.connections import (
+    CONNECTIONS,
+    CloseConnection,
+    Connections,
+    registered,
+)
 from leveret.broker.connection.handshake import (
     HEADER_BYTES,
     REFUSAL,
@@ -238,7 +243,7 @@ class Reader(GenServer):
         self._enter(Event.VHOST_OPENED)
         self.connections.opened(self)
         self.call(
-            self.connections.supervisor,
+            registered(self.runtime, CONNECTIONS),
             StartChild((self.name, self.ref)),
             self._connection_started,
             None,
@@ -414,7 +419,7 @@ class Reader(GenServer):
         self.read_control.block(Block.ENDING)
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
-            yield Ask(self.connections.supervisor, TerminateChild(ended))
+            yield Ask(registered(self.runtime, CONNECTIONS), TerminateChild(ended))
         if self.session is not None:
             yield from self.session.vhost.delete_exclusive(self.ref)
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
-from leveret.amqp.errors import InternalError
-
 if TYPE_CHECKING:
     import socket
 
@@ -60,18 +58,6 @@ class Sockets:
         self.listening: list[socket.socket] = []
         self.servers: list[asyncio.Server] = []
         self.accepted: dict[ConnectionProtocol, asyncio.Transport] = {}
-
-    @property
-    def readers_sup(self) -> Ref:
-        """The supervisor of the readers.
-
-        Raises:
-            InternalError: it is being restarted.
-        """
-        ref = self.runtime.whereis(READERS)
-        if ref is None:
-            raise InternalError()
-        return ref
 
     def accept(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
         """Take a new socket, unless the node is stopping or full."""

@@ -129,9 +129,6 @@ class VHost:
             raise queue_arguments.locked(name, self.name)
         return entry
 
-    def check_queue(self, user: User, name: str, permission: str) -> None:
-        self.access.check_queue(user, self.name, name, permission)
-
     # -- exchanges -----------------------------------------------------------------------------
 
     def declare_exchange(self, user: User, method: ExchangeDeclare) -> Steps:

@@ -16,8 +16,9 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
+from leveret.broker.connection.connections import registered
 from leveret.broker.connection.read_sizes import WideReads
-from leveret.broker.connection.sockets import LISTENER, ConnectionProtocol
+from leveret.broker.connection.sockets import LISTENER, READERS, ConnectionProtocol
 from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.node import Node
@@ -239,7 +240,9 @@ class Door(OtpActor):
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
         node = self.rig.node
         request = StartChild((node.connections, message.transport, message.protocol))
-        self.rig.readers.append(self.runtime.call_inline(node.sockets.readers_sup, request)[1])
+        self.rig.readers.append(
+            self.runtime.call_inline(registered(self.runtime, READERS), request)[1]
+        )
 
 
 class FullDisk(MemoryStore):

@@ -10,7 +10,7 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
-from leveret.broker.connection.connections import CloseConnection
+from leveret.broker.connection.connections import CONNECTIONS, CloseConnection, registered
 from leveret.broker.connection.handshake import server_properties
 from leveret.broker.connection.sockets import ConnectionProtocol
 from leveret.broker.settings import BrokerSettings
@@ -358,10 +358,10 @@ def opening(rig: Rig) -> tuple[Client, Ref]:
     client.feed(HEADER)
     client.send(0, plain(), m.ConnectionTuneOk(10, 131_072, 0))
     client.take()
-    rig.runtime.suspend(rig.node.connections.supervisor)
+    rig.runtime.suspend(registered(rig.runtime, CONNECTIONS))
     client.send(0, m.ConnectionOpen("/"))
     assert client.take() == []
-    return client, rig.node.connections.supervisor
+    return client, registered(rig.runtime, CONNECTIONS)
 
 
 def test_a_connection_that_is_being_opened_can_be_closed(rig: Rig) -> None:
