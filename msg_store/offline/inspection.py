@@ -11,7 +11,7 @@ would rebuild its index, or that has lost its FORMAT, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,7 +25,6 @@ from leveret.msg_store.format.file_header import EPOCH_MAX
 from leveret.msg_store.format.folder import StoreFolder, read_format
 from leveret.msg_store.format.rows import (
     SEQ_END,
-    Index,
     IndexDamaged,
     IndexMissing,
     IndexRow,
@@ -34,11 +33,9 @@ from leveret.msg_store.format.rows import (
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
-from leveret.msg_store.memtable.memtable import Terms
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import Recovery, StoreFiles
-from leveret.msg_store.recovery.report import RecoveryReport
 
 PAGE_ROWS: Final = 10_000
 _MSG_NO_END: Final = 1 << 64
@@ -100,6 +97,9 @@ class Inspection:
         folder: the store's; writes to it stay in memory.
         format_damage: the damage of FORMAT, which was restored in memory; empty if there is none.
         recovered: the state that a start would continue from.
+        report: the damage that a start would report.
+        index: to be overlaid with what ``recovered.tables`` has.
+        queues: each queue's number of messages and their bytes, as the store counts them.
         epoch_seen: the highest boot epoch that was used.
         lmdb: the index on the disk; None if it is lost or damaged.
 
@@ -134,22 +134,11 @@ class Inspection:
             self.recovered = recovery.inspect(may_rebuild)
             stack.callback(self.recovered.index.close)
             self._open = stack.pop_all()
+        self.report = self.recovered.report
+        self.index = self.recovered.index
+        self.queues = self.recovered.tables.terms
         self.epoch_seen = recovery.epoch_seen
         self.lmdb = location.read
-
-    @property
-    def report(self) -> RecoveryReport:
-        return self.recovered.report
-
-    @property
-    def index(self) -> Index:
-        """The index, to be overlaid with what ``recovered.tables`` has."""
-        return self.recovered.index
-
-    @property
-    def queues(self) -> Mapping[int, Terms]:
-        """Every queue's number of messages and their bytes, as the store counts them."""
-        return self.recovered.tables.terms
 
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""

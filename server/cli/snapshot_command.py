@@ -74,7 +74,7 @@ def _list(options: argparse.Namespace) -> int:
     directory, rows, failed = SnapshotDirectory(Files(), folder), [], 0
     for name in directory.names():
         try:
-            rows.append(_row(directory.read(name)) | {"name": name})
+            rows.append(_row(read_manifest(folder / name)) | {"name": name})
         except StoreError as error:
             failed = _fail(EX_CONFIG, str(error))
     print(formats.rows("json" if options.json else "table", COLUMNS, rows), end="")

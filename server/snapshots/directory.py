@@ -91,10 +91,6 @@ class SnapshotDirectory:
                 found.append((text.stat().st_mtime_ns, name))
         return [name for _, name in sorted(found)]
 
-    def read(self, name: str) -> Manifest:
-        """Return a snapshot's manifest."""
-        return read_manifest(self.path / name)
-
     def drop(self, name: str) -> None:
         """Remove a snapshot; a crash leaves the snapshot or a draft.
 

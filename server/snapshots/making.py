@@ -95,7 +95,9 @@ def complete(files: Files, draft: Path, wanted: Wanted, reached: Reached) -> Man
 
 def load(directory: Path) -> Contents:
     """Return the definitions in a draft's metadata."""
-    store = MetadataStore(directory, _unused)
+    store = MetadataStore(
+        directory, lambda _: None
+    )  # nothing is written, so no outcome is delivered
     try:
         return store.load()
     finally:
@@ -132,10 +134,6 @@ def _delete(directory: Path, rows: list[Row]) -> None:
             raise failure
 
 
-def _unused(tell: Callable[[], None]) -> None:
-    """Nothing is written, so no outcome is delivered."""
-
-
 def _checked(contents: Contents, wanted: Wanted) -> list[str]:
     """Return the names of the vhosts that are wanted."""
     there = [vhost.name for vhost in contents.vhosts]
@@ -155,7 +153,7 @@ def _store(
     path = store_folder(draft, vhost)
     if not path.exists():
         return None  # added after the stores were linked; the snapshot promises nothing of it
-    rows = sorted((row for row in contents.queues if row.vhost == vhost), key=_name_of)
+    rows = sorted((row for row in contents.queues if row.vhost == vhost), key=lambda row: row.name)
     torn = wanted.torn.get(_relative(path, draft))
     paths = StorePaths(files, path)
     with Inspection(path, may_rebuild=False, files=files) as store:
@@ -180,10 +178,6 @@ def _store(
             files=[_entry(path, each) for each in others],
             queues=queues,
         )
-
-
-def _name_of(row: QueueRow) -> str:
-    return row.name
 
 
 def _segments(store: Inspection, paths: StorePaths) -> list[FileEntry]:
