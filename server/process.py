@@ -188,7 +188,8 @@ def _bind(
             there = (place[0], _port(address, listeners) or port, *place[2:])
             listeners.append(_listening(family, there))
     except OSError as error:
-        if _is_absent(error) and (listeners or (address in DEFAULT_LISTEN and len(addresses) > 1)):
+        is_absent = error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+        if is_absent and (listeners or (address in DEFAULT_LISTEN and len(addresses) > 1)):
             return listeners
         for listener in listeners:
             listener.close()
@@ -218,7 +219,3 @@ def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _is_absent(error: OSError) -> bool:
-    return error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}

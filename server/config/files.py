@@ -210,26 +210,26 @@ def _address(value: str, path: Path, line: Line) -> Address:
     return _converted(parse_address, value, path, line.number, line.key)  # type: ignore[no-any-return]
 
 
-def _named(lines: dict[str, Line], path: Path) -> Iterator[tuple[str, Line]]:
+def _named(lines: dict[str, Line], path: Path) -> Iterator[str]:
     """Yield the names whose value is true."""
     for name, line in lines.items():
         if not name:
             raise _unknown(path, line.number, line.key, [line.key + ".NAME"])
         if _converted(conf_switch, line.value, path, line.number, line.key):
-            yield name, line
+            yield name
 
 
 def _user_tags(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
-    return tuple(name for name, _ in _named(lines, path))
+    return tuple(_named(lines, path))
 
 
 def _loopback_users(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
     bare = lines.get("")
-    if bare is not None and bare.value != "none":
+    if bare is None:
+        return tuple(_named(lines, path))  # as in RabbitMQ: replaces the default
+    if bare.value != "none":
         raise ConfigError(f'{path}:{bare.number}: loopback_users is "{bare.value}"; allowed: none')
-    if bare is not None:
-        return ()
-    return tuple(name for name, _ in _named(lines, path))  # as in RabbitMQ: replaces the default
+    return ()
 
 
 def _permissions(lines: dict[str, Line], path: Path) -> tuple[str, str, str]:

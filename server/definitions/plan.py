@@ -171,9 +171,8 @@ class Plan:
 
     def _add_exchange(self, row: ExchangeRow) -> None:
         place, vhost = (row.vhost, row.name), self.vhost(row.vhost)
-        if row.name in vhost.topology.exchanges or place in self.exchanges:
-            return
-        if self._is_reserved(row):
+        is_known = row.name in vhost.topology.exchanges or place in self.exchanges
+        if is_known or self._is_reserved(row):
             return
         _check_name(row.name)
         if not is_type(row.type):
@@ -211,7 +210,8 @@ class Plan:
         elif not self._has_destination(row):
             self._leave_out(row, f"there is no {row.kind} '{row.destination}'")
         else:
-            _check_key(row.routing_key)
+            if len(row.routing_key) > SHORTSTR_BYTES_MAX:
+                raise ConfigError(f"its routing key is longer than {SHORTSTR_BYTES_MAX} bytes")
             source.matcher.check(row.routing_key, row.arguments)
             encode_table(row.arguments)
             here = (row.source, row.kind, row.destination, row.routing_key, row.arguments)
@@ -259,11 +259,6 @@ ORDER: Final = tuple(Plan.CHECKS)
 def _check_name(name: str) -> None:
     if len(name.encode("utf-8", "surrogateescape")) > SHORTSTR_BYTES_MAX:
         raise ConfigError(f"its name is longer than {SHORTSTR_BYTES_MAX} bytes")
-
-
-def _check_key(key: bytes) -> None:
-    if len(key) > SHORTSTR_BYTES_MAX:
-        raise ConfigError(f"its routing key is longer than {SHORTSTR_BYTES_MAX} bytes")
 
 
 _WORDS: Final[dict[type[Row], str]] = {

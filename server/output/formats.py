@@ -8,7 +8,7 @@ prints an object that loses elements of the same type; here the pairs stay). The
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from leveret.server.output import json_text
@@ -128,15 +128,13 @@ def _last(ago_s: float | None) -> str:
 
 def _json(columns: Sequence[str], found: list[Row]) -> str:
     lines = (
-        json_text.encode({column: _value(row.get(column)) for column in columns}).decode()
+        json_text.encode(
+            {column: "" if row.get(column) is None else row[column] for column in columns}
+        ).decode()
         for row in found
     )
     body = "\n,".join(lines)
     return f"[\n{body}\n]\n" if body else "[\n]\n"
-
-
-def _value(value: Any) -> Any:
-    return "" if value is None else value
 
 
 def _pretty(columns: Sequence[str], cells: list[list[str]]) -> str:
@@ -167,12 +165,9 @@ def _quoted(text: str) -> str:
 def printable(text: str) -> str:
     """Escape characters of a name that would break the line or column, or control the terminal."""
     return "".join(
-        character if character.isprintable() else _escape(character) for character in text
+        each if each.isprintable() else each.encode("unicode_escape", "backslashreplace").decode()
+        for each in text
     )
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def _erlang_table(triples: list[list[Any]]) -> str:
@@ -183,14 +178,10 @@ def _term(kind: str, value: Any) -> str:
     if kind == "table":
         return _erlang_table(value)
     if kind == "array":
-        return "[" + ",".join(_terms(value)) + "]"
+        return "[" + ",".join(_term(*each) for each in value) + "]"
     if kind in {"longstr", "binary"}:
         return _string(value)
     return "undefined" if value is None else _plain(value)
-
-
-def _terms(pairs: list[list[Any]]) -> Iterator[str]:
-    return (_term(kind, value) for kind, value in pairs)
 
 
 def _string(text: str) -> str:

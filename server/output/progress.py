@@ -14,7 +14,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]  # step, done, total
 def progress_bar(title: str) -> Iterator[Progress]:
     """Show a bar while the block runs; the block calls the yielded function with its progress."""
     if not sys.stderr.isatty():
-        yield _nothing
+        yield lambda *_: None
         return
     from rich.console import Console  # noqa: PLC0415 - only on a terminal
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn  # noqa: PLC0415
@@ -27,7 +27,3 @@ def progress_bar(title: str) -> Iterator[Progress]:
             bars.update(task, description=f"{title}: {what}", completed=done, total=total or None)
 
         yield show
-
-
-def _nothing(what: str, done: int, total: int) -> None:
-    """Show no bar."""

@@ -85,7 +85,9 @@ class Producer:
         self._batch = batch if not scenario.confirm else min(batch, scenario.confirm)
 
     def start(self) -> None:
-        self._starts = [self._start_of(lane) for lane in self._lanes]
+        # The encoded publish up to the body, if all messages have the same header.
+        header = b"" if self._scenario.vary else self._header(self._scenario.body_bytes, b"")
+        self._starts = [lane.publish + header for lane in self._lanes]
         self._started_ns = time.monotonic_ns()
         self._pump()
 
@@ -144,12 +146,6 @@ class Producer:
         self._tally.violations.add("delivery", f"delivery {tag} to a channel without consumer")
 
     # Publishing.
-
-    def _start_of(self, lane: Lane) -> bytes:
-        """Return the encoded publish up to the body, if all messages have the same header."""
-        if self._scenario.vary:
-            return lane.publish
-        return lane.publish + self._header(self._scenario.body_bytes, b"")
 
     def _header(self, size: int, message_id: bytes) -> bytes:
         persistent = self._scenario.persistent

@@ -65,11 +65,8 @@ def summary(result: dict[str, Any]) -> str:
     counts = (
         f"sent {result['sent']}, received {result['received']}, confirmed {result['confirmed']}"
     )
-    verdict = "verified" if result["ok"] else "VIOLATIONS " + _counts(result["violations"])
+    violations = ", ".join(f"{kind} {count}" for kind, count in result["violations"].items())
+    verdict = "verified" if result["ok"] else f"VIOLATIONS {violations}"
     lines.append(f"id: {run}, {counts}: {verdict}")
     lines += [f"id: {run},   {text}" for text in result["violation_texts"]]
     return "\n".join(lines) + "\n"
-
-
-def _counts(violations: dict[str, int]) -> str:
-    return ", ".join(f"{kind} {count}" for kind, count in violations.items())

@@ -304,7 +304,7 @@ class Run:
             consumer.finish()
         if not self._is_settled:
             self.tally.violations.add("stalled", f"nothing moved for {self.scenario.stall_s:g} s")
-        if not self._producers or not self._is_countable():
+        if not self._producers or self.scenario.predeclared or self.scenario.consumer_messages:
             return
         if self._consumers:
             self._settle_consumed()
@@ -313,9 +313,6 @@ class Run:
         unconfirmed = sum(producer.unconfirmed for producer in self._producers)
         if unconfirmed:
             self.tally.violations.add("unconfirmed", f"{unconfirmed} publishes", unconfirmed)
-
-    def _is_countable(self) -> bool:
-        return not (self.scenario.predeclared or self.scenario.consumer_messages)
 
     def _settle_consumed(self) -> None:
         sent: defaultdict[str, dict[int, int]] = defaultdict(dict)

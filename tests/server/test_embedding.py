@@ -361,7 +361,7 @@ async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, fault: A
 
 async def test_a_start_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)):
-        """Load the modules that are loaded on first use, and stay loaded."""
+        pass  # modules loaded on first use stay loaded
     await quiet()
     before = state_of_process()
     for rounds in range(6):
