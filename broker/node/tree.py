@@ -65,18 +65,14 @@ class BrokerSup(Supervisor):
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start metadata, the vhosts, then the way in; they stop in the opposite order."""
-        return SupervisorSpec(
-            "one_for_all",
-            0,
-            1.0,
-            (
-                ChildSpec("metadata", MetadataSup, (node,), type="supervisor"),
-                ChildSpec("infra", InfraSup, (node,), type="supervisor"),
-                ChildSpec("vhosts", VhostsSup, (node,), type="supervisor"),
-                ChildSpec("vhost_starter", VhostStarter, (node,), restart="temporary"),
-                ChildSpec("listeners", ListenersSup, (node,), type="supervisor"),
-            ),
+        children = (
+            ChildSpec("metadata", MetadataSup, (node,), type="supervisor"),
+            ChildSpec("infra", InfraSup, (node,), type="supervisor"),
+            ChildSpec("vhosts", VhostsSup, (node,), type="supervisor"),
+            ChildSpec("vhost_starter", VhostStarter, (node,), restart="temporary"),
+            ChildSpec("listeners", ListenersSup, (node,), type="supervisor"),
         )
+        return SupervisorSpec("one_for_all", 0, 1.0, children)
 
 
 class MetadataSup(Supervisor):
@@ -121,17 +117,11 @@ class VhostSup(Supervisor):
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         self._node, self._vhost = node, vhost
-        return SupervisorSpec(
-            "one_for_all",
-            2,
-            300.0,
-            (
-                ChildSpec(
-                    "queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"
-                ),
-                ChildSpec("recovery", Recovery, (vhost,)),
-            ),
+        children = (
+            ChildSpec("queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"),
+            ChildSpec("recovery", Recovery, (vhost,)),
         )
+        return SupervisorSpec("one_for_all", 2, 300.0, children)
 
     def terminate(self, reason: object) -> None:
         """Close the vhost's connections, as RabbitMQ does; it is down, so none is opened meanwhile."""
@@ -148,15 +138,11 @@ class QueuesAndStoresSup(Supervisor):
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         """Start the store, then the queues' supervisor; they stop in the opposite order."""
-        return SupervisorSpec(
-            "one_for_all",
-            0,
-            1.0,
-            (
-                ChildSpec("msg_store", StoreServer, (node, vhost), shutdown=STOP_S),
-                ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor"),
-            ),
+        children = (
+            ChildSpec("msg_store", StoreServer, (node, vhost), shutdown=STOP_S),
+            ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor"),
         )
+        return SupervisorSpec("one_for_all", 0, 1.0, children)
 
 
 class QueuesSup(Supervisor):
@@ -172,16 +158,12 @@ class ListenersSup(Supervisor):
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start readers and connections before clients can connect."""
-        return SupervisorSpec(
-            "one_for_all",
-            10,
-            10.0,
-            (
-                ChildSpec("readers", ReadersSup, type="supervisor"),
-                ChildSpec("connections", ConnectionsSup, type="supervisor"),
-                ChildSpec("listener", Listener, (node.sockets, LISTENER), restart="transient"),
-            ),
+        children = (
+            ChildSpec("readers", ReadersSup, type="supervisor"),
+            ChildSpec("connections", ConnectionsSup, type="supervisor"),
+            ChildSpec("listener", Listener, (node.sockets, LISTENER), restart="transient"),
         )
+        return SupervisorSpec("one_for_all", 10, 10.0, children)
 
 
 class ReadersSup(Supervisor):

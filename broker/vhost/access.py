@@ -71,7 +71,6 @@ class Access:
 
     Args:
         loopback_users: users that may only come from the machine itself.
-        on_change: called after every change.
 
     Attributes:
         epoch: grows with every change.
@@ -79,17 +78,12 @@ class Access:
         topic_permissions: rows by (user, vhost, exchange).
     """
 
-    def __init__(
-        self,
-        loopback_users: Iterable[str] = ("guest",),
-        on_change: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, loopback_users: Iterable[str] = ("guest",)) -> None:
         self.epoch = 0
         self.users: dict[str, User] = {}
         self.permissions: dict[tuple[str, str], PermissionRow] = {}
         self.topic_permissions: dict[tuple[str, str, str], TopicPermissionRow] = {}
         self._loopback_users = frozenset(loopback_users)
-        self._on_change = on_change
         self._patterns: dict[tuple[str, str], _Patterns] = {}
         self._topic_patterns: dict[tuple[str, str, str], _Patterns] = {}
         self._granted: set[tuple[str, str, str, str]] = set()
@@ -249,8 +243,6 @@ class Access:
     def _changed(self) -> None:
         self._granted.clear()
         self.epoch += 1
-        if self._on_change is not None:
-            self._on_change()
 
 
 def patterns_of(row: PermissionRow | TopicPermissionRow) -> _Patterns:
