@@ -17,14 +17,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.testing.virtual_clock import Drivable, VirtualTimer
+from leveret.testing.virtual_clock import Runtimes, VirtualTimer, next_due
 
 if TYPE_CHECKING:
     from leveret.core.clock import TimerHandle
 
 PACING_S: Final = 0.05
 _TIMERS_PER_ROUND: Final = 20  # an hour has some thousand
-_QUIET_ROUNDS: Final = 10  # of the loop, each with a poll of the sockets
 
 
 class ManualClock:
@@ -39,11 +38,9 @@ class ManualClock:
         self._numbers = itertools.count()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_s = 0.0
-        self._runtimes: list[Drivable] = []
-
-    def attach(self, runtime: Drivable) -> None:
-        """Drain this runtime after each timer that ``advance`` runs; a Runtime calls it by itself."""
-        self._runtimes.append(runtime)
+        self._runtimes = Runtimes()
+        self.attach = self._runtimes.append
+        self.settle = self._runtimes.settle
 
     # The clock.
 
@@ -110,36 +107,18 @@ class ManualClock:
         until_s = self._held_s + seconds
         await self.settle()
         for number in itertools.count(1):
-            timer = self._next_due(until_s)
+            timer = next_due(self._timers, until_s)
             if timer is None:
                 break
+            self._held_s = max(self._held_s, timer.at_s)
             timer.run()
-            for runtime in self._runtimes:
-                runtime.run_until_idle()
+            self._runtimes.drain()
             if number % _TIMERS_PER_ROUND == 0:
                 await asyncio.sleep(0)
         self._held_s = until_s
         await self.settle()
         if not was_held:
             self.release()
-
-    async def settle(self) -> None:
-        quiet = 0
-        while quiet < _QUIET_ROUNDS:
-            for runtime in self._runtimes:
-                runtime.run_until_idle()
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if all(runtime.is_idle for runtime in self._runtimes) else 0
-
-    def _next_due(self, until_s: float) -> VirtualTimer | None:
-        """Take the next timer that is due by ``until_s`` and move to its time."""
-        while self._timers and self._timers[0].at_s <= until_s:
-            timer = heapq.heappop(self._timers)
-            if timer.is_pending:
-                assert self._held_s is not None
-                self._held_s = max(self._held_s, timer.at_s)
-                return timer
-        return None
 
     # The event loop's timer for the next timer of this clock.
 

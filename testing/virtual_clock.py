@@ -29,6 +29,22 @@ class Drivable(Protocol):
     def run_until_idle(self) -> None: ...
 
 
+class Runtimes(list[Drivable]):
+    """The runtimes that a clock drives; a Runtime attaches itself."""
+
+    def drain(self) -> None:
+        for runtime in self:
+            runtime.run_until_idle()
+
+    async def settle(self) -> None:
+        """Process everything that needs no time to pass: also tasks, and data in the loop's sockets."""
+        quiet = 0
+        while quiet < _SETTLE_ROUNDS:
+            self.drain()
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if all(runtime.is_idle for runtime in self) else 0
+
+
 class VirtualTimer:
     """One scheduled call."""
 
@@ -55,6 +71,15 @@ class VirtualTimer:
         return (self.at_s, self.number) < (other.at_s, other.number)
 
 
+def next_due(timers: list[VirtualTimer], until_s: float) -> VirtualTimer | None:
+    """Take the next pending timer that is due by ``until_s``."""
+    while timers and timers[0].at_s <= until_s:
+        timer = heapq.heappop(timers)
+        if timer.is_pending:
+            return timer
+    return None
+
+
 class VirtualClock:
     """A ``leveret.core.clock.Clock`` for tests."""
 
@@ -63,11 +88,9 @@ class VirtualClock:
         self._wall_offset_s = wall_s
         self._timers: list[VirtualTimer] = []
         self._numbers = itertools.count()
-        self._runtimes: list[Drivable] = []
-
-    def attach(self, runtime: Drivable) -> None:
-        """Drain this runtime after each timer; a Runtime calls it by itself."""
-        self._runtimes.append(runtime)
+        self._runtimes = Runtimes()
+        self.attach = self._runtimes.append
+        self.settle = self._runtimes.settle
 
     def monotonic_s(self) -> float:
         return self._now_s
@@ -92,37 +115,23 @@ class VirtualClock:
     def jump(self, seconds: float) -> None:
         """Move time forward without an event loop; attached runtimes are driven by hand."""
         until_s = self._now_s + seconds
-        self._drain()
-        while (timer := self._next_due(until_s)) is not None:
-            timer.run()
-            self._drain()
+        self._runtimes.drain()
+        while self._run_next(until_s):
+            self._runtimes.drain()
         self._now_s = until_s
 
     async def advance(self, seconds: float) -> None:
         """Move time forward; after each timer the runtimes and the loop's tasks run until idle."""
         until_s = self._now_s + seconds
         await self.settle()
-        while (timer := self._next_due(until_s)) is not None:
-            timer.run()
+        while self._run_next(until_s):
             await self.settle()
         self._now_s = until_s
 
-    async def settle(self) -> None:
-        quiet = 0
-        while quiet < _SETTLE_ROUNDS:
-            self._drain()
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if all(runtime.is_idle for runtime in self._runtimes) else 0
-
-    def _drain(self) -> None:
-        for runtime in self._runtimes:
-            runtime.run_until_idle()
-
-    def _next_due(self, until_s: float) -> VirtualTimer | None:
-        """Take the next timer that is due by ``until_s`` and move to its time."""
-        while self._timers and self._timers[0].at_s <= until_s:
-            timer = heapq.heappop(self._timers)
-            if timer.is_pending:
-                self._now_s = max(self._now_s, timer.at_s)
-                return timer
-        return None
+    def _run_next(self, until_s: float) -> bool:
+        """Run the next timer that is due by ``until_s`` at its time; return False if there is none."""
+        timer = next_due(self._timers, until_s)
+        if timer is not None:
+            self._now_s = max(self._now_s, timer.at_s)
+            timer.run()
+        return timer is not None
