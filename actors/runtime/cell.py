@@ -12,7 +12,6 @@ put into the run queue.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -42,27 +41,53 @@ UNACKED: Final = 4  # its start is not acknowledged
 Mail = tuple[Any, "Ref | None"]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Cell:
     """One actor as the runtime sees it."""
 
-    actor: Any = None  # the instance; None when dead
-    doom: object = None  # reason of the exit signal that will end it, or that it has ended for
-    inbox: deque[Mail] | None = None  # waiting mails; made with the first one
-    kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
-    label: str | Callable[[], str] = ""  # shown in logs and status
-    levels: Levels | None = None  # mails sorted by priority, for PRIORITY cells that have some
-    links: SmallSet = None  # refs it is linked with
-    monitors: SmallSet = None  # its monitors on others
-    names: SmallSet = None  # registered for it
-    parent: Ref | None = None  # the actor that started it with ``start_link``
-    ref: Ref = None  # type: ignore[assignment]  # set by the runtime, which makes both
-    starting: Callable[[StartResult], None] | None = None  # until its start is acknowledged
-    state: int = IDLE
-    task: asyncio.Task[Any] | None = None  # a coroutine under way on its behalf
-    timers: SmallSet = None  # those that have not fired
-    turns: Turns = None  # type: ignore[assignment]  # of its runtime; likewise
-    watchers: SmallSet = None  # monitors others have set on it
+    __slots__ = (
+        "actor",
+        "doom",
+        "inbox",
+        "kind",
+        "label",
+        "levels",
+        "links",
+        "monitors",
+        "names",
+        "parent",
+        "ref",
+        "starting",
+        "state",
+        "task",
+        "timers",
+        "turns",
+        "watchers",
+    )
+
+    def __init__(self) -> None:
+        self.actor: Any = None  # the instance; None when dead
+        self.doom: object = (
+            None  # reason of the exit signal that will end it, or that it has ended for
+        )
+        self.inbox: deque[Mail] | None = None  # waiting mails; made with the first one
+        self.kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
+        self.label: str | Callable[[], str] = ""  # shown in logs and status
+        self.levels: Levels | None = (
+            None  # mails sorted by priority, for PRIORITY cells that have some
+        )
+        self.links: SmallSet = None  # refs it is linked with
+        self.monitors: SmallSet = None  # its monitors on others
+        self.names: SmallSet = None  # registered for it
+        self.parent: Ref | None = None  # the actor that started it with ``start_link``
+        self.ref: Ref = None  # type: ignore[assignment]  # set by the runtime, which makes both
+        self.starting: Callable[[StartResult], None] | None = (
+            None  # until its start is acknowledged
+        )
+        self.state: int = IDLE
+        self.task: asyncio.Task[Any] | None = None  # a coroutine under way on its behalf
+        self.timers: SmallSet = None  # those that have not fired
+        self.turns: Turns = None  # type: ignore[assignment]  # of its runtime; likewise
+        self.watchers: SmallSet = None  # monitors others have set on it
 
     def has_mail(self) -> bool:
         return bool(self.inbox) or bool(self.levels)
@@ -85,4 +110,5 @@ class Cell:
         return label or type(self.actor).__name__
 
 
-DEAD_CELL: Final = Cell(state=DEAD)
+DEAD_CELL: Final = Cell()
+DEAD_CELL.state = DEAD
