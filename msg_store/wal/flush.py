@@ -67,6 +67,8 @@ class FlushBatch:
                 size_bytes += body_bytes
             if pending:
                 pending_queues[queue_no] = pending
+        if not pending_queues:
+            return ops
         return ops + self._take_acks_of_others(pending_queues, SLICE_ACKS - acked)
 
     def _take_acks(self, queue_no: int, pending: PendingQueue, count_max: int) -> int:

@@ -50,7 +50,7 @@ class References:
         self.bodies: dict[int, tuple[Message, QueueNos]] = {}  # the messages in RAM, by number
         self.body_bytes = 0  # the size of those bodies
         self.unheld: Callable[[int, Location], None] | None = None
-        self._awaited: defaultdict[int, set[int]] = defaultdict(set)
+        self._awaited: dict[int, set[int]] = {}
 
     def write(
         self, first: int, messages: Sequence[Message], queue_nos: QueueNos, size_bytes: int
@@ -63,7 +63,11 @@ class References:
         self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
         self.body_bytes += size_bytes
         for queue_no in queue_nos:
-            self._awaited[queue_no].update(msg_nos)
+            awaited = self._awaited.get(queue_no)
+            if awaited is None:
+                self._awaited[queue_no] = set(msg_nos)
+            else:
+                awaited.update(msg_nos)
 
     def accept(self, queue_no: int, msg_nos: Sequence[int]) -> None:
         """Note that a queue has got messages; ``StoreError`` if one was not written for it, or came before."""
