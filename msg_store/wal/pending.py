@@ -15,7 +15,6 @@ last hold ends.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from operator import itemgetter
@@ -227,18 +226,18 @@ class CancelledWrites:
     """
 
     def __init__(self) -> None:
-        self._seqs: defaultdict[int, list[int]] = defaultdict(list)
+        self._seqs: dict[int, list[int]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._seqs)
 
     def add(self, queue_no: int, acked: Sequence[Ack]) -> None:
         if acked:
-            self._seqs[queue_no] += [seq for seq, _ in acked]
+            self._seqs.setdefault(queue_no, []).extend([seq for seq, _ in acked])
 
     def take(self, dirty: Mapping[int, PendingQueue]) -> list[SeqRun]:
         """Return, once, the rows that are older than all pending rows of their queue."""
-        seqs_by_queue, self._seqs = self._seqs, defaultdict(list)
+        seqs_by_queue, self._seqs = self._seqs, {}
         runs: list[SeqRun] = []
         for queue_no, seqs in seqs_by_queue.items():
             seqs.sort()
