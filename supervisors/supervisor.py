@@ -330,7 +330,7 @@ class Supervisor(OtpActor):
 
                 actor_class, args = ProcessHost, (actor_class, args)
             child = self.runtime.start_link(self.ref, actor_class, args, self._child_started, label)
-        except Exception as error:  # noqa: BLE001  # as OTP: whatever it is, the start failed
+        except Exception as error:  # noqa: BLE001  # as OTP: any exception fails the start
             return Failed(Crash(error))
         answer, self._answer = self._answer, None
         if answer is PENDING:

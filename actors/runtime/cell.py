@@ -85,7 +85,7 @@ class Cell:
         )
         self.state: int = IDLE
         self.task: asyncio.Task[Any] | None = None  # a coroutine under way on its behalf
-        self.timers: SmallSet = None  # those that have not fired
+        self.timers: SmallSet = None  # timers that have not fired
         self.turns: Turns = None  # type: ignore[assignment]  # of its runtime; likewise
         self.watchers: SmallSet = None  # monitors others have set on it
 

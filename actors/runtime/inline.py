@@ -57,7 +57,7 @@ class InlineCalls:
         cell.state |= ACTIVE
         try:
             reply = cell.actor.handle_call(request, None)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the callee
+        except BaseException as error:  # noqa: BLE001  # any exception ends the callee
             raise _callee_failed(self._turns, to, cell, error) from None
         if cell.state == ACTIVE and not cell.inbox:
             cell.state = IDLE

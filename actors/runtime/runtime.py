@@ -204,7 +204,7 @@ class Runtime:
         turns = self.turns
         try:
             value = cell.actor.init(*args)
-        except BaseException as error:  # whatever it is, the start failed
+        except BaseException as error:  # any exception fails the start
             turns.end(cell, reason_of(error, cell), is_graceful=False)
             if isinstance(error, KeyboardInterrupt):
                 raise

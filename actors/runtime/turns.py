@@ -129,7 +129,7 @@ class Turns:
         cell.state = ACTIVE
         try:
             cell.actor.handle_mail(message, sender)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the receiver
+        except BaseException as error:  # noqa: BLE001  # any exception ends the receiver
             self._failed(cell, error)
             return
         if cell.state == ACTIVE and not cell.inbox:
@@ -229,7 +229,7 @@ class Turns:
                 handle(message, sender)
                 if cell.state != ACTIVE or not inbox or not left:
                     break
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+        except BaseException as error:  # noqa: BLE001  # any exception ends this actor
             self._failed(cell, error)
             return budget - left
         if cell.state != ACTIVE:
@@ -265,7 +265,7 @@ class Turns:
                     self._run_handler(cell, result)
                 if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD | YIELDED):
                     break
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+        except BaseException as error:  # noqa: BLE001  # any exception ends this actor
             self._failed(cell, error)
         else:
             self.leave(cell)
@@ -314,7 +314,7 @@ class Turns:
         cell.state = state | ACTIVE
         try:
             function(*args)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+        except BaseException as error:  # noqa: BLE001  # any exception ends this actor
             self._failed(cell, error)
             return
         if cell.state == ACTIVE and not cell.inbox and not cell.kind:
@@ -334,7 +334,7 @@ class Turns:
             cell.state = ACTIVE
             try:
                 function(*args)
-            except BaseException as error:  # noqa: BLE001  # whatever it is, it ends this actor
+            except BaseException as error:  # noqa: BLE001  # any exception ends this actor
                 self._failed(cell, error)
             else:
                 if cell.state == ACTIVE and not cell.inbox and not cell.kind:

@@ -193,7 +193,7 @@ def _take_turn(
     turns.begin(turn)
     try:
         work()
-    except BaseException as error:  # noqa: BLE001  # whatever it is, it ends the actor
+    except BaseException as error:  # noqa: BLE001  # any exception ends the actor
         failure = error
     try:
         done(failure)
