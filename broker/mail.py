@@ -16,7 +16,7 @@ Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
 ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel for this consumer
-QueueDeleted        amqqueue -> channel    the queue is deleted: what it owes counts as confirmed
+QueueDeleted        amqqueue -> channel    the queue is deleted: its open confirms count as confirmed
 QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
 QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
 ==================  =====================  =======================================================

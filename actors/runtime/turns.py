@@ -389,7 +389,7 @@ class Turns:
             self.end(cell, cell.doom)
 
     def end(self, cell: Cell, reason: object, is_graceful: bool = True) -> None:
-        """End an actor now, whatever it has waiting; ``is_graceful``: ``terminate`` runs first."""
+        """End an actor now, with mail still waiting; ``is_graceful``: ``terminate`` runs first."""
         if is_graceful:
             reason = self._terminate(cell, reason)
         cell.state, cell.doom = DEAD, reason

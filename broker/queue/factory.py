@@ -82,7 +82,7 @@ def _make(
         return PriorityQueue([VariableQueue() for _ in range(levels)], priority_of)
     owner.use_memory_monitor(memory)
     if has_number:
-        # What was on its way to a pair before this one is lost.
+        # Mail on its way to an earlier pair is lost.
         store.queue_down(entry.route_no or queue_nos_of(entry)[0])
     queues = [_queue(entry, at, store, clock, metadata, owner) for at in range(levels)]
     return queues[0] if levels == 1 else PriorityQueue(queues, priority_of)
