@@ -9,33 +9,50 @@
        RowReader, ContentReader          reading back
        Collector, TransientStore         room on the disk; paged-out transients
 
-``open_store`` (``recovery.opening``) locks and recovers the store; it blocks, in any thread. ``MsgStore`` takes
+``recovery.open_store`` locks and recovers the store; it blocks, in any thread. ``MsgStore`` takes
 over on the loop. Reports of group commit are distributed to the queues' clients.
 
 A store that has **failed** reports it once and takes no work any more: its owner ends it (``kill``) and
 opens it again. An index that is found damaged is a failure as well; the next start rebuilds it.
+
+At the end readers and the collector are closed first, then the threads of the index, which close it, then
+the folder with its lock. The store can be opened again only after that.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leveret.core.errors import StoreError
 from leveret.core.message import Message
+from leveret.msg_store.checkpoint.checkpoint import Checkpointer
+from leveret.msg_store.checkpoint.driver import CheckpointDriver
+from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.journal_frames import DurablePosition
+from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import IndexDamaged
-from leveret.msg_store.parts import Listeners, StoreParts
+from leveret.msg_store.gc.collector import Collector
+from leveret.msg_store.gc.driver import CollectorDriver
+from leveret.msg_store.reading.contents import ContentReader
+from leveret.msg_store.reading.read_cache import ReadCache
+from leveret.msg_store.reading.rows import ReadThread, RowReader
+from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.status import StoreStatus
-from leveret.msg_store.threads.worker import Loop
+from leveret.msg_store.threads.worker import Loop, as_steps
+from leveret.msg_store.threads.writers import SyncTimes
+from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
+from leveret.msg_store.transient.store import TransientStore
 from leveret.msg_store.wal.backpressure import Backpressure
+from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import Report
 from leveret.msg_store.wal.pending import SeqRun
 
@@ -81,20 +98,88 @@ class MsgStore:
         self._full_changed = full_changed
         self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
         self._reports = 0
+        self._make_worker = drivers.make_worker
+        self._syncs = SyncTimes(monotonic_s)
+        self._monotonic_s = monotonic_s
+        self._committed_at_s: float | None = None  # when the index was written last
         self.backpressure = Backpressure(opened.core, limits.backpressure)
-        listeners = Listeners(
-            self._deliver,
-            self._part_failed,
+        self.read_cache = ReadCache(limits.room_bytes)  # contents that were read and not taken
+        self.pins = Pins()  # segments that must stay, for snapshots
+        self.transients = TransientStore(  # may refuse
+            opened.folder.files,
+            opened.folder.path / TRANSIENT_FOLDER,
+            opened.identity,
+            opened.reserve,
+            loop,
+            opened.now_ms,
             self._on_credit,
             self._on_transients_lost,
+            self._part_failed,
+            limits.transient,
+            drivers.make_worker,
+            drivers.transient_index,
+        )
+        self._make_readers()
+        self._make_writers(drivers, limits)
+        self._make_collector(limits)
+
+    def _make_readers(self) -> None:
+        index, files = self._opened.recovered.index, SegmentReader(self._opened.folder)
+        worker = self._make_worker(self._loop, "leveret-read", files.close)
+        self._reader = ReadThread(worker, self._part_failed)
+        self.contents = ContentReader(
+            self.core, self.memtables, files, index, self._reader, self._loop, self.read_cache
+        )
+        self.rows = RowReader(self.core, index, self._reader)
+
+    def _make_writers(self, drivers: Drivers, limits: StoreLimits) -> None:
+        opened = self._opened
+        self._flusher = FlushDriver(
+            self.core,
+            opened.rdq_log,
+            opened.journal_log,
+            self._loop,
+            self._deliver,
+            self._syncs,
+            drivers.make_writers,
             self._progressed,
         )
-        self._parts = parts = StoreParts(opened, loop, monotonic_s, listeners, drivers, limits)
-        self.read_cache = parts.read_cache  # contents that have been read and not taken
-        self.contents = parts.contents  # reads contents
-        self.pins = parts.pins  # segments that must stay, for snapshots
-        self.rows = parts.rows  # reads rows
-        self.transients = parts.transients  # where transients are paged out to
+        self._checkpointer = Checkpointer(self.core, opened.index_location, limits.checkpoint)
+        self._index_threads = CheckpointDriver(
+            self.core,
+            self._checkpointer,
+            opened.recovered.index,
+            opened.folder,
+            opened.reserve,
+            self._loop,
+            self._deliver,
+            self._checkpoint_reached,
+            drivers.make_worker,
+            self._progressed,
+        )
+
+    def _make_collector(self, limits: StoreLimits) -> None:
+        opened = self._opened
+        self._collector = Collector(
+            opened.folder,
+            self.core,
+            self.memtables,
+            opened.recovered.index,
+            self.pins,
+            opened.now_ms,
+            self.contents.segments_removed,
+            self._checkpointer.request,
+            limits.choice,
+        )
+        self._collecting = CollectorDriver(
+            self._collector,
+            self.core,
+            self._loop,
+            self._part_failed,
+            make_worker=self._make_worker,
+            pace=limits.pace,
+        )
+        self.pins.freed = self._collecting.wake
 
     # Channels.
 
@@ -191,7 +276,7 @@ class MsgStore:
         self._reports += 1
         name = f"lost-{self.core.boot_epoch:06x}-{self._reports:06x}"
         report = {"queue_no": queue_no, "lost": lost}
-        self._parts.reader.submit(lambda: self._write_report(name, report))
+        self._reader.submit(lambda: self._write_report(name, report))
 
     def _write_report(self, name: str, report: dict[str, Any]) -> None:
         try:
@@ -215,10 +300,15 @@ class MsgStore:
     def _progressed(self) -> None:
         if self.backpressure.is_on:
             self.backpressure.look()
-        if self.is_full != self._parts.is_full:
+        if self.is_full == (self.core.has_room and self._checkpointer.has_room):
             self.is_full = not self.is_full
             if self._full_changed is not None:
                 self._full_changed()
+
+    def _checkpoint_reached(self, point: str) -> None:
+        """Note a point of a checkpoint, on its thread."""
+        if point == "committed":
+            self._committed_at_s = self._monotonic_s()
 
     def _part_failed(self, error: Exception) -> None:
         if isinstance(error, IndexDamaged):
@@ -249,7 +339,37 @@ class MsgStore:
         return self.core.durable if self._has_failed else None
 
     def status(self) -> StoreStatus:
-        return self._parts.status()
+        """Return the figures of all parts; goes over segments and queues, so not for every message."""
+        core, memtables, contents, syncs = self.core, self.memtables, self.contents, self._syncs
+        collected, committed_at_s = self._collector.collected, self._committed_at_s
+        files = list(memtables.files.values())
+        size_bytes = sum(state.size_bytes for state in files)
+        live_bytes = sum(state.valid_bytes for state in files)
+        age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
+        return StoreStatus(
+            messages=sum(terms.messages for terms in memtables.terms.values()),
+            segments=len(files),
+            segment_bytes=size_bytes,
+            live_bytes=live_bytes,
+            garbage_bytes=size_bytes - live_bytes,
+            journal_bytes=core.journal_bytes,
+            unindexed_rows=sum(each.weight for each in (memtables.active, *memtables.frozen)),
+            waiting_generations=len(memtables.frozen),
+            checkpoint_age_s=age_s,
+            ranges_leaving=len(core.range_acks),
+            syncs=syncs.count,
+            sync_mean_s=syncs.total_s / syncs.count if syncs.count else 0.0,
+            sync_longest_s=syncs.longest_s,
+            contents_read=contents.reads,
+            contents_read_bytes=contents.read_bytes,
+            contents_lost=contents.losses,
+            arrived_bytes=self.read_cache.size_bytes,
+            transients=self.transients.figures(),
+            merges=collected.merges,
+            merged_bytes=collected.copied_bytes,
+            removed=collected.removed,
+            removed_bytes=collected.removed_bytes,
+        )
 
     def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
         """Put a copy of the store as of now into a folder: all that was issued before this call. Nothing is synced.
@@ -261,7 +381,7 @@ class MsgStore:
         Raises:
             StoreError: another snapshot is being made, or the store is about to end.
         """
-        self._parts.snapshot(target, done)
+        self._checkpointer.begin_snapshot(Snapshot(SnapshotJob(target), self.pins, done))
 
     # End.
 
@@ -272,12 +392,14 @@ class MsgStore:
         journals and the next start.
         """
         if self._is_closed:
-            self._has_ended(then)
+            self.kill(then)
         else:
-            self._parts.flush(lambda: self._flushed(then))
+            self._collecting.close()  # or it may move something behind the last flush
+            self._flusher.stop(lambda: self._flushed(then))
 
     def _flushed(self, then: Callable[[], None]) -> None:
         core = self.core
+        self._close_readers()
         if core.error is not None or not core.is_idle:
             self.kill(then)
             return
@@ -286,9 +408,10 @@ class MsgStore:
         closed = {no: client.terms for no, client in clients if client.terms is not None}
         for queue_no, terms in (closed | self._unopened).items():
             core.close_queue(queue_no, *terms)
-        self._parts.write_index(lambda: self._written(then))
+        self._index_threads.stop(lambda: self._written(then))
 
     def _written(self, then: Callable[[], None]) -> None:
+        self._opened.folder.close()
         self._waiting = None
         self._close()
         then()
@@ -296,24 +419,39 @@ class MsgStore:
     def kill(self, then: Callable[[], None] | None = None) -> None:
         """End now, as after a crash: pending work is lost, a flush in flight is completed.
 
-        ``then`` is called when no system call is under way any more and the files are closed.
+        ``then`` is called when no system call is under way any more and the files are closed. A disk that
+        hangs delays ``then``, and nothing else.
         """
+        if then is not None:
+            if self._waiting is None:
+                then()
+            else:
+                self._waiting.append(then)
         if self._is_closed:
-            self._has_ended(then)
-        else:
-            self._parts.kill(self._ended)
-            self._has_ended(then)
-            self._close()
-
-    def _has_ended(self, then: Callable[[], None] | None) -> None:
-        if then is None:
             return
-        if self._waiting is None:
-            then()
-        else:
-            self._waiting.append(then)
+        for part in (self._flusher, self._collecting, self._reader, self.transients):
+            part.end()
+        self._index_threads.end()
+        worker = self._make_worker(self._loop, "leveret-end")
+        worker.submit(partial(as_steps, self._close_files), self._ended)
+        worker.end()
+        self._close()
 
-    def _ended(self) -> None:
+    def _close_files(self) -> None:
+        self._flusher.close()
+        self._close_readers()
+        self._index_threads.close()
+        self._opened.folder.close()
+
+    def _close_readers(self) -> None:
+        self._collecting.close()
+        self._reader.close()
+        self.transients.close()
+
+    def _ended(self, _: None, error: Exception | None) -> None:
+        if error is not None:
+            raise error
+        self._index_threads.closed()
         waiting, self._waiting = self._waiting or [], None
         for then in waiting:
             then()
@@ -322,6 +460,7 @@ class MsgStore:
         self._is_closed = True
         self.backpressure.release()
         self._clients.clear()
+        self.read_cache.drop(list(self.read_cache.contents))
         if self.core.error is None:
             self.core.fail(StoreError("it was closed"))  # drops pending work
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
@@ -49,21 +50,22 @@ _size_of: Final = itemgetter(1)
 Waiter: TypeAlias = Callable[[], None]
 
 
-class Places(Protocol):
-    """Messages and places that the loop has in RAM."""
+class Residents(Protocol):
+    """Messages that are in RAM because they are not on disk yet: group commit."""
 
     @property
-    def has_residents(self) -> bool:
-        """Whether ``resident`` has any."""
+    def has_residents(self) -> bool: ...
+    def resident(self, msg_no: int) -> Message | None: ...
 
-    def resident(self, msg_no: int) -> Message | None:
-        """Return a message that is in RAM because the disk has not got it yet."""
+
+class Places(Protocol):
+    """Places that the loop has in RAM: the memtables."""
 
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
         """Return where messages lie; None when only the index on disk can tell, if anything."""
 
     def read_view(self) -> ReadView:
-        """Return what goes with ``learn``."""
+        """Return the read view that ``learn`` needs."""
 
     def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
         """Take the places that the index had, read after the read view was made."""
@@ -123,6 +125,7 @@ class ContentReader:
 
     def __init__(
         self,
+        residents: Residents,
         places: Places,
         files: SegmentReader,
         index: Index | None,
@@ -130,6 +133,7 @@ class ContentReader:
         loop: Loop,
         read_cache: ReadCache,
     ) -> None:
+        self._residents = residents
         self._places = places
         self._files = files
         self._index = index
@@ -162,7 +166,7 @@ class ContentReader:
     def _elsewhere(self, msg_no: int) -> Message | None:
         if msg_no in self._lost:
             return LOST
-        return self._places.resident(msg_no)
+        return self._residents.resident(msg_no)
 
     def prefetch(self, wanted: Iterable[tuple[int, int]], waiter: Waiter) -> None:
         """Have contents read.
@@ -182,8 +186,8 @@ class ContentReader:
             new = [want for want in new if want[0] not in waiting]
         if lost:
             new = [want for want in new if want[0] not in lost]
-        if self._places.has_residents:
-            resident = self._places.resident
+        if self._residents.has_residents:
+            resident = self._residents.resident
             new = [want for want in new if resident(want[0]) is None]
         if len(new) < count:
             numbers = dict.fromkeys(map(_msg_no_of, new), waiter)
@@ -215,8 +219,9 @@ class ContentReader:
             self.losses += 1
         return self._lost.get(msg_no, "")
 
-    def segment_removed(self, file_no: int) -> None:
-        self._background.submit(lambda: self._files.forget(file_no))
+    def segments_removed(self, file_nos: Iterable[int]) -> None:
+        for file_no in file_nos:
+            self._background.submit(partial(self._files.forget, file_no))
 
     @property
     def is_idle(self) -> bool:
@@ -295,7 +300,7 @@ class ContentReader:
     # Failures.
 
     def _failed(self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]) -> None:
-        if self._places.resident(msg_no) is not None:
+        if self._residents.resident(msg_no) is not None:
             self._tell([msg_no], waiters)  # its flush failed, it is pending again
             return
         tries = self._tries.get(msg_no, 0) + 1

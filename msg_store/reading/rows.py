@@ -7,27 +7,18 @@ the turn in which it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from leveret.msg_store.format.rows import SEQ_END, Index, IndexRow
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.threads.worker import Worker, as_steps
+from leveret.msg_store.wal.group_commit import GroupCommit
 
 T = TypeVar("T")
 GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
 """Gets rows, ascending, and the seq below which they are all there are."""
-
-
-class Above(Protocol):
-    """Changes above the index, on the loop."""
-
-    def read_view(self) -> ReadView:
-        """Return the memtables whose changes go over a read of the index that begins now."""
-
-    def unwritten(self, queue_no: int, low: int) -> tuple[list[IndexRow], Collection[int]]:
-        """Return rows that are not durable yet, ascending, and seqs from ``low`` whose acks are not."""
 
 
 class ReadThread:
@@ -69,8 +60,8 @@ class ReadThread:
 class RowReader:
     """Reads rows for all queues of a store. On the loop."""
 
-    def __init__(self, above: Above, index: Index, background: ReadThread) -> None:
-        self._above = above
+    def __init__(self, core: GroupCommit, index: Index, background: ReadThread) -> None:
+        self._core = core
         self._index = index
         self._background = background
 
@@ -79,7 +70,7 @@ class RowReader:
 
         ``then`` gets them in a later turn, and up to where they go: ``SEQ_END`` when there are no more.
         """
-        read_view, index = self._above.read_view(), self._index
+        read_view, index = self._core.memtables.read_view(), self._index
 
         def came(base: list[IndexRow]) -> None:
             then(*self._merged(queue_no, low, limit, read_view, base))
@@ -89,13 +80,13 @@ class RowReader:
     def _merged(
         self, queue_no: int, low: int, limit: int, read_view: ReadView, base: list[IndexRow]
     ) -> tuple[list[IndexRow], int]:
-        rows = read_view.rows(queue_no, low, SEQ_END, limit, base)
+        core, rows = self._core, read_view.rows(queue_no, low, SEQ_END, limit, base)
         upto = SEQ_END
         if len(rows) >= limit:
             upto = rows[-1][0] + 1
         elif len(base) >= limit:
             upto = base[-1][0] + 1  # rows behind it in the index were not read
-        new, acked = self._above.unwritten(queue_no, low)
+        new, acked = core.unwritten_rows(queue_no), core.acked_meanwhile(queue_no, low)
         if upto == SEQ_END and new:
             rows = rows + [row for row in new if row[0] >= low]
         if acked:

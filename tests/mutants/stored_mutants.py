@@ -23,7 +23,7 @@ MUTANTS = {
     ),
     "what is pending again is lost": Mutant(
         "msg_store/reading/contents.py",
-        "if self._places.resident(msg_no) is not None:",
+        "if self._residents.resident(msg_no) is not None:",
         "if False:",
     ),
     "only the first who waits is told": Mutant(

@@ -33,7 +33,7 @@ class Reading:
         self.moved: dict[int, Location] = {}
         self.learnt: dict[int, Location] = {}
         self.reader = ContentReader(
-            self, self.files, self, self.loop.line(), self.loop, self.read_cache
+            self, self, self.files, self, self.loop.line(), self.loop, self.read_cache
         )
         self.told = 0
 
@@ -186,7 +186,7 @@ def test_a_removed_segment_is_let_go(reading: Reading) -> None:
     reading.read(msg_nos)
     before = len(reading.rig.disk.open_files)
 
-    reading.reader.segment_removed(reading.place(msg_nos[0])[0])
+    reading.reader.segments_removed([reading.place(msg_nos[0])[0]])
     reading.loop.run()
 
     assert len(reading.rig.disk.open_files) == before - 1

@@ -96,7 +96,7 @@ def test_what_was_purged_while_it_was_read_is_not_lost(
     queue.queue.purge()
     for file_no in bench.opened.folder.rdq_nos()[:-1]:
         bench.files.unlink(bench.opened.folder.rdq_path(file_no))
-        bench.store.contents.segment_removed(file_no)
+        bench.store.contents.segments_removed([file_no])
     bench.idle_disk()
 
     assert bench.store.contents.is_idle
@@ -128,7 +128,7 @@ def test_a_missing_segment_costs_its_messages_in_every_queue_and_no_others(
     }
     assert lost
     bench.files.unlink(bench.opened.folder.rdq_path(gone))
-    bench.store.contents.segment_removed(gone)  # as if nobody had it open
+    bench.store.contents.segments_removed([gone])  # as if nobody had it open
 
     for queue in queues:
         seqs = [seq for seq, _ in fetch_all(queue)]

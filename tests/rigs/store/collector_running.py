@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,11 +13,9 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.pins import Pins
-from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.gc.driver import CollectorDriver, Pace
-from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread
@@ -64,7 +62,13 @@ class Running:
         self.reader = ReadThread(worker, self._failed)
         self.read_cache = ReadCache(1 << 26)
         self.contents = ContentReader(
-            self, self.segments, index, self.reader, self.loop, self.read_cache
+            self.core,
+            self.memtables,
+            self.segments,
+            index,
+            self.reader,
+            self.loop,
+            self.read_cache,
         )
         self.pins = Pins()
         self.removed: list[int] = []
@@ -86,22 +90,6 @@ class Running:
 
     # What the parts ask and tell.
 
-    @property
-    def has_residents(self) -> bool:
-        return self.core.has_residents
-
-    def resident(self, msg_no: int) -> Message | None:
-        return self.core.resident(msg_no)
-
-    def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
-        return self.memtables.places(msg_nos)
-
-    def read_view(self) -> ReadView:
-        return self.memtables.read_view()
-
-    def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
-        self.memtables.learn(read_view, found)
-
     def _deliver(self, report: Report) -> None:
         self.error = self.error or report.error
         self.safe += sum(count for _, _, count in report.safe)
@@ -113,8 +101,7 @@ class Running:
 
     def _removed(self, file_nos: list[int]) -> None:
         self.removed += file_nos
-        for file_no in file_nos:
-            self.contents.segment_removed(file_no)
+        self.contents.segments_removed(file_nos)
         self.turned.set()
 
     # What a test does.
