@@ -146,7 +146,7 @@ def main() -> int:
             brokers.set_policy(broker, "^bench", '{"queue-mode":"lazy"}')
             found["rabbitmq_lazy"] = drained(engine, broker, "lazy", options.rabbitmq)
     about = {"commit": results.commit(), "machine": results.machine(), "options": sys.argv[1:]}
-    target = results.write_found(options.out, options.name, found, about)
+    target = results.write(options.out, options.name, found, about)
     print(_text(found))
     print(target)
     return 0 if all(run["ok"] for run in found.values()) else 1

@@ -63,12 +63,7 @@ def commit() -> str:
     return name + ("+" if changed.strip() else "")
 
 
-def write(folder: Path, name: str, rounds: list[dict[str, Any]], about: dict[str, Any]) -> Path:
-    """Keep every round; return the file."""
-    return write_found(folder, name, {"medians": medians(rounds), "rounds": rounds}, about)
-
-
-def write_found(folder: Path, name: str, found: dict[str, Any], about: dict[str, Any]) -> Path:
+def write(folder: Path, name: str, found: dict[str, Any], about: dict[str, Any]) -> Path:
     """Write the results; return the file."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)

@@ -48,8 +48,9 @@ def main() -> int:
             scale = options.scale * SCALES.get(key, 1.0)
             measure = _with_loadgen if options.loadgen else _with_perf
             rounds += measure(key, scale, running, options)
-    target = results.write(options.out, options.name, rounds, about)
     found = results.medians(rounds)
+    figures = {"medians": found, "rounds": rounds}
+    target = results.write(options.out, options.name, figures, about)
     print(results.table(found, bool(options.loadgen)))
     print(f"\n{target}")
     wrong = [each for each in rounds if not each.get("ok")]
@@ -105,15 +106,8 @@ def _perf(key: str, scale: float, broker: brokers.Broker) -> dict[str, Any]:
     scenario = SCENARIOS[key]
     count = max(100, int(scenario.count * scale))
     command = [*brokers.leveret_command(), "perf", "-h", f"amqp://{broker.host}:{broker.port}"]
-    command += [
-        "-C",
-        str(count),
-        "--pid",
-        str(broker.pid),
-        "--json",
-        "-",
-        *scenario.options.split(),
-    ]
+    command += ["-C", str(count), "--pid", str(broker.pid), "--json", "-"]
+    command += scenario.options.split()
     done = subprocess.run(
         command,
         env=brokers.environment(),

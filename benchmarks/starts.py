@@ -116,7 +116,7 @@ def main() -> int:
             found[name] = run(engine, Path(folder), options.kernel, messages)
         print(name, json.dumps(found[name]), flush=True)
     about = {"commit": results.commit(), "machine": results.machine(), "options": sys.argv[1:]}
-    print(results.write_found(options.out, options.name, found, about))
+    print(results.write(options.out, options.name, found, about))
     return 0 if all(run["ok"] for run in found.values()) else 1
 
 

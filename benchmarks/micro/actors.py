@@ -9,7 +9,6 @@ import asyncio
 import gc
 import logging
 import platform
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -245,4 +244,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

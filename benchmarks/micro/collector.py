@@ -15,9 +15,10 @@ from pathlib import Path
 
 from leveret.core.files import Files
 from leveret.core.message import origin_of
+from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
-from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.folder import SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.copy import Copy, copy
 from leveret.msg_store.gc.scan import Source, ask_index, scan
@@ -39,7 +40,7 @@ class Thinned(MemoryIndex):
 def fill(folder: StoreFolder, body_bytes: int) -> dict[int, Location]:
     identity = Identity(folder.uuid, 1)
     writer = SegmentWriter(identity, 1)
-    log = folder.rdq_log(Ballast(folder.files, folder.path, 0))
+    log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, Ballast(folder.files, folder.path, 0))
     message = (origin_of(b"", b"queue"), bytes(20), bytes(body_bytes))
     places: dict[int, Location] = {}
     while writer.place.file_no <= FILES:

@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from leveret.core.clock import SystemClock
 from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
@@ -29,11 +30,6 @@ BATCH = 100
 OUTSTANDING = 4_000
 BYTES_MAX = 256 * 1024
 BODY_BYTES = 1024
-
-
-class Clock:
-    def monotonic_s(self) -> float:
-        return time.monotonic()
 
 
 class Owner:
@@ -67,7 +63,8 @@ class Bench:
         self.store = MsgStore(open_store(where, 1), loop, loop.time, self.failed)
         self.count = count
         self.owner = Owner()
-        self.queue = VariableQueue(StoredIndex(self.store.client(1, True), self.owner), Clock())
+        index = StoredIndex(self.store.client(1, True), self.owner)
+        self.queue = VariableQueue(index, SystemClock(loop))
         self.owner.queue = self.queue
         self.queue.init(False)
 

@@ -25,7 +25,7 @@ PROCESS_BASES = ("multiprocTCPBase", "multiprocUDPBase")
 PATIENCE_S = 30.0
 
 
-class Worker(Actor):
+class Worker(Actor):  # type: ignore[misc]  # Thespian has no types
     def receiveMessage(self, message: Any, sender: Any) -> None:
         if message == "pid":
             self.send(sender, os.getpid())
