@@ -100,7 +100,7 @@ STATUS = {
             "merged_bytes": 1_000_000,
             "removed": 4,
             "removed_bytes": 40_000_000,
-        },
+        }
     ],
 }
 

@@ -180,9 +180,7 @@ async def test_an_exception_in_the_block_stops_it_and_goes_on(folder: Path | Non
     await assert_nobody_listens(ports[0])
 
 
-async def test_a_cancelled_block_is_stopped_before_the_cancellation_goes_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_cancelled_block_is_stopped_before_the_cancellation_goes_on(tmp_path: Path) -> None:
     started = asyncio.Event()
 
     async def serve() -> None:
@@ -272,9 +270,7 @@ def umask() -> int:
     return mask
 
 
-async def test_nothing_is_left_after_the_block_and_nothing_was_changed(
-    folder: Path | None,
-) -> None:
+async def test_nothing_is_left_after_the_block_and_nothing_was_changed(folder: Path | None) -> None:
     async with Broker(config(folder)) as broker:  # modules loaded on first use stay loaded
         await round_trip(broker)
     del broker

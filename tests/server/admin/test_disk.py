@@ -26,12 +26,7 @@ DOCUMENT = {
         {"user": "new", "vhost": "fresh", "configure": ".*", "write": ".*", "read": ".*"}
     ],
     "parameters": [
-        {
-            "vhost": "v",
-            "component": "vhost-limits",
-            "name": "limits",
-            "value": {"max-queues": 2},
-        }
+        {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"max-queues": 2}}
     ],
     "policies": [{"vhost": "v", "name": "p", "pattern": "", "definition": {"max-length": 1}}],
     "exchanges": [{"vhost": "v", "name": "x", "type": "topic"}],
