@@ -20,39 +20,12 @@ reaches the transient store with ``page_out`` and its row with ``add``; both are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
+    from leveret.msg_store.client import CleanTerms
     from leveret.queue_backing.status import Entry
-
-
-class Terms(NamedTuple):
-    """What a queue leaves for its next start.
-
-    Attributes:
-        next_seq: the seq of the next message.
-        next_deliver: every message below it has been handed out.
-        messages: persistent ones, ready and unacked.
-        size_bytes: their bodies.
-    """
-
-    next_seq: int
-    next_deliver: int
-    messages: int
-    size_bytes: int
-
-
-class Bounds(NamedTuple):
-    """What the index found at its start: ``messages`` rows within ``[low, next_seq)``.
-
-    ``next_seq`` is above every seq that was ever given out, also when the last ones were lost.
-    """
-
-    low: int
-    next_seq: int
-    messages: int
-    size_bytes: int
 
 
 class QueueIndex(Protocol):
@@ -121,14 +94,20 @@ class QueueIndex(Protocol):
         They stay in RAM until they are fetched, or for as long as there is room.
         """
 
-    def bounds(self) -> Bounds:
-        """Return the rows' bounds at the start."""
+    def persistent(self) -> tuple[int, int]:
+        """Return how many persistent messages have rows, and the size of their bodies."""
 
-    def terms(self) -> Terms | None:
-        """Return what the last ``terminate`` left; None after any other end."""
+    def bounds(self) -> tuple[int, int]:
+        """Return ``(low, next_seq)`` at the start: all rows lie within.
 
-    def terminate(self, terms: Terms) -> None:
-        """End: keep persistent rows and the terms, give up the contents of transients."""
+        ``next_seq`` is above every seq that was ever given out, also when the last ones were lost.
+        """
+
+    def terms(self) -> CleanTerms | None:
+        """Return the terms of the last ``terminate``; None after any other end."""
+
+    def terminate(self, next_seq: int, next_deliver: int) -> None:
+        """End: keep persistent rows and these terms, give up the contents of transients."""
 
     def forget(self) -> None:
         """End without terms after the queue's crash; else as ``terminate``."""

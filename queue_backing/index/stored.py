@@ -24,13 +24,12 @@ from leveret.msg_store.format.kernel import bytes_of
 from leveret.msg_store.format.kernel import entries as entries_of
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.reading.read_cache import transient_key
-from leveret.queue_backing.index.api import Bounds, Terms
 from leveret.queue_backing.index.row_window import Answer, RowWindow
 from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.msg_store.client import QueueClient
+    from leveret.msg_store.client import CleanTerms, QueueClient
     from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.transient.store import TransientStore
     from leveret.queue_backing.status import Entry
@@ -271,20 +270,18 @@ class StoredIndex:
 
     # Start and end.
 
-    def bounds(self) -> Bounds:
-        client = self._client
-        return Bounds(client.low, self._first_seq, client.messages, client.size_bytes)
+    def persistent(self) -> tuple[int, int]:
+        return self._client.messages, self._client.size_bytes
 
-    def terms(self) -> Terms | None:
-        client = self._client
-        found = client.take_terms()
-        if found is None:
-            return None
-        return Terms(found.next_seq, found.next_deliver, client.messages, client.size_bytes)
+    def bounds(self) -> tuple[int, int]:
+        return self._client.low, self._first_seq
 
-    def terminate(self, terms: Terms) -> None:
+    def terms(self) -> CleanTerms | None:
+        return self._client.take_terms()
+
+    def terminate(self, next_seq: int, next_deliver: int) -> None:
         self._close()
-        self._client.terminate(terms.next_seq, terms.next_deliver)
+        self._client.terminate(next_seq, next_deliver)
 
     def forget(self) -> None:
         self._close()

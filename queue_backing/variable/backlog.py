@@ -29,7 +29,6 @@ from leveret.queue_backing.status import (
     MESSAGE,
     PERSISTENT,
     SEQ,
-    SIZE,
     message_of,
     seq_of,
     size_of,
@@ -70,16 +69,19 @@ class Backlog:
         q3: next to Q4.
         delta: the range behind it.
         q2: behind that.
-        transient_bytes: bodies of the transients in delta.
         transient_threshold: transients below this seq are left from before a restart.
         rows_awaited: Q3 is empty, delta is not, and its rows are not in RAM yet.
         loading_goes_on: the search for rows that are not unacked goes on in the next turn.
-        reads: contents read back.
+        paged_bytes: bodies on disk only, of ready and unacked messages.
+        reads, writes: contents read back and paged out.
+        waiting: the amqqueue was told that a message is pending.
+        wanted: nothing was taken since then, so Q3's head must not go back to delta.
+        news: the pending message may be in RAM now.
     """
 
     __slots__ = ("_pending", "_read_ahead_end", "_read_ahead_mark", "delta", "index", "limits",
-        "loading_goes_on", "q2", "q3", "reads", "rows_awaited", "transient_bytes",
-        "transient_threshold")  # fmt: skip
+        "loading_goes_on", "news", "paged_bytes", "q2", "q3", "reads", "rows_awaited",
+        "transient_threshold", "waiting", "wanted", "writes")  # fmt: skip
 
     def __init__(self, index: QueueIndex, pending: PendingAcks, limits: Limits) -> None:
         self.index = index
@@ -87,8 +89,8 @@ class Backlog:
         self._pending = pending
         self.q2 = self.q3 = NOTHING
         self.delta: Delta = BLANK
-        self.transient_bytes = self.transient_threshold = self.reads = 0
-        self.rows_awaited = self.loading_goes_on = False
+        self.transient_threshold = self.paged_bytes = self.reads = self.writes = 0
+        self.rows_awaited = self.loading_goes_on = self.waiting = self.wanted = self.news = False
         # When Q3's head passes the mark, more is asked for; -1 if Q3 has changed but at its ends: what
         # was taken, or loaded. Up to the end contents of Q3 and delta were asked for before.
         self._read_ahead_mark = self._read_ahead_end = -1
@@ -98,34 +100,44 @@ class Backlog:
 
     # Towards the disk; contents are there already.
 
+    def trim(self, entries: list[Entry]) -> list[Entry]:
+        """Return the entries without their contents."""
+        self.paged_bytes += bytes_of([entry for entry in entries if entry[MESSAGE] is not None])
+        return trimmed(entries)
+
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """Count the entries without content as paged out no more."""
+        if self.paged_bytes:
+            self.paged_bytes -= bytes_of([entry for entry in entries if entry[MESSAGE] is None])
+
     def append(self, entries: list[Entry]) -> None:
         """Append what was Q1's head."""
         if self.delta is BLANK:
             if self.q3 is NOTHING:
                 self.q3 = deque()
-            self.q3.extend(trimmed(entries))
+            self.q3.extend(self.trim(entries))
         else:
             if self.q2 is NOTHING:
                 self.q2 = deque()
-            self.q2.extend(trimmed(entries))
+            self.q2.extend(self.trim(entries))
 
     def prepend(self, entries: list[Entry]) -> None:
         """Prepend what was Q4's tail, the youngest first."""
         if self.q3 is NOTHING:
             self.q3 = deque()
-        self.q3.extendleft(trimmed(entries))
+        self.q3.extendleft(self.trim(entries))
         self._read_ahead_mark = -1
 
     def insert(self, entries: list[Entry]) -> None:
         """Put entries that come before delta to their places in Q3."""
         if self.q3 is NOTHING:
             self.q3 = deque()
-        merge(self.q3, trimmed(entries))
+        merge(self.q3, self.trim(entries))
         self._read_ahead_mark = -1
 
     def insert_into_delta(self, entries: list[Entry]) -> None:
         """Put entries that lie behind delta's start into it."""
-        self.add_to_delta(trimmed(entries))
+        self.add_to_delta(self.trim(entries))
         self._read_ahead_mark = -1
 
     def push_to_delta(self, quota: int, is_lazy: bool) -> None:
@@ -152,14 +164,12 @@ class Backlog:
         if missing:
             self.index.add(missing)
         self.delta = expand(self.delta, entries)
-        sizes = [entry[SIZE] for entry in entries if not entry[PERSISTENT]]
-        self.transient_bytes += sum(sizes)
 
     def clear(self) -> None:
         self.q2 = self.q3 = NOTHING
         self.delta = BLANK
-        self.transient_bytes = 0
-        self.rows_awaited = self.loading_goes_on = False
+        self.paged_bytes = sum(map(size_of, self._pending.on_disk.values()))
+        self.rows_awaited = self.loading_goes_on = self.wanted = False
 
     # Delta comes back.
 
@@ -223,9 +233,7 @@ class Backlog:
         delta = self.delta
         transient = 0
         if delta.transient:
-            sizes = [row[SIZE] for row in betas if not row[PERSISTENT]]
-            transient = len(sizes)
-            self.transient_bytes -= sum(sizes)
+            transient = len(betas) - sum([row[PERSISTENT] for row in betas])
         left = delta.length - len(betas)
         assert left >= 0, f"{delta} has more rows than messages"
         if left:
@@ -237,6 +245,15 @@ class Backlog:
         self.rows_awaited = False
 
     # Contents come back.
+
+    def note_news(self) -> None:
+        """Remember that the pending message may be in RAM now, if there was one."""
+        if self.waiting:
+            self.waiting, self.news = False, True
+
+    def take_news(self) -> bool:
+        news, self.news = self.news, False
+        return news
 
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
         """Return the contents of entries, None for those to be read first, ``LOST`` for damaged ones."""

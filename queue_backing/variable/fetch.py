@@ -64,7 +64,7 @@ class Batch:
     def fetched(self) -> Fetched:
         queue = self._queue
         if self.pending:
-            queue.waiting = queue.wanted = True
+            queue.backlog.waiting = queue.backlog.wanted = True
         redelivered = queue.pass_watermark(self.seqs)
         return Fetched(self.messages, self.seqs, redelivered, self.pending)
 
@@ -175,7 +175,7 @@ class Batch:
         size_bytes = bytes_of(chunk)
         queue.count -= len(chunk)
         queue.ready_bytes -= size_bytes
-        queue.wanted = False
+        queue.backlog.wanted = False
         self._bytes_left -= size_bytes
         self.seqs += seqs
         in_ram, on_disk = (chunk, []) if is_q4 else ([], chunk)
@@ -190,11 +190,9 @@ class Batch:
                 queue.pending.add_on_disk(on_disk, bytes_of(on_disk))
         if queue.can_page:
             queue.ram.outgoing += len(chunk)
-            queue.ram_count -= len(in_ram)
             if self._ack_required:
                 queue.ram.ack_in += len(chunk)
             else:
-                queue.ram_bytes -= bytes_of(in_ram)
                 queue.forget(chunk)
         if not is_q4:
             queue.q3_was_taken_from()

@@ -33,12 +33,12 @@ def info(queue: VariableQueue) -> dict[str, Any]:
     """Return figures by RabbitMQ's names; a queue that cannot page has no figures of its parts."""
     pending, backlog = queue.pending, queue.backlog
     unacked = pending.count()
-    ram_count = queue.ram_count if queue.can_page else queue.count
+    ram_count, ram_bytes = queue.ram_count, queue.ram_bytes
+    persistent_count, persistent_bytes = queue.persistent()
     in_ram = ram_count + len(pending.in_ram)
     heads: Iterable[Entry] = queue.q4 or (
         queue.columns.entries() if queue.columns.messages else backlog.q3
     )
-    ram_bytes = queue.ram_bytes if queue.can_page else queue.ready_bytes + pending.size_bytes
     entries = in_ram - queue.len_q4() + len(queue.q4)
     figures = {
         "messages_ready": queue.count,
@@ -47,15 +47,15 @@ def info(queue: VariableQueue) -> dict[str, Any]:
         "messages_ready_ram": ram_count,
         "messages_unacknowledged_ram": len(pending.in_ram),
         "messages_ram": in_ram,
-        "messages_persistent": queue.persistent_count,
+        "messages_persistent": persistent_count,
         "messages_paged_out": queue.count - ram_count,
         "message_bytes_ready": queue.ready_bytes,
         "message_bytes_unacknowledged": pending.size_bytes,
         "message_bytes": queue.ready_bytes + pending.size_bytes,
         "message_bytes_ram": ram_bytes,
-        "message_bytes_persistent": queue.persistent_bytes,
+        "message_bytes_persistent": persistent_bytes,
         "disk_reads": backlog.reads,
-        "disk_writes": queue.writes,
+        "disk_writes": backlog.writes,
         "memory": memory_bytes(
             ram_bytes,
             in_ram,

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.queue_backing.index.api import Terms
-from leveret.queue_backing.status import SEQ, size_of
+from leveret.queue_backing.status import SEQ
 from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK, Delta, runs_between
@@ -33,20 +32,18 @@ if TYPE_CHECKING:
 
 def recover(queue: VariableQueue) -> None:
     """Start with what the index has."""
-    bounds, terms = queue.index.bounds(), queue.index.terms()
-    queue.next_seq = queue.next_deliver = bounds.next_seq
-    count, size_bytes = bounds.messages, bounds.size_bytes
+    (low, next_seq), terms = queue.index.bounds(), queue.index.terms()
+    queue.next_seq = queue.next_deliver = next_seq
     if terms is not None:
-        queue.next_seq = max(bounds.next_seq, terms.next_seq)
+        queue.next_seq = max(next_seq, terms.next_seq)
         queue.next_deliver = terms.next_deliver
-        count, size_bytes = terms.messages, terms.size_bytes
-    queue.count = queue.persistent_count = count
-    queue.ready_bytes = queue.persistent_bytes = size_bytes
-    if count:
+    queue.count, queue.ready_bytes = queue.persistent()
+    if queue.count:
         queue.has_stored = True
         backlog = queue.use_backlog()
         backlog.transient_threshold = queue.next_seq
-        backlog.delta = Delta(bounds.low, count, 0, queue.next_seq)
+        backlog.delta = Delta(low, queue.count, 0, queue.next_seq)
+        backlog.paged_bytes = queue.ready_bytes
         backlog.load()
 
 
@@ -55,8 +52,7 @@ def terminate(queue: VariableQueue) -> None:
     if queue.releasing:
         queue.releasing.finish()
     if queue.can_page:
-        kept = queue.persistent_count, queue.persistent_bytes
-        queue.index.terminate(Terms(queue.next_seq, queue.next_deliver, *kept))
+        queue.index.terminate(queue.next_seq, queue.next_deliver)
     _leave(queue)
 
 
@@ -82,9 +78,8 @@ def _leave(queue: VariableQueue) -> None:
     """Free the RAM; the disk has been seen to."""
     _release_ready(queue, NOTHING_ON_DISK)
     _release_unacked(queue, NOTHING_ON_DISK)
-    queue.persistent_count = queue.persistent_bytes = 0
     queue.ram.clear()
-    queue.has_stored = queue.to_lazy = queue.bump = queue.waiting = False
+    queue.has_stored = queue.to_lazy = queue.bump = queue.backlog.waiting = False
 
 
 def purge(queue: VariableQueue) -> int:
@@ -92,14 +87,11 @@ def purge(queue: VariableQueue) -> int:
     if queue.releasing:
         queue.releasing.free_rows()  # or the ranges below would remove them a second time
     count, head = queue.count, _head_seq(queue)
-    messages, size_bytes = queue.persistent_count, queue.persistent_bytes
-    if queue.persistent_count:
-        unacked = queue.pending.persistent_sizes()
-        queue.persistent_count, queue.persistent_bytes = len(unacked), sum(unacked)
-        messages, size_bytes = messages - len(unacked), size_bytes - sum(unacked)
     if queue.has_stored and head is not None:
+        messages, size_bytes = queue.persistent()
+        unacked = queue.pending.persistent_sizes() if messages else []
         runs = runs_between(head, queue.next_seq, queue.pending.seqs())
-        queue.index.ack_ranges(runs, messages, size_bytes)
+        queue.index.ack_ranges(runs, messages - len(unacked), size_bytes - sum(unacked))
     _release_ready(queue, CONTENTS if queue.has_stored else NOTHING_ON_DISK)
     queue.next_deliver = queue.next_seq
     queue.has_stored = queue.has_stored and queue.pending.count() > 0
@@ -120,10 +112,6 @@ def _head_seq(queue: VariableQueue) -> int | None:
 def purge_acks(queue: VariableQueue) -> int:
     """Forget all unacked messages."""
     count = queue.pending.count()
-    if queue.persistent_count:
-        sizes = queue.pending.persistent_sizes()
-        queue.persistent_count -= len(sizes)
-        queue.persistent_bytes -= sum(sizes)
     _release_unacked(queue, ROWS_AND_CONTENTS if queue.has_stored else NOTHING_ON_DISK)
     if queue.can_page:
         queue.ram.ack_out += count
@@ -139,14 +127,12 @@ def _release_ready(queue: VariableQueue, what: str) -> None:
     queue.q1 = queue.q4 = NOTHING
     if queue.backlog is not NO_BACKLOG:
         queue.backlog.clear()
-    queue.count = queue.ready_bytes = queue.ram_count = queue.absent = 0
-    queue.ram_bytes = sum(map(size_of, queue.pending.in_ram.values()))
-    queue.wanted = False
+    queue.count = queue.ready_bytes = queue.absent = 0
 
 
 def _release_unacked(queue: VariableQueue, what: str) -> None:
     pending = queue.pending
-    queue.ram_bytes -= sum(map(size_of, pending.in_ram.values()))
+    queue.backlog.forget(pending.on_disk.values())
     _release(queue, pending.in_ram, what)
     _release(queue, pending.on_disk, what)
     pending.clear()

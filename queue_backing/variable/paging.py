@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.status import CONTENT_ON_DISK, MESSAGE, SIZE, trimmed
+from leveret.queue_backing.status import CONTENT_ON_DISK, MESSAGE, SIZE
 from leveret.queue_backing.variable.ram_target import INFINITE
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def go_on(queue: VariableQueue) -> None:
     if backlog.rows_awaited:
         backlog.rows_awaited = False
         if not backlog.q3 and backlog.load():
-            queue.note_news()
+            backlog.note_news()
     reduce_memory_use(queue)
 
 
@@ -152,7 +151,7 @@ def _reduce_lazy(queue: VariableQueue, target: float) -> None:
     if unacked:
         _, blocked = _limit_ram_acks(queue, min(unacked, step), target)
     betas = excess(len(backlog.q3), permitted_betas(queue, target))
-    if queue.wanted:
+    if backlog.wanted:
         betas = 0  # or contents being read would be forgotten before they arrive, again and again
     if betas:
         backlog.push_to_delta(min(betas, step), is_lazy=True)
@@ -182,7 +181,7 @@ def page_out(queue: VariableQueue, entries: list[Entry], must: bool = False) -> 
     taken = queue.index.page_out(missing, must)
     if taken:
         queue.has_stored = True
-        queue.writes += taken
+        queue.use_backlog().writes += taken
     return len(entries) if taken == len(missing) else entries.index(missing[taken])
 
 
@@ -204,8 +203,7 @@ def _limit_ram_acks(queue: VariableQueue, quota: int, target: float) -> tuple[in
     if blocked:
         pending.put_back(batch[done:])
         del batch[done:]
-    queue.ram_bytes -= bytes_of(batch)
-    pending.add_on_disk(trimmed(batch), 0)
+    pending.add_on_disk(queue.backlog.trim(batch), 0)
     return quota - done, blocked
 
 
@@ -226,7 +224,6 @@ def _alphas_to_betas(queue: VariableQueue, quota: int, target: float) -> tuple[i
 def _push_q1(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     count = min(quota, excess(queue.ram_count, target), len(queue.q1))
     batch = _paged_out(queue, count, queue.q1.popleft, queue.q1.extendleft)
-    _count_trimmed(queue, batch)
     queue.backlog.append(batch)
     return quota - len(batch), len(batch) < count
 
@@ -239,7 +236,6 @@ def _push_columns(queue: VariableQueue, quota: int, target: float) -> tuple[int,
     if done < count:
         columns.put_back(batch[done:])
         del batch[done:]
-    _count_trimmed(queue, batch)
     queue.backlog.prepend(batch)
     return quota - len(batch), len(batch) < count
 
@@ -247,12 +243,7 @@ def _push_columns(queue: VariableQueue, quota: int, target: float) -> tuple[int,
 def _push_q4(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     count = min(quota, excess(queue.ram_count, target), len(queue.q4))
     batch = _paged_out(queue, count, queue.q4.pop, queue.q4.extend)
-    if queue.absent:
-        present = [entry for entry in batch if entry[MESSAGE] is not None]
-        queue.absent -= len(batch) - len(present)
-        _count_trimmed(queue, present)
-    else:
-        _count_trimmed(queue, batch)
+    queue.absent -= sum(entry[MESSAGE] is None for entry in batch)
     queue.backlog.prepend(batch)
     return quota - len(batch), len(batch) < count
 
@@ -278,8 +269,3 @@ def _push_absent(queue: VariableQueue) -> None:
     batch = [take() for _ in range(min(queue.backlog.limits.step, len(queue.q4)))]
     queue.absent -= len(batch)
     queue.backlog.prepend(batch)
-
-
-def _count_trimmed(queue: VariableQueue, batch: list[Entry]) -> None:
-    queue.ram_count -= len(batch)
-    queue.ram_bytes -= bytes_of(batch)

@@ -78,25 +78,21 @@ class PendingAcks:
         self.on_disk.update(zip(map(seq_of, entries), entries, strict=True))
         self.size_bytes += size_bytes
 
-    def take(self, seqs: list[int]) -> tuple[list[Entry], int, list[Entry]]:
-        """Remove messages; unknown seqs are passed over.
+    def take(self, seqs: list[int]) -> list[Entry]:
+        """Remove messages and return them in the order of ``seqs``; unknown seqs are passed over.
 
-        Returns:
-            Those with content, the size of their bodies, and those without, in the order of ``seqs``.
+        The messages with content come before those without.
         """
         in_ram = self.in_ram
         before = len(in_ram)
         found: list[Any] = list(map(in_ram.pop, seqs, repeat(None))) if in_ram else []
-        on_disk: list[Any] = []
         if before - len(in_ram) < len(seqs):
             found = [entry for entry in found if entry is not None]
             if self.on_disk:
                 maybe = map(self.on_disk.pop, seqs, repeat(None))
-                on_disk = [entry for entry in maybe if entry is not None]
-                self.size_bytes -= bytes_of(on_disk)
-        ram_bytes = bytes_of(found)
-        self.size_bytes -= ram_bytes
-        return found, ram_bytes, on_disk
+                found += [entry for entry in maybe if entry is not None]
+        self.size_bytes -= bytes_of(found)
+        return found
 
     def take_youngest(self, limit: int) -> list[Entry]:
         """Remove messages with content, the youngest first, so that these can be paged out.

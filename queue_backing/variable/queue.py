@@ -45,14 +45,11 @@ from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, Fo
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
     MESSAGE,
-    PERSISTENT,
     SEQ,
     SIZE,
     body_of,
     message_of,
     seq_of,
-    size_of,
-    trimmed,
     with_messages,
 )
 from leveret.queue_backing.variable import fold as folds
@@ -103,23 +100,15 @@ class VariableQueue:
         uses_columns: new messages have no rows, and no gaps in their seqs.
         to_lazy: the change to lazy mode is under way, or is wanted and there is no index.
         releasing: containers that are freed in the next turns.
-        can_page: there is an ``index``. What follows is kept only then.
-        ram_count: ready messages with content in RAM.
-        ram_bytes: bodies in RAM, ready and unacked.
-        persistent_count, persistent_bytes: of persistent messages, ready and unacked.
+        can_page: there is an ``index``. The following attributes are kept only then.
         has_stored: something may be on disk; when False, certainly nothing is.
-        writes: contents paged out.
         absent: entries of Q4 without content.
         bump: paging goes on in the next turn.
-        waiting: the amqqueue was told that something is pending.
-        wanted: nothing was taken since then, so Q3's head must not go back to delta.
-        news: it may be there now.
     """
 
     __slots__ = ("_clock", "_limits", "_open_index", "absent", "backlog", "bump", "can_page",
-        "columns", "count", "has_stored", "index", "mode", "news", "next_deliver", "next_seq", "pending",
-        "persistent_bytes", "persistent_count", "q1", "q4", "ram", "ram_bytes", "ram_count",
-        "ready_bytes", "releasing", "to_lazy", "uses_columns", "waiting", "wanted", "writes")  # fmt: skip
+        "columns", "count", "has_stored", "index", "mode", "next_deliver", "next_seq", "pending", "q1",
+        "q4", "ram", "ready_bytes", "releasing", "to_lazy", "uses_columns")  # fmt: skip
 
     def __init__(
         self,
@@ -139,11 +128,8 @@ class VariableQueue:
         self.backlog = NO_BACKLOG
         self.ram = NO_TARGET
         self.mode: QueueMode = "default"
-        self.next_seq = self.next_deliver = self.count = self.ready_bytes = 0
-        self.ram_count = self.ram_bytes = self.persistent_count = self.persistent_bytes = 0
-        self.writes = self.absent = 0
+        self.next_seq = self.next_deliver = self.count = self.ready_bytes = self.absent = 0
         self.can_page = self.has_stored = self.to_lazy = self.bump = False
-        self.waiting = self.wanted = self.news = False
         self.uses_columns = index is None
         if index is not None:
             self._use(index)
@@ -172,7 +158,6 @@ class VariableQueue:
         assert self._clock is not None
         self.index, self.can_page = index, True
         self.ram = RamTarget(self._clock, self._limits.slack)
-        self.ram_count, self.ram_bytes = self.count, self.ready_bytes + self.pending.size_bytes
         self.pending.is_sorted = False
         self.bump = bool(self.count or self.pending.in_ram)
         if self.to_lazy:
@@ -221,15 +206,13 @@ class VariableQueue:
         if self.can_page:
             self.ram.incoming += count
             if persistent:
-                entries = self._issue(entries, size_bytes)
+                entries = self._issue(entries)
             if self.mode == "lazy":
                 entries = list(entries)
                 page_out(self, entries, must=True)
-                backlog.add_to_delta(trimmed(entries))
+                backlog.add_to_delta(backlog.trim(entries))
                 self._maybe_reduce()
                 return first, not persistent
-            self.ram_count += count
-            self.ram_bytes += size_bytes
         if is_alone:
             if self.q4 is NOTHING:
                 self.q4 = deque()
@@ -264,17 +247,13 @@ class VariableQueue:
             self.next_deliver = self.next_seq
         if self.can_page:
             self.ram.incoming += count
-            self.ram_count += count
-            self.ram_bytes += size_bytes
             self._maybe_reduce()
         return first, True
 
-    def _issue(self, entries: Any, size_bytes: int) -> list[Entry]:
+    def _issue(self, entries: Any) -> list[Entry]:
         """Give persistent messages their rows; their contents are in the store already."""
         entries = list(entries)
         self.has_stored = True
-        self.persistent_count += len(entries)
-        self.persistent_bytes += size_bytes
         self.index.publish(entries)
         return entries  # type: ignore[no-any-return]
 
@@ -282,7 +261,8 @@ class VariableQueue:
         ram = self.ram
         if ram.incoming + ram.outgoing > UPDATE_AFTER:
             ram.update_rates()
-        if self.ram_count + len(self.pending.in_ram) > ram.reduce_above:
+        above = ram.reduce_above
+        if above != INFINITE and self.ram_count + len(self.pending.in_ram) > above:
             paging.reduce_memory_use(self)
 
     def publish_delivered(
@@ -307,7 +287,7 @@ class VariableQueue:
             pending.size_bytes += size_bytes
             if self.can_page:
                 pending.last_seq = first
-                self._went_straight(1, size_bytes)
+                self._went_straight(1)
             return first, True
         entries, size_bytes = entries_of(
             first, messages, persistent, expiries, size_bytes, first_msg_no, self.can_page
@@ -317,20 +297,19 @@ class VariableQueue:
             pending.add(range(first, self.next_seq), entries, size_bytes)
             return first, True
         if persistent:
-            entries = self._issue(entries, size_bytes)
+            entries = self._issue(entries)
         elif self.mode == "lazy":
             entries = paging.write_through(self, list(entries))
         pending.add(range(first, self.next_seq), entries, size_bytes)
-        self._went_straight(len(messages), size_bytes)
+        self._went_straight(len(messages))
         return first, not persistent
 
-    def _went_straight(self, count: int, size_bytes: int) -> None:
+    def _went_straight(self, count: int) -> None:
         """Count messages that came in and went out at once."""
         ram = self.ram
         ram.incoming += count
         ram.outgoing += count
         ram.ack_in += count
-        self.ram_bytes += size_bytes
         if ram.incoming > _UPDATE_RATES_AFTER or len(self.pending.in_ram) > ram.reduce_above:
             self._maybe_reduce()
 
@@ -418,12 +397,9 @@ class VariableQueue:
         self.count -= count
         self.ready_bytes -= size_bytes
         if self.can_page:
-            self.ram_count -= count
             self.ram.outgoing += count
             if ack_required:
                 self.ram.ack_in += count
-            else:
-                self.ram_bytes -= size_bytes
 
     def _fetch_parts(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take messages from the head, part by part."""
@@ -485,16 +461,12 @@ class VariableQueue:
         if len(seqs) == 1 and (entry := pending.in_ram.pop(seqs[0], None)) is not None:
             pending.size_bytes -= entry[SIZE]
             if self.can_page:
-                self.ram_bytes -= entry[SIZE]
                 self.ram.ack_out += 1
                 if self.has_stored:
                     self.forget([entry])
             return 1
-        entries, ram_bytes, on_disk = pending.take(seqs)
+        entries = pending.take(seqs)
         if self.can_page:
-            if on_disk:
-                entries += on_disk
-            self.ram_bytes -= ram_bytes
             self.ram.ack_out += len(entries)
             self.forget(entries)
         return len(entries)
@@ -506,10 +478,7 @@ class VariableQueue:
         stored = [entry for entry in entries if entry[CONTENT_ON_DISK]]
         if stored:
             self.index.ack(stored)
-            if self.persistent_count:
-                sizes = [entry[SIZE] for entry in stored if entry[PERSISTENT]]
-                self.persistent_count -= len(sizes)
-                self.persistent_bytes -= sum(sizes)
+            self.backlog.forget(stored)
         if not self.count and not self.pending.in_ram and not self.pending.on_disk:
             self.has_stored = False
 
@@ -521,8 +490,7 @@ class VariableQueue:
         is younger. Each is brought into the state of its place: contents for Q4, none for Q3, a row as well
         for delta. The store is not asked whether it has credit: a message cannot stay half put back.
         """
-        in_ram, ram_bytes, on_disk = self.pending.take(seqs)
-        back = in_ram + on_disk
+        back = self.pending.take(seqs)
         if not back:
             return 0
         back.sort()
@@ -536,8 +504,7 @@ class VariableQueue:
             if backlog.q3:
                 before_q3 = bisect_left(back, backlog.q3[0][SEQ], 0, before_delta, key=seq_of)
         self.count += len(back)
-        self.ready_bytes += sum(map(size_of, back))
-        self.ram_bytes -= ram_bytes
+        self.ready_bytes += bytes_of(back)
         if before_q3:
             self._requeue_to_q4(back[:before_q3])
         if before_q3 < before_delta:
@@ -557,19 +524,18 @@ class VariableQueue:
         RabbitMQ reads the missing ones; here those that are in RAM are taken, the others are asked for and
         go into Q4 without (``absent``): a fetch finds them in the read cache or must wait.
         """
-        present = back
+        backlog = self.backlog
         if any(entry[MESSAGE] is None for entry in back):
-            found = self.backlog.fetch_contents(back)
+            found = backlog.fetch_contents(back)
             if LOST in found:  # a fetch sees again that it is damaged, and forgets it
                 found = [None if each is LOST else each for each in found]
+            backlog.forget(back)
             back = with_messages(back, found)
-            present = [entry for entry in back if entry[MESSAGE] is not None]
             absent = [entry for entry in back if entry[MESSAGE] is None]
             if absent:
                 self.absent += len(absent)
-                self.backlog.prefetch(absent)
-        self.ram_count += len(present)
-        self.ram_bytes += sum(map(size_of, present))
+                backlog.paged_bytes += bytes_of(absent)
+                backlog.prefetch(absent)
         if self.q4 is NOTHING:
             self.q4 = deque()
         merge(self.q4, back)
@@ -619,28 +585,36 @@ class VariableQueue:
             paging.go_on(self)
 
     def resume(self) -> None:
-        self.note_news()
+        self.backlog.note_news()
         if self.can_page:
             paging.go_on(self)
 
     def resume_later(self) -> None:
         """As ``resume``, but what it has to do is done in steps, none of them now."""
-        self.note_news()
+        self.backlog.note_news()
         if self.backlog.rows_awaited:
             self.backlog.loading_goes_on = True
         is_unlimited = self.ram.target == INFINITE and not self.to_lazy
         self.bump = self.bump or (not is_unlimited and bool(self.count or self.pending.in_ram))
 
-    def note_news(self) -> None:
-        """Remember that what was pending may be there now, if anything was."""
-        if self.waiting:
-            self.waiting, self.news = False, True
-
     def take_resident(self) -> bool:
-        news, self.news = self.news, False
-        return news
+        return self.backlog.take_news()
 
     # Figures.
+
+    @property
+    def ram_count(self) -> int:
+        """The ready messages with content in RAM."""
+        return len(self.q1) + len(self.q4) + len(self.columns.messages) - self.absent
+
+    @property
+    def ram_bytes(self) -> int:
+        """The bodies in RAM, ready and unacked."""
+        return self.ready_bytes + self.pending.size_bytes - self.backlog.paged_bytes
+
+    def persistent(self) -> tuple[int, int]:
+        """Return the persistent messages, ready and unacked, and the size of their bodies."""
+        return self.index.persistent() if self.can_page else (0, 0)
 
     def len_q4(self) -> int:
         return len(self.q4) + len(self.columns.messages)

@@ -70,7 +70,10 @@ MUTANTS = {
     "what is not there is handed out": Mutant(
         "variable/fetch.py", "part.extendleft(reversed(rest))", "pass"
     ),
+    "an acked message counts as paged out": Mutant(
+        "variable/backlog.py", "        if self.paged_bytes:\n", "        if False:\n"
+    ),
     "lazy mode forgets what is being read": Mutant(
-        "variable/paging.py", "if queue.wanted:", "if False:"
+        "variable/paging.py", "if backlog.wanted:", "if False:"
     ),
 }

@@ -7,7 +7,7 @@ checks what a queue may do, so that a leak or a double write fails where it happ
 from __future__ import annotations
 
 from leveret.core.message import LOST, Message
-from leveret.queue_backing.index.api import Bounds, Terms
+from leveret.msg_store.client import CleanTerms
 from leveret.queue_backing.status import (
     CONTENT_ON_DISK,
     INDEX_ON_DISK,
@@ -39,7 +39,7 @@ class FakeIndex:
         self.synced_contents: dict[int, Message] = {}
         self.owed: list[tuple[int, int]] = []  # (first_seq, count) not synced yet
         self.confirmed: list[tuple[int, int]] = []
-        self.kept_terms: Terms | None = None
+        self.kept_terms: CleanTerms | None = None
         self.highest = 0
         self.discarded: list[int] = []
         self.writes = self.row_writes = self.reads = 0
@@ -193,17 +193,20 @@ class FakeIndex:
             self.asked.update(entry[MSG_NO] for entry in entries)
             self.asked -= self.resident
 
-    def bounds(self) -> Bounds:
-        sizes = [row[SIZE] for row in self.rows.values()]
-        return Bounds(min(self.rows, default=self.highest), self.highest, len(sizes), sum(sizes))
+    def persistent(self) -> tuple[int, int]:
+        sizes = [row[SIZE] for row in self.rows.values() if row[PERSISTENT]]
+        return len(sizes), sum(sizes)
 
-    def terms(self) -> Terms | None:
+    def bounds(self) -> tuple[int, int]:
+        return min(self.rows, default=self.highest), self.highest
+
+    def terms(self) -> CleanTerms | None:
         terms, self.kept_terms = self.kept_terms, None
         return terms
 
-    def terminate(self, terms: Terms) -> None:
+    def terminate(self, next_seq: int, next_deliver: int) -> None:
         self.sync()
-        self.kept_terms = terms
+        self.kept_terms = CleanTerms(next_seq, next_deliver)
         self.forget()
 
     def forget(self) -> None:

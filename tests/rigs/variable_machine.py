@@ -251,7 +251,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
 
     @rule()
     def arrive(self) -> None:
-        waited = self.rig.queue.waiting
+        waited = self.rig.queue.backlog.waiting
         if self.rig.index.arrive():
             self.rig.queue.resume()
             assert self.rig.queue.take_resident() or not waited
@@ -357,7 +357,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
         assert queue.depth() == len(self.ready) + len(self.unacked)
         held = [self.known[seq] for seq in self.ready | self.unacked]
         kept = [len(each[2]) for each, _, persistent in held if persistent]
-        assert (queue.persistent_count, queue.persistent_bytes) == (len(kept), sum(kept))
+        assert queue.persistent() == (len(kept), sum(kept))
         assert queue.ready_bytes == sum(len(self.known[seq][0][2]) for seq in self.ready)
         assert queue.pending.size_bytes == sum(len(self.known[seq][0][2]) for seq in self.unacked)
         self._nothing_leaks()

@@ -175,7 +175,7 @@ def test_memory_pressure_pages_what_is_worth_it(size: int, openings: int) -> Non
         pair.idle()
 
     assert pair.openings == openings
-    assert pair.queue.ram_count == 0
+    assert pair.queue.ram_count == (0 if openings else 10)
     assert pair.proxy.info()["messages_paged_out"] == (10 if openings else 0)
     assert drained(pair) == list(range(10))
 

@@ -53,7 +53,7 @@ def test_a_fetch_passes_over_what_is_damaged(batch: int, persistent: bool, is_la
         assert set(rig.index.rows) <= set(got), "the row of a damaged one is settled"
         rig.queue.ack(got)
         assert not rig.index.contents
-        assert rig.queue.persistent_count == rig.queue.depth() == 0
+        assert rig.queue.persistent()[0] == rig.queue.depth() == 0
 
 
 def test_a_fetch_that_meets_damage_still_brings_as_many_as_it_may() -> None:

@@ -489,4 +489,4 @@ def test_a_full_batch_waits_for_nothing() -> None:
     full = rig.queue.fetch(2, 0, ack_required=False)
 
     assert (full.seqs, full.pending) == ([0], False)
-    assert not rig.queue.waiting
+    assert not rig.queue.backlog.waiting
