@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -39,7 +41,7 @@ class Environment:
         self._lock = threading.Lock()
         self._claim: tuple[int, int] | None = self._take_claim()
         try:
-            self._lmdb = self._opened(map_bytes)
+            self._lmdb = _opened(directory, map_size=map_bytes, mode=0o600)
         except BaseException:
             self._drop_claim()
             raise
@@ -68,25 +70,11 @@ class Environment:
                 self._open.discard(self._claim)
         self._claim = None
 
-    def _opened(self, map_bytes: int) -> Any:
-        options: dict[str, Any] = {
-            "map_size": map_bytes,
-            "max_dbs": 0,
-            "mode": 0o600,
-            "readahead": False,
-        }
-        return _opened(self._directory, options)
-
     def _check(self) -> None:
         self._check_length()
         if self._lmdb.stat()["entries"] == 0:
             self._make()
-        found = self.own(FORMAT_KEY)
-        if found > FORMAT:
-            raise StoreError(
-                f"metadata in {self._directory} has format {found}, "
-                f"this version of Leveret reads up to {FORMAT}"
-            )
+        check_format(self._lmdb, self._directory)
 
     def _check_length(self) -> None:
         """Refuse a truncated file, and extend an intact one to the length of its map.
@@ -104,34 +92,15 @@ class Environment:
         first = {FORMAT_KEY: FORMAT, BOOT_KEY: 0, QUEUE_KEY: 0}
         self.commit([(key, packed(value)) for key, value in first.items()])
         # The names of new files are durable only when their directories are synced.
-        for directory in (self._directory, self._directory.parent):
-            descriptor = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        sync(self._directory, self._directory.parent)
 
     def own(self, key: bytes) -> Any:
         with self._lock:
-            try:
-                with self._lmdb.begin() as transaction:
-                    value = transaction.get(key)
-            except lmdb.Error as error:
-                raise StoreError(f"metadata in {self._directory} is damaged: {error}") from error
-        if value is None:
-            raise StoreError(
-                f"{self._directory} holds no metadata of Leveret: no {key[1:].decode()!r} in it"
-            )
-        return unpacked(value)
+            return _own(self._lmdb, self._directory, key)
 
     def rows(self) -> list[tuple[int, bytes]]:
-        """Return the table number and the stored bytes of all rows."""
         with self._lock:
-            try:
-                with self._lmdb.begin() as transaction, transaction.cursor() as cursor:
-                    return [(key[0], value) for key, value in cursor if key[0] != 0]
-            except lmdb.Error as error:
-                raise StoreError(f"metadata in {self._directory} is damaged: {error}") from error
+            return rows_of(self._lmdb, self._directory)
 
     def commit(self, changes: list[Change]) -> None:
         """Write and sync in one transaction; a full map is enlarged.
@@ -182,28 +151,38 @@ class Environment:
             self._drop_claim()
 
 
-def copy_at_rest(directory: Path, target: Path) -> None:
-    """Copy an environment that no process has open into a new directory, without changing it.
+@contextmanager
+def at_rest(directory: Path) -> Iterator[Any]:
+    """Open an environment that no process has open; nothing is written, not even a lock.
 
     Raises:
-        StoreError: the environment is missing or damaged, or the write failed.
+        StoreError: the environment is missing or damaged.
     """
     data = directory / DATA
     try:
         size_bytes = data.stat().st_size
     except OSError as error:
         raise StoreError(f"{directory} holds no metadata of Leveret: {error.strerror}") from error
-    options = {"map_size": size_bytes, "max_dbs": 0, "readonly": True, "lock": False}
-    environment = _opened(directory, options | {"create": False})
+    environment = _opened(directory, map_size=size_bytes, readonly=True, lock=False, create=False)
     try:
         _checked_length(environment, data)
-        _copy(environment, target)
+        yield environment
     finally:
         environment.close()
 
 
-def _opened(directory: Path, options: dict[str, Any]) -> Any:
-    path = str(directory)
+def copy_at_rest(directory: Path, target: Path) -> None:
+    """Copy an environment that no process has open into a new directory, without changing it.
+
+    Raises:
+        StoreError: the environment is missing or damaged, or the write failed.
+    """
+    with at_rest(directory) as environment:
+        _copy(environment, target)
+
+
+def _opened(directory: Path, **options: Any) -> Any:
+    path, options = str(directory), {"max_dbs": 0, "readahead": False, **options}
     try:
         try:
             # Bindings that support several LMDB versions would write the newest format.
@@ -212,6 +191,36 @@ def _opened(directory: Path, options: dict[str, Any]) -> Any:
             return lmdb.open(path, **options)  # bindings for the 0.9 format only
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
+
+
+def _own(environment: Any, directory: Path, key: bytes) -> Any:
+    try:
+        with environment.begin() as transaction:
+            value = transaction.get(key)
+    except lmdb.Error as error:
+        raise StoreError(f"metadata in {directory} is damaged: {error}") from error
+    if value is None:
+        raise StoreError(f"{directory} holds no metadata of Leveret: no {key[1:].decode()!r} in it")
+    return unpacked(value)
+
+
+def check_format(environment: Any, directory: Path) -> None:
+    """Raise StoreError for an environment of another program, or of a later version."""
+    found = _own(environment, directory, FORMAT_KEY)
+    if found > FORMAT:
+        raise StoreError(
+            f"metadata in {directory} has format {found}, "
+            f"this version of Leveret reads up to {FORMAT}"
+        )
+
+
+def rows_of(environment: Any, directory: Path) -> list[tuple[int, bytes]]:
+    """Return the table number and the stored bytes of all rows."""
+    try:
+        with environment.begin() as transaction, transaction.cursor() as cursor:
+            return [(key[0], value) for key, value in cursor if key[0] != 0]
+    except lmdb.Error as error:
+        raise StoreError(f"metadata in {directory} is damaged: {error}") from error
 
 
 def _checked_length(environment: Any, data: Path) -> int:
@@ -232,6 +241,16 @@ def _copy(environment: Any, target: Path) -> None:
         (target / DATA).chmod(0o600)
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"metadata cannot be copied: {error}") from error
+
+
+def sync(*paths: Path) -> None:
+    """Sync files and directories."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def packed(value: Any) -> bytes:
