@@ -44,7 +44,7 @@ def start(
     return thread
 
 
-async def finish(gil_yielding: GilYielding, name: str, work: Callable[[], object]) -> None:
+async def in_thread(gil_yielding: GilYielding, name: str, work: Callable[[], object]) -> None:
     """Work in a thread and wait for its end, also when cancelled meanwhile; raise its exception."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()

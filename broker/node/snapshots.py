@@ -8,11 +8,12 @@ deleted meanwhile is not, nor are its messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.node import background
+from leveret.broker.node.background import in_thread
 from leveret.broker.node.store_server import store_folder
 from leveret.core.errors import StoreError
 
@@ -36,7 +37,8 @@ async def take(node: Node, folder: Path, vhost_names: Sequence[str]) -> None:
     """
     for name in vhost_names:
         await _take_store(node, name, store_folder(folder, name))
-    await in_thread(node, lambda: node.metadata.store.copy_to(folder / METADATA))
+    copy = partial(node.metadata.store.copy_to, folder / METADATA)
+    await in_thread(node.gil_yielding, "leveret-snapshot", copy)
 
 
 async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
@@ -55,8 +57,3 @@ async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
     error = await done
     if error is not None:
         raise error
-
-
-async def in_thread(node: Node, work: Callable[[], object]) -> None:
-    """Run blocking work in a thread of its own; a caller that is cancelled ends when it is done."""
-    await background.finish(node.gil_yielding, "leveret-snapshot", work)

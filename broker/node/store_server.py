@@ -192,8 +192,6 @@ async def remove_store(node: Node, vhost_name: str) -> None:
     """Remove the messages of a vhost that is deleted and stopped, beside the loop."""
     if node.data_dir is None:
         return
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
 
@@ -208,8 +206,7 @@ async def remove_store(node: Node, vhost_name: str) -> None:
                 error,
             )
 
-    background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
-    await asyncio.shield(done)
+    await background.in_thread(node.gil_yielding, "leveret-remove", remove)
 
 
 def store_folder(data_dir: Path, vhost_name: str) -> Path:

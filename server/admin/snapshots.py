@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
-from leveret.broker.node.snapshots import in_thread, take
+from leveret.broker.node.background import in_thread
+from leveret.broker.node.snapshots import take
 from leveret.core.errors import StoreError
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
@@ -50,10 +52,11 @@ class SnapshotAdmin:
 
         self._is_taking = True
         try:
-            await in_thread(node, prepare)
+            await in_thread(node.gil_yielding, "leveret-snapshot", prepare)
             await take(node, draft, names)
         except (OSError, StoreError) as error:
-            await in_thread(node, lambda: shutil.rmtree(draft, ignore_errors=True))
+            drop = partial(shutil.rmtree, draft, ignore_errors=True)
+            await in_thread(node.gil_yielding, "leveret-snapshot", drop)
             reason = error.strerror or error if isinstance(error, OSError) else error
             raise StoreError(f"snapshot '{name}' not made: {reason}") from error
         finally:
