@@ -100,17 +100,6 @@ def server_properties(settings: BrokerSettings) -> Table:
 class Handshake:
     """The state of one connection before it is open."""
 
-    __slots__ = (
-        "_capabilities",
-        "_connections",
-        "_from_loopback",
-        "_mechanism",
-        "_properties",
-        "_state",
-        "_user",
-        "tuned",
-    )
-
     def __init__(self, connections: Connections[Any], from_loopback: bool) -> None:
         self._connections = connections
         self._from_loopback = from_loopback

@@ -98,7 +98,7 @@ class StoreServer(GenServer):
 
     def _open(self) -> None:
         node = self._node
-        epoch, trusted = node.epochs.of_store(self._vhost.name), self._vhost.trusted_mark
+        epoch, trusted = node.epochs.of_store(self._vhost.name), self._vhost.durable_at_failure
 
         def work() -> Opened:
             from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
@@ -125,7 +125,7 @@ class StoreServer(GenServer):
         elif isinstance(opened, Exception):
             raise opened
         else:
-            self._vhost.trusted_mark = None
+            self._vhost.durable_at_failure = None
             loop = StoreLoop(self.runtime, self._loop)
             self._vhost.msg_store = MsgStore(
                 opened,
@@ -185,7 +185,7 @@ def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
         end = vhost.store_end = loop.create_future()
         store.kill(lambda: end.set_result(None))
         if store.durable_at_failure is not None:  # later writes may not be on the disk
-            vhost.trusted_mark = store.durable_at_failure
+            vhost.durable_at_failure = store.durable_at_failure
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:

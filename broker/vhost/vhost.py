@@ -18,7 +18,9 @@ from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError, NotFound, PreconditionFailed
 from leveret.broker.mail import Delete
 from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
 from leveret.broker.queue.asking import GONE, ask_queue
+from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_no, number_transient
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
@@ -26,7 +28,7 @@ from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE, Binding
-from leveret.routing.exchange import Exchange
+from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
 from leveret.routing.topology import Removed, Topology
 from leveret.supervisors.requests import StartChild
 
@@ -63,28 +65,11 @@ class VHost:
         queues_sup: the supervisor its queues are started under; None before the first start.
         msg_store: where its persistent messages are; None as long as it is not open, and on a node
             without a data directory.
-        store_end: done when a store that was not stopped in order has let its files go.
-        trusted_mark: how far the disk can be trusted after the store has failed; None = as it is.
+        store_end: done when a killed store has closed its files.
+        durable_at_failure: the store's durable position when it failed: the next start reads nothing behind it.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
-        is_closing: an operator deletes it: no row of it is put any more.
+        is_closing: an operator is deleting the vhost, so its rows are not written any more.
     """
-
-    __slots__ = (
-        "_exclusive",
-        "_memory",
-        "_metadata",
-        "_runtime",
-        "access",
-        "is_closing",
-        "limits",
-        "msg_store",
-        "name",
-        "policies",
-        "queues_sup",
-        "store_end",
-        "topology",
-        "trusted_mark",
-    )
 
     def __init__(
         self,
@@ -104,7 +89,7 @@ class VHost:
         self.queues_sup: Ref | None = None
         self.msg_store: MsgStore | None = None
         self.store_end: asyncio.Future[None] | None = None
-        self.trusted_mark: DurablePosition | None = None
+        self.durable_at_failure: DurablePosition | None = None
         self.limits: dict[str, int] = {}
         self.is_closing = False
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
@@ -172,7 +157,8 @@ class VHost:
         self.topology.add_exchange(exchange)
 
     def _check_alternate(self, user: User, method: ExchangeDeclare) -> None:
-        alternate = exchange_rules.alternate_of(method, self.name)
+        what = f"exchange '{method.exchange}' in vhost '{self.name}'"
+        alternate = exchange_named(method.arguments, ALTERNATE_EXCHANGE, what)
         if alternate is not None:
             self.access.check_exchange(user, self.name, method.exchange, "read")
             self.access.check_exchange(user, self.name, alternate, "write")
@@ -287,7 +273,8 @@ class VHost:
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}'"
                 f" ({limit}) is reached"
             )
-        dead_letter = queue_arguments.dead_letter_exchange(method.arguments, self.name, name)
+        what = f"queue '{name}' in vhost '{self.name}'"
+        dead_letter = exchange_named(method.arguments, DEAD_LETTER_EXCHANGE, what)
         if dead_letter is not None:
             self.access.check_queue(user, self.name, name, "read")
             self.access.check_exchange(user, self.name, dead_letter, "write")
@@ -312,17 +299,8 @@ class VHost:
             raise InternalError()
         self.register(entry)
         if entry.durable:
-            row = QueueRow(
-                self.name,
-                entry.name,
-                True,
-                entry.auto_delete,
-                entry.arguments,
-                entry.queue_no,
-                user_name,
-            )
             try:
-                yield from self.commit([row], [])
+                yield from self.commit([self._queue_row(entry, user_name)], [])
             except (InternalError, GeneratorExit):
                 entry.deleted()
                 raise
@@ -457,8 +435,9 @@ class VHost:
             exchange.arguments,
         )
 
-    def _queue_row(self, entry: QueueEntry) -> QueueRow:
-        return QueueRow(self.name, entry.name, True, entry.auto_delete, entry.arguments)
+    def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
+        no, arguments = entry.queue_no, entry.arguments
+        return QueueRow(self.name, entry.name, True, entry.auto_delete, arguments, no, user_name)
 
     def _binding_row(self, binding: Binding) -> BindingRow:
         return BindingRow(

@@ -280,7 +280,7 @@ class _Auditor:
         for at, file_no in enumerate(locations.file_nos):
             if file_no in counted and locations.rows[at]:
                 counted[file_no] += locations.lengths[at]
-        for file_no, state in self._store.recovered.tables.files.items():
+        for file_no, state in self._store.recovered.memtables.files.items():
             valid_bytes = counted.get(file_no, 0)
             self._audit.sizes[file_no] = state.size_bytes
             if state.valid_bytes != valid_bytes:

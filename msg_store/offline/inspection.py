@@ -98,7 +98,7 @@ class Inspection:
         format_damage: the damage of FORMAT, which was restored in memory; empty if there is none.
         recovered: the state that a start would continue from.
         report: the damage that a start would report.
-        index: to be overlaid with what ``recovered.tables`` has.
+        index: to be overlaid with what ``recovered.memtables`` has.
         queues: each queue's number of messages and their bytes, as the store counts them.
         epoch_seen: the highest boot epoch that was used.
         lmdb: the index on the disk; None if it is lost or damaged.
@@ -136,16 +136,18 @@ class Inspection:
             self._open = stack.pop_all()
         self.report = self.recovered.report
         self.index = self.recovered.index
-        self.queues = self.recovered.tables.terms
+        self.queues = self.recovered.memtables.terms
         self.epoch_seen = recovery.epoch_seen
         self.lmdb = location.read
 
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""
-        return sorted({*self.index.queue_nos(), *self.queues, *self.recovered.tables.active.rows})
+        return sorted(
+            {*self.index.queue_nos(), *self.queues, *self.recovered.memtables.active.rows}
+        )
 
     def rows(self, queue_no: int) -> Iterator[IndexRow]:
-        view, low = self.recovered.tables.read_view(), 0
+        view, low = self.recovered.memtables.read_view(), 0
         while low < SEQ_END:
             base = self.index.rows(queue_no, low, SEQ_END, PAGE_ROWS)
             rows = view.rows(queue_no, low, SEQ_END, PAGE_ROWS, base)
@@ -154,7 +156,7 @@ class Inspection:
 
     def locations(self) -> Iterator[tuple[int, Location]]:
         """Yield all messages that have rows, ascending, with their locations."""
-        active = self.recovered.tables.active
+        active = self.recovered.memtables.active
         inserted = sorted(active.inserted.items(), reverse=True)
         low = 0
         while low < _MSG_NO_END:

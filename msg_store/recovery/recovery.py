@@ -239,8 +239,8 @@ class Recovery:
     def _run(self, damage: str) -> tuple[Recovered, GroupCommit]:
         recovered = self._judged(damage)
         self._sync_what_was_open()
-        core = self._opened(recovered.tables)
-        self._remove_segments(recovered.tables)
+        core = self._opened(recovered.memtables)
+        self._remove_segments(recovered.memtables)
         self._write_report()
         return recovered, core
 

@@ -48,7 +48,7 @@ class Recovered:
         index: the state of the log as of a checkpoint.
         point: that checkpoint.
         next_lsn: above all records of the log.
-        tables: the changes above it; after step 6 none, unless the disk was full.
+        memtables: the changes above it; after step 6 none, unless the disk was full.
         queues: all queues. Those with ``is_clean`` had no change after their ``close_queue`` and continue
             as it said; the others continue at ``next_no``.
         is_clean: the store was stopped in order.
@@ -58,7 +58,7 @@ class Recovered:
     index: Index
     point: Checkpoint
     next_lsn: int
-    tables: Memtables
+    memtables: Memtables
     queues: dict[int, QueueTerms]
     is_clean: bool
     next_no: int

@@ -21,7 +21,7 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
     """Return the figures of a store."""
     report = store.report
     terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
-    segments = list(store.recovered.tables.files.values())
+    segments = list(store.recovered.memtables.files.values())
     return {
         "path": str(at.path),
         "vhost": at.vhost,
@@ -66,7 +66,7 @@ def _journal(store: Inspection) -> dict[str, int]:
     return {
         "journals": len(numbers),
         "journal_bytes": size_bytes,
-        "replayed_rows": store.recovered.tables.active.weight,
+        "replayed_rows": store.recovered.memtables.active.weight,
     }
 
 

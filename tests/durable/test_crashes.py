@@ -77,7 +77,7 @@ def store_of(folder: Path) -> Iterator[Opened]:
 
 def assert_references_add_up(opened: Opened) -> dict[int, int]:
     """Hold counts and worth of segments to the rows; return how many rows each queue has."""
-    index, tables = opened.recovered.index, opened.recovered.tables
+    index, tables = opened.recovered.index, opened.recovered.memtables
     numbers = {no: terms.messages for no, terms in tables.terms.items() if terms.messages}
     rows = {no: list(pages(index, no, 0, SEQ_END)) for no in numbers}
     assert numbers == {no: len(each) for no, each in rows.items()}

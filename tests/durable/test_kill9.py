@@ -170,7 +170,7 @@ class Rounds:
         try:
             assert opened.recovered.is_clean
             assert not [no for no, terms in opened.recovered.queues.items() if terms.messages]
-            assert not any(row.valid_bytes for row in opened.recovered.tables.files.values())
+            assert not any(row.valid_bytes for row in opened.recovered.memtables.files.values())
         finally:
             opened.close()
 

@@ -56,7 +56,7 @@ class Oracle:
     def compare(self, recovered: Recovered, folder: StoreFolder) -> None:
         found = {
             (queue_no, row[0]): row
-            for queue_no in recovered.tables.terms
+            for queue_no in recovered.memtables.terms
             for row in pages(recovered.index, queue_no, 0, SEQ_END)
         }
         lost = self.confirmed - self.acked - found.keys()
@@ -83,7 +83,7 @@ class Oracle:
             key = exchange_and_key(origin_of(meta.exchange, *meta.routing_keys))[1]
             assert record.msg_no == msg_no
             assert record.body == body_of(key.decode(), size)
-        assert {no: state.valid_bytes for no, state in recovered.tables.files.items()} == valid
+        assert {no: state.valid_bytes for no, state in recovered.memtables.files.items()} == valid
 
 
 def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
