@@ -25,8 +25,8 @@ from struct import Struct, error
 from typing import Any, Final
 
 from leveret.amqp.content import UNLIMITED, content, deliveries, mode_of
-from leveret.amqp.frame_scanner import ACK, FRAME_HEAD_BYTES, NO_FRAME, PUBLISH, FrameScanner
-from leveret.amqp.spec import FRAME_END, FRAME_METHOD
+from leveret.amqp.frame_scanner import FRAME_HEAD_BYTES, NO_FRAME, FrameScanner
+from leveret.amqp.spec import ACK, FRAME_END, FRAME_METHOD, PUBLISH
 from leveret.core.limits import FRAME_OVERHEAD_BYTES
 from leveret.core.message import Message
 

@@ -10,13 +10,9 @@ from struct import Struct, error
 from typing import Any, Final
 
 from leveret.amqp import frame_errors
-from leveret.amqp.spec import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+from leveret.amqp.spec import EXAMINE, FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PERSISTENT
 from leveret.core.limits import FRAME_OVERHEAD_BYTES
 from leveret.core.message import Message
-
-# Modes of runs, as in leveret.amqp.kernel (which cannot be imported: it imports this).
-PERSISTENT: Final = 1
-EXAMINE: Final = 2
 
 UNLIMITED: Final = 1 << 62
 _PIECE_BYTES_MIN: Final = 4096  # a smaller part of a body is copied

@@ -17,24 +17,22 @@ from leveret.amqp import frame_errors
 from leveret.amqp.content import Content, mode_of
 from leveret.amqp.errors import HardError
 from leveret.amqp.spec import (
+    ACK,
     BASIC_ACK,
     BASIC_PUBLISH,
+    ERROR,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
+    HEARTBEAT,
+    METHOD,
+    OVERSIZE,
+    PUBLISH,
 )
 from leveret.core.limits import FRAME_OVERHEAD_BYTES
 from leveret.core.message import Message
-
-# Kinds of runs, as in leveret.amqp.kernel (which cannot be imported: it imports this).
-PUBLISH: Final = 0
-ACK: Final = 1
-METHOD: Final = 2
-OVERSIZE: Final = 3
-HEARTBEAT: Final = 4
-ERROR: Final = 5
 
 FRAME_HEAD_BYTES: Final = 7
 NO_FRAME: Final = b"\xff"  # no valid frame starts with this

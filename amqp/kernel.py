@@ -55,24 +55,24 @@ Encoders (module functions)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leveret.amqp.spec import (
+    ACK,
+    ERROR,
+    EXAMINE,
+    HEARTBEAT,
+    METHOD,
+    OVERSIZE,
+    PERSISTENT,
+    PUBLISH,
+)  # fmt: skip
 from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
     "Run", "Scanner", "content", "deliveries",
 ]  # fmt: skip
-
-PUBLISH: Final = 0
-ACK: Final = 1
-METHOD: Final = 2
-OVERSIZE: Final = 3
-HEARTBEAT: Final = 4
-ERROR: Final = 5
-
-PERSISTENT: Final = 1
-EXAMINE: Final = 2
 
 Run: TypeAlias = tuple[Any, ...]
 

@@ -20,6 +20,17 @@ FRAME_END: Final = 0xCE
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
+# Kinds and modes of runs; leveret/amqp/kernel.py says what they contain.
+PUBLISH: Final = 0
+ACK: Final = 1
+METHOD: Final = 2
+OVERSIZE: Final = 3
+HEARTBEAT: Final = 4
+ERROR: Final = 5
+
+PERSISTENT: Final = 1
+EXAMINE: Final = 2
+
 CONNECTION_START: Final = 10 << 16 | 10
 CONNECTION_START_OK: Final = 10 << 16 | 11
 CONNECTION_SECURE: Final = 10 << 16 | 20

@@ -26,7 +26,7 @@ Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -288,6 +288,3 @@ class Info(Struct):
     """Answered a dict of figures for status and list_queues (see ``amqqueue.info``)."""
 
     items: tuple[str, ...] = ()
-
-
-Answer = Any

@@ -9,7 +9,7 @@ from __future__ import annotations
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from leveret.amqp.tables import Table, typed_table
@@ -18,7 +18,6 @@ from leveret.metadata.definitions import OPERATOR_POLICY, VHOST_LIMITS, Definiti
 from leveret.metadata.passwords import ALGORITHMS, MD5, SHA256, hash_password
 from leveret.metadata.tables import (
     BindingRow,
-    Contents,
     ExchangeRow,
     GlobalParameterRow,
     ParameterRow,
@@ -38,13 +37,12 @@ APPLY_TO: Final = ("all", "queues", "exchanges")
 USER_LIMITS: Final = ("max-connections", "max-channels")
 LIMITS_OF_VHOST: Final = ("max-connections", "max-queues")
 
-_WITH_MD5: Final = tuple(
-    f"3.{minor}." for minor in range(6)
-)  # these versions do not name the algorithm
+# These versions do not name the algorithm.
+_WITH_MD5: Final = tuple(f"3.{minor}." for minor in range(6))
 
 
-def parse_definitions(definitions: Any, new_salt: NewSalt) -> Contents:
-    """Return the rows of a definitions document.
+def parsed_rows(definitions: Any, new_salt: NewSalt) -> Iterator[Row]:
+    """Yield the rows of a definitions document one by one.
 
     Args:
         definitions: the parsed JSON.
@@ -53,29 +51,18 @@ def parse_definitions(definitions: Any, new_salt: NewSalt) -> Contents:
     Raises:
         ConfigError: a field is missing or has the wrong type; the text says where.
     """
-    contents = Contents()
-    for row in parsed_rows(definitions, new_salt):
-        contents.add(row)
-    return contents
-
-
-def parsed_rows(definitions: Any, new_salt: NewSalt) -> Iterator[Row]:
-    """Yield the rows one by one, for large documents.
-
-    Raises:
-        ConfigError: as ``parse_definitions``.
-    """
     if not isinstance(definitions, dict):
         raise ConfigError(f"definitions are a {type(definitions).__name__}, not an object")
-    reading = _Reading(new_salt, _default_algorithm(definitions))
-    for section, parse in _PARSERS.items():
+    parse_user = partial(_parse_user, new_salt=new_salt, algorithm=_default_algorithm(definitions))
+    parsers: dict[str, Callable[[Entry], Row]] = {"users": parse_user, **_PARSERS}
+    for section, parse in parsers.items():
         entries = definitions.get(section) or []
         if not isinstance(entries, list):
             raise ConfigError(f"{section} is no list")
         for number, entry in enumerate(entries):
             where = f"{section}[{number}]"
             try:
-                yield parse(_object(entry), reading)
+                yield parse(_object(entry))
             except KeyError as error:
                 raise ConfigError(f"{where} has no {error.args[0]!r}") from error
             except (TypeError, ValueError, Base64Error) as error:
@@ -85,14 +72,6 @@ def parsed_rows(definitions: Any, new_salt: NewSalt) -> Iterator[Row]:
 def _default_algorithm(definitions: Definitions) -> str:
     version = definitions.get("rabbit_version") or definitions.get("rabbitmq_version")
     return MD5 if str(version).startswith(_WITH_MD5) else SHA256
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """The context of an entry: salts, and the default hashing algorithm."""
-
-    new_salt: NewSalt
-    algorithm: str
 
 
 def _object(value: Any) -> Definitions:
@@ -163,37 +142,37 @@ def _arguments(entry: Entry) -> Table:
     return typed_table(_object(entry.get("arguments") or {}))
 
 
-def _parse_user(entry: Entry, reading: _Reading) -> UserRow:
-    algorithm = _text(entry, "hashing_algorithm", reading.algorithm)
+def _parse_user(entry: Entry, new_salt: NewSalt, algorithm: str) -> UserRow:
+    algorithm = _text(entry, "hashing_algorithm", algorithm)
     if algorithm not in ALGORITHMS:
         raise ValueError(f"hashing_algorithm {algorithm!r} is none of {', '.join(ALGORITHMS)}")
     if "password" in entry:
         secret = _text(entry, "password").encode("utf-8", "surrogateescape")
-        stored = hash_password(secret, reading.new_salt(), algorithm) if secret else b""
+        stored = hash_password(secret, new_salt(), algorithm) if secret else b""
     else:  # without either the user cannot log in with a password
         stored = b64decode(_text(entry, "password_hash", ""), validate=True)
     limits = _limits(entry.get("limits"), USER_LIMITS)
     return UserRow(_name(entry), stored, algorithm, _tags(entry.get("tags")), limits)
 
 
-def _parse_vhost(entry: Entry, _: _Reading) -> VhostRow:
+def _parse_vhost(entry: Entry) -> VhostRow:
     about = _object(entry.get("metadata") or {})
     description = about.get("description") or entry.get("description") or ""
     text = _text({"description": description}, "description")
     return VhostRow(_name(entry), text, _tags(about.get("tags")))
 
 
-def _parse_permission(entry: Entry, _: _Reading) -> PermissionRow:
+def _parse_permission(entry: Entry) -> PermissionRow:
     names = ["user", "vhost", "configure", "write", "read"]
     return PermissionRow(*(_text(entry, name) for name in names))
 
 
-def _parse_topic_permission(entry: Entry, _: _Reading) -> TopicPermissionRow:
+def _parse_topic_permission(entry: Entry) -> TopicPermissionRow:
     names = ["user", "vhost", "exchange", "write", "read"]
     return TopicPermissionRow(*(_text(entry, name) for name in names))
 
 
-def _parse_parameter(entry: Entry, _: _Reading) -> Row:
+def _parse_parameter(entry: Entry) -> Row:
     vhost, component = _text(entry, "vhost"), _text(entry, "component")
     name, value = _name(entry), entry["value"]
     if component == OPERATOR_POLICY:
@@ -203,7 +182,7 @@ def _parse_parameter(entry: Entry, _: _Reading) -> Row:
     return ParameterRow(vhost, component, name, _unpaired(value))
 
 
-def _parse_policy(entry: Entry, _: _Reading) -> PolicyRow:
+def _parse_policy(entry: Entry) -> PolicyRow:
     return _policy_row(_text(entry, "vhost"), _name(entry), entry, is_operator=False)
 
 
@@ -218,11 +197,11 @@ def _policy_row(vhost: str, name: str, entry: Entry, is_operator: bool) -> Polic
     return PolicyRow(vhost, name, pattern, definition, priority, apply_to, is_operator)
 
 
-def _parse_global_parameter(entry: Entry, _: _Reading) -> GlobalParameterRow:
+def _parse_global_parameter(entry: Entry) -> GlobalParameterRow:
     return GlobalParameterRow(_name(entry), _unpaired(entry["value"]))
 
 
-def _parse_exchange(entry: Entry, _: _Reading) -> ExchangeRow:
+def _parse_exchange(entry: Entry) -> ExchangeRow:
     return ExchangeRow(
         _text(entry, "vhost"),
         _text(entry, "name"),
@@ -234,7 +213,7 @@ def _parse_exchange(entry: Entry, _: _Reading) -> ExchangeRow:
     )
 
 
-def _parse_queue(entry: Entry, _: _Reading) -> QueueRow:
+def _parse_queue(entry: Entry) -> QueueRow:
     arguments = _arguments(entry)
     kind = _text(entry, "type", "classic")
     if kind != "classic":
@@ -248,7 +227,7 @@ def _parse_queue(entry: Entry, _: _Reading) -> QueueRow:
     )
 
 
-def _parse_binding(entry: Entry, _: _Reading) -> BindingRow:
+def _parse_binding(entry: Entry) -> BindingRow:
     kind = _text(entry, "destination_type")
     if kind not in {"queue", "exchange"}:
         raise ValueError(f"destination_type {kind!r} is neither queue nor exchange")
@@ -262,8 +241,7 @@ def _parse_binding(entry: Entry, _: _Reading) -> BindingRow:
     )
 
 
-_PARSERS: Final[dict[str, Callable[[Entry, _Reading], Row]]] = {
-    "users": _parse_user,
+_PARSERS: Final[dict[str, Callable[[Entry], Row]]] = {
     "vhosts": _parse_vhost,
     "permissions": _parse_permission,
     "topic_permissions": _parse_topic_permission,

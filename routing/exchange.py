@@ -79,7 +79,6 @@ class Exchange:
     """
 
     __slots__ = (
-        "_policy_alternate",
         "arguments",
         "auto_delete",
         "bindings",
@@ -88,6 +87,7 @@ class Exchange:
         "internal",
         "matcher",
         "name",
+        "policy_alternate",
         "type",
     )
 
@@ -109,7 +109,7 @@ class Exchange:
         self.matcher = _TYPES[type]()
         self.bindings: dict[Identity, Binding] = {}
         self.exchange_bindings = 0
-        self._policy_alternate: str | None = None
+        self.policy_alternate: str | None = None
 
     @property
     def alternate(self) -> str | None:
@@ -117,10 +117,7 @@ class Exchange:
         if field is not None and field[0] == "S":
             name: str = field[1].decode("utf-8", "surrogateescape")
             return name
-        return self._policy_alternate
-
-    def set_policy_alternate(self, name: str | None) -> None:
-        self._policy_alternate = name
+        return self.policy_alternate
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.type}>"

@@ -245,24 +245,6 @@ def _type_of(arguments: Table) -> str:
     return kind
 
 
-def dead_letter_exchange(arguments: Table, vhost: str, name: str) -> str | None:
-    """Return the dead letter exchange that a new queue asks for; it need not exist.
-
-    Raises:
-        PreconditionFailed: it is not a longstr.
-    """
-    field = arguments.get(DEAD_LETTER_EXCHANGE)
-    if field is None:
-        return None
-    if field[0] != "S":
-        raise PreconditionFailed(
-            f"invalid type '{type_name(field)}' for arg '{DEAD_LETTER_EXCHANGE}' "
-            f"in queue '{name}' in vhost '{vhost}'"
-        )
-    exchange: str = field[1].decode("utf-8", "surrogateescape")
-    return exchange
-
-
 def check_equivalent(
     entry: QueueEntry, durable: bool, auto_delete: bool, owner: Any, arguments: Table
 ) -> None:

@@ -43,6 +43,20 @@ def assert_argument(what: str, name: str, current: Table, given: Table) -> None:
         raise _inequivalent(what, name, _value(new), _value(old))
 
 
+def exchange_named(arguments: Table, key: str, what: str) -> str | None:
+    """Return the exchange that an argument of a declare names; it need not exist.
+
+    Raises:
+        PreconditionFailed: the argument is not a longstr.
+    """
+    field = arguments.get(key)
+    if field is None:
+        return None
+    if field[0] != "S":
+        raise PreconditionFailed(f"invalid type '{type_name(field)}' for arg '{key}' in {what}")
+    return _text(field)
+
+
 def _same(old: Field, new: Field) -> bool:
     is_mixed = isinstance(old[1], float) is not isinstance(new[1], float)
     return not is_mixed and bool(comparable(old) == comparable(new))

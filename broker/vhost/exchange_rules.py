@@ -11,8 +11,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from leveret.amqp.errors import AccessRefused, CommandInvalid, PreconditionFailed
-from leveret.amqp.tables import type_name
+from leveret.amqp.errors import AccessRefused, CommandInvalid
 from leveret.broker.queue.equivalence import assert_argument, assert_property
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, DEFAULT_EXCHANGE, Exchange, is_type
 
@@ -96,24 +95,6 @@ def check_deletable(name: str, vhost: str) -> None:
     """Raise AccessRefused for names of system exchanges, whether there is such a one or not."""
     if name.startswith(RESERVED):
         raise AccessRefused(f"deletion of system exchange '{name}' in vhost '{vhost}' not allowed")
-
-
-def alternate_of(method: ExchangeDeclare, vhost: str) -> str | None:
-    """Return the alternate exchange that a new exchange asks for.
-
-    Raises:
-        PreconditionFailed: it is not a longstr.
-    """
-    field = method.arguments.get(ALTERNATE_EXCHANGE)
-    if field is None:
-        return None
-    if field[0] != "S":
-        raise PreconditionFailed(
-            f"invalid type '{type_name(field)}' for arg '{ALTERNATE_EXCHANGE}' "
-            f"in exchange '{method.exchange}' in vhost '{vhost}'"
-        )
-    name: str = field[1].decode("utf-8", "surrogateescape")
-    return name
 
 
 def check_equivalent(current: Exchange, method: ExchangeDeclare, vhost: str) -> None:

@@ -150,9 +150,8 @@ def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
 
     Cached routes hold until the topology is touched.
     """
-    exchange.set_policy_alternate(
-        policies.of_exchange(exchange.name).definition.get(ALTERNATE_EXCHANGE)
-    )
+    definition = policies.of_exchange(exchange.name).definition
+    exchange.policy_alternate = definition.get(ALTERNATE_EXCHANGE)
 
 
 async def apply_to_all(runtime: Runtime, policies: Policies, topology: Topology) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from leveret.core.errors import ConfigError
 from leveret.metadata.definitions import export_definitions
-from leveret.metadata.definitions_reader import parse_definitions
+from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.passwords import verify_password
 from leveret.metadata.tables import (
     BindingRow,
@@ -30,6 +31,13 @@ RECORDED = Path(__file__).parent / "data" / "definitions-3.10.8.json"  # see REA
 
 def salt() -> bytes:
     return b"salt"
+
+
+def parse_definitions(definitions: Any, new_salt: Callable[[], bytes]) -> Contents:
+    contents = Contents()
+    for row in parsed_rows(definitions, new_salt):
+        contents.add(row)
+    return contents
 
 
 @pytest.fixture

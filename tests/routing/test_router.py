@@ -124,9 +124,9 @@ def test_a_match_that_leads_nowhere_does_not_wake_the_alternate_exchange() -> No
 
 def test_the_alternate_exchange_of_an_argument_wins_over_the_policys() -> None:
     exchange = with_alternate("x", "direct", b"mine")
-    exchange.set_policy_alternate("policy")
+    exchange.policy_alternate = "policy"
     plain = Exchange("y")
-    plain.set_policy_alternate("policy")
+    plain.policy_alternate = "policy"
 
     assert (exchange.alternate, plain.alternate) == ("mine", "policy")
 
@@ -182,7 +182,7 @@ def test_the_router_finds_what_following_every_edge_finds(
     topology = build({}, ["q0", "q1", "q2"])
     for number, (kind, alternate) in enumerate(zip(types, alternates, strict=True)):
         exchange = Exchange(f"e{number}", kind)
-        exchange.set_policy_alternate(alternate)
+        exchange.policy_alternate = alternate
         topology.add_exchange(exchange)
     for source, destination, key in edges:
         kind = QUEUE if destination[0] == "q" else EXCHANGE

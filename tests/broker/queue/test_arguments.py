@@ -12,6 +12,7 @@ from leveret.amqp.errors import PreconditionFailed, ProtocolError, ResourceLocke
 from leveret.amqp.methods import ExchangeDeclare
 from leveret.amqp.tables import Field, Table, typed
 from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.vhost import exchange_rules
 from leveret.routing.exchange import Exchange
@@ -62,7 +63,7 @@ def error_of(call: Any) -> str | None:
 
 def declare(row: dict[str, Any]) -> None:
     arguments, flags = table(row["arguments"]), row["flags"]
-    queue_arguments.dead_letter_exchange(arguments, "/", "$q")
+    exchange_named(arguments, "x-dead-letter-exchange", "queue '$q' in vhost '/'")
     queue_arguments.check(
         arguments, "/", "$q",
         durable="durable" in flags, exclusive="exclusive" in flags, auto_delete="auto_delete" in flags,
@@ -219,7 +220,7 @@ def test_the_priority_of_a_consumer_comes_back(arguments: Table, priority: int) 
     [({}, None), ({"x-dead-letter-exchange": ("S", b"")}, ""), ({"x-dead-letter-exchange": ("S", b"x")}, "x")],
 )  # fmt: skip
 def test_the_dead_letter_exchange_comes_back(arguments: Table, expected: str | None) -> None:
-    assert queue_arguments.dead_letter_exchange(arguments, "/", "q") == expected
+    assert exchange_named(arguments, "x-dead-letter-exchange", "queue 'q'") == expected
 
 
 # Exchanges.
@@ -275,11 +276,11 @@ def test_exchange_types_that_there_are(kind: str) -> None:
 
 def test_the_alternate_exchange_must_be_a_longstr() -> None:
     def alternate(field: Field) -> str | None:
-        method = exchange_declare("x", arguments={"alternate-exchange": field})
-        return exchange_rules.alternate_of(method, "/")
+        arguments = {"alternate-exchange": field}
+        return exchange_named(arguments, "alternate-exchange", "exchange 'x' in vhost '/'")
 
     assert alternate(("S", b"ae")) == "ae"
-    assert exchange_rules.alternate_of(exchange_declare("x"), "/") is None
+    assert exchange_named({}, "alternate-exchange", "exchange 'x' in vhost '/'") is None
     assert error_of(lambda: alternate(("b", 1))) == (
         "PRECONDITION_FAILED - invalid type 'byte' for arg 'alternate-exchange' "
         "in exchange 'x' in vhost '/'"
