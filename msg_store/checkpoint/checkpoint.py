@@ -192,7 +192,8 @@ class Checkpointer:
         if snapshot is not None and not snapshot.memtable_no:
             # Another reason to rotate waits: the snapshot's memtable is to have all it wants.
             return len(memtables.frozen) < BEHIND_MEMTABLES and snapshot.is_ready(core)
-        if memtables.active.is_empty or len(memtables.frozen) >= BEHIND_MEMTABLES:
+        is_empty = memtables.active.is_empty and not memtables.files.dirty
+        if is_empty or len(memtables.frozen) >= BEHIND_MEMTABLES:
             return False
         weight = memtables.active.weight
         return (

@@ -205,7 +205,7 @@ class Collector:
         for file_no in gone:
             self.collected.removed += 1
             self.collected.removed_bytes += self._memtables.files[file_no].size_bytes
-            self._memtables.removed(file_no)
+            self._memtables.files.remove(file_no)
             del self._failures[file_no]
             self._left_alone.pop(file_no, None)
         if gone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,16 +27,17 @@ class FileState:
 
 
 class FileStates(dict[int, FileState]):
-    """The states of all segments, by number; those found at the start are sealed."""
+    """The states of all segments, by number; segments found at the start are sealed."""
 
     def __init__(self, found: Mapping[int, FileRow]) -> None:
         super().__init__()
+        self.dirty: set[int] = set()  # the active memtable's: segments whose rows have changed
         self._open_no = 0
         for file_no, (valid_bytes, size_bytes) in found.items():
             self[file_no] = FileState(valid_bytes, size_bytes, True, NEVER if valid_bytes else 0)
 
     def fill(self, file_no: int, record_bytes: int, size_bytes: int) -> None:
-        """Note live records at the end of the segment in use; the one used before is sealed."""
+        """Note live records at the end of the segment in use; the segment used before is sealed."""
         if file_no != self._open_no:
             self.seal()
             self._open_no = file_no
@@ -44,6 +45,7 @@ class FileStates(dict[int, FileState]):
         state.valid_bytes += record_bytes
         state.size_bytes = size_bytes
         state.emptied_in = NEVER
+        self.dirty.add(file_no)
 
     def seal(self) -> None:
         """Note that the segment in use will not be written again."""
@@ -56,20 +58,21 @@ class FileStates(dict[int, FileState]):
         self[file_no] = FileState(0, size_bytes, True)
 
     def measured(self, file_no: int, size_bytes: int) -> None:
-        """Note a segment that a start found on disk; one without references counts as empty for ever."""
+        """Note a segment that a start found on disk; without references it has always been empty."""
         state = self._state(file_no)
         state.size_bytes, state.is_sealed = size_bytes, True
         if not state.valid_bytes:
             state.emptied_in = 0
 
     def hold(self, file_no: int, record_bytes: int) -> None:
-        """Note that a record, which was garbage, is live."""
+        """Note that records, which were garbage, are live."""
         state = self._state(file_no)
         state.valid_bytes += record_bytes
         state.emptied_in = NEVER
+        self.dirty.add(file_no)
 
     def free(self, file_no: int, record_bytes: int, memtable_no: int) -> None:
-        """Note that records have become garbage; of a segment that is lost, nothing."""
+        """Note that records have become garbage; a lost segment has no state to change."""
         state = self.get(file_no)
         if state is not None:
             state.valid_bytes -= record_bytes
@@ -84,12 +87,20 @@ class FileStates(dict[int, FileState]):
             if state.is_sealed and state.emptied_in <= memtable_no
         ]
 
-    def rows(self, file_nos: Iterable[int]) -> dict[int, FileRow | None]:
-        """Return what the index shall say of segments."""
-        rows: dict[int, FileRow | None] = {}
-        for file_no in file_nos:
-            state = self.get(file_no)
-            rows[file_no] = None if state is None else FileRow(state.valid_bytes, state.size_bytes)
+    def remove(self, file_no: int) -> None:
+        """Forget a segment that has been unlinked."""
+        self.pop(file_no, None)
+        self.dirty.add(file_no)
+
+    def take_rows(self, orphan_bytes: Mapping[int, int]) -> dict[int, FileRow | None]:
+        """Return the index rows of dirty segments, once, and of segments with orphans, as if those were garbage."""
+        assert orphan_bytes.keys() <= self.keys(), "an orphan lies in a segment that was removed"
+        rows: dict[int, FileRow | None] = dict.fromkeys(self.dirty)
+        for file_no in self.keys() & (self.dirty | orphan_bytes.keys()):
+            state = self[file_no]
+            valid_bytes = state.valid_bytes - orphan_bytes.get(file_no, 0)
+            rows[file_no] = FileRow(valid_bytes, state.size_bytes)
+        self.dirty = set(orphan_bytes)  # to be written again without them
         return rows
 
     def _state(self, file_no: int) -> FileState:

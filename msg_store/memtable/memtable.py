@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexRow, Location, QueueTerms
-from leveret.msg_store.memtable.seq_set import SeqSet
+from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Memtable:
         acked: by queue; rows of memtables below or of the index that are gone.
         inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
-        dirty_queues, dirty_files: whose terms and states have changed.
+        dirty_queues: queues whose terms have changed.
         queues, files, checkpoint: captured when it was frozen.
         owed: segments to be synced before it may be in the index.
     """
@@ -50,29 +50,25 @@ class Memtable:
         self._inserted_span = self._changed_span = _NOTHING
         self.row_count = 0  # rows and acked together
         self.dirty_queues: set[int] = set()
-        self.dirty_files: set[int] = set()
         self.queues: dict[int, QueueTerms | None] = {}
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
         self.owed: frozenset[int] = frozenset()
 
-    def insert(self, locations: Mapping[int, Location], low: int, high: int) -> None:
-        """Add messages to ``inserted``, of which the lowest and the highest are given."""
+    def insert(self, locations: Mapping[int, Location]) -> None:
+        """Add messages, at least one, to ``inserted``."""
         self.inserted.update(locations)
-        first, last = self._inserted_span
+        (first, last), (low, high) = self._inserted_span, span_of(locations)
         self._inserted_span = min(first, low), max(last, high)
 
-    def change(self, changes: Mapping[int, Location | None], low: int, high: int) -> None:
-        """Add messages to ``changed``, as ``insert``."""
+    def change(self, changes: Mapping[int, Location | None]) -> None:
+        """Add messages, at least one, to ``changed``."""
         self.changed.update(changes)
-        first, last = self._changed_span
+        (first, last), (low, high) = self._changed_span, span_of(changes)
         self._changed_span = min(first, low), max(last, high)
 
-    def change_one(self, msg_no: int, location: Location | None) -> None:
-        self.change({msg_no: location}, msg_no, msg_no)
-
     def says_nothing_of(self, msg_nos: Collection[int], low: int, high: int) -> bool:
-        """Tell whether none of these messages is in it, of which the lowest and the highest are given."""
+        """Tell whether none of these messages, the numbers of which span low to high, is in it."""
         for known, (first, last) in (
             (self.inserted, self._inserted_span),
             (self.changed, self._changed_span),
@@ -88,18 +84,12 @@ class Memtable:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.weight or self.inserted or self.dirty_queues or self.dirty_files)
+        return not (self.weight or self.inserted or self.dirty_queues)
 
     def batch(self) -> Batch:
         """Return it as a transaction; once frozen, from any thread."""
-        return Batch(
-            self.rows,
-            self.acked,
-            _Items(self.inserted, self.changed),
-            self.files,
-            self.queues,
-            self.checkpoint,
-        )
+        places = _Items(self.inserted, self.changed)
+        return Batch(self.rows, self.acked, places, self.files, self.queues, self.checkpoint)
 
     def rows_between(
         self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[SeqSet]
@@ -125,19 +115,27 @@ class Memtable:
         return found
 
 
+def newest_table(
+    msg_no: int, memtables: Iterable[Memtable]
+) -> Mapping[int, Location | None] | None:
+    """Return the first table that has a message; None if all memtables say nothing of it."""
+    for memtable in memtables:
+        if msg_no in memtable.inserted:
+            return memtable.inserted
+        if msg_no in memtable.changed:
+            return memtable.changed
+    return None
+
+
+@dataclass(slots=True)
 class _Items(Iterable[tuple[int, Location | None]]):
     """Messages of both kinds with their places; a list of so many pairs would hold all threads up."""
 
-    __slots__ = ("_changed", "_inserted")
-
-    def __init__(
-        self, inserted: Mapping[int, Location], changed: Mapping[int, Location | None]
-    ) -> None:
-        self._inserted = inserted
-        self._changed = changed
+    inserted: Mapping[int, Location]
+    changed: Mapping[int, Location | None]
 
     def __iter__(self) -> Iterator[tuple[int, Location | None]]:
-        return chain(self._inserted.items(), self._changed.items())
+        return chain(self.inserted.items(), self.changed.items())
 
 
 _SPARSE: Final = 8  # with more seqs to probe per row it is cheaper to go through the rows

@@ -21,7 +21,7 @@ A memtable holds:
 counts and places exactly as of its checkpoint, and the memtables above it the changes since. A count
 that was too low would lose a message, so it must be known before it changes. If a change (an ack, a late
 row, a move) becomes durable and the count is only in the index, the change is *owed*, unless it was read a
-short while ago (``ReadLocations``): ``unresolved`` names the message, a thread reads its count, and
+short while ago (``learn``): ``unresolved`` names the message, a thread reads its count, and
 ``resolve`` applies the change. The loop never reads. No memtable is frozen as long as a change is owed.
 
 A message that a queue has been promised and has not taken yet is *held* (``pending.References``). It
@@ -35,9 +35,8 @@ For one thread, the loop's. Frozen memtables do not change, and the checkpoint's
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
@@ -45,13 +44,13 @@ from weakref import WeakSet
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
 from leveret.msg_store.memtable.file_states import FileStates
-from leveret.msg_store.memtable.memtable import Memtable, Terms
+from leveret.msg_store.memtable.memtable import Memtable, Terms, newest_table
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.memtable.seq_set import is_run, span_of
 
 ANY_SOURCE: Final = 0  # of a ``Relocation``: any file below the copy's
 BEHIND_MEMTABLES: Final = 3  # so many frozen ones mean that the disk does not follow
-
+READ_LOCATIONS_MAX: Final = 20_000  # some 5 MB; above that the cache begins anew
 
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
 Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
@@ -65,37 +64,6 @@ class Relocation(NamedTuple):
     file_no: int
     offset: int
     total_len: int
-
-
-READ_LOCATIONS_MAX: Final = 20_000  # some 5 MB; above that it begins anew
-
-
-class ReadLocations(dict[int, Location]):
-    """Places of messages that were read from the index in passing, by message.
-
-    A message is mostly acked soon after it was read from the disk, and for the read its place was looked up
-    in the index. The ack needs the place again: where the bytes are that become garbage, and how many rows
-    there are. So it is kept as long as it is certainly what the index would say and nothing above the index
-    says otherwise. It is a cache: for a message that is not here the index is asked.
-    """
-
-    def learn(
-        self, read_view: ReadView, found: Mapping[int, Location], owed: AbstractSet[int]
-    ) -> None:
-        """Add places that were read from the index.
-
-        What the memtables of ``read_view``, made before, speak of is not taken: the index may have had it
-        before they were written to it, or after. Of ``owed`` messages a change is durable that no memtable has yet.
-        """
-        numbers = found.keys()
-        above = [
-            each for each in (*read_view.spoken_of(numbers), owed) if not each.isdisjoint(numbers)
-        ]
-        if above:
-            found = {no: at for no, at in found.items() if not any(no in each for each in above)}
-        if len(self) + len(found) > READ_LOCATIONS_MAX:
-            self.clear()
-        self.update(found)
 
 
 class Memtables:
@@ -121,7 +89,7 @@ class Memtables:
         self._held = held
         self._orphans: set[int] = set()
         self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
-        self._read = ReadLocations()  # of none that is owed, or that a memtable speaks of
+        self._read: dict[int, Location] = {}  # read from the index, and certainly still right
         self.committed = 0  # the number of the last memtable that is in the index
         self.terms: defaultdict[int, Terms] = defaultdict(Terms)
         self.leaving: set[int] = set()  # queues that are forgotten as soon as they have no rows
@@ -133,11 +101,6 @@ class Memtables:
                 self.active.dirty_queues.add(queue_no)
 
     # Rows that a flush has made durable.
-
-    def filled(self, file_no: int, record_bytes: int, size_bytes: int) -> None:
-        """Note that records of messages were appended to a segment, the newest one."""
-        self.files.fill(file_no, record_bytes, size_bytes)
-        self.active.dirty_files.add(file_no)
 
     def published(self, queue_no: int, rows: list[IndexRow]) -> None:
         """Add rows of a queue, ascending, above all it had."""
@@ -195,7 +158,7 @@ class Memtables:
     def placed(self, locations: dict[int, Location]) -> None:
         """Add messages, counted with one row each; the rows follow."""
         if locations:
-            self.active.insert(locations, *span_of(list(locations)))
+            self.active.insert(locations)
 
     def count_rows(
         self, counts: Mapping[int, int], new: Mapping[int, Location], late: Mapping[int, Location]
@@ -234,11 +197,6 @@ class Memtables:
             self._orphans.discard(msg_no)
             self._free(location[0], location[2])
 
-    def refilled(self, file_no: int, record_bytes: int) -> None:
-        """Note, at a start, that records of a segment are live."""
-        self.files.hold(file_no, record_bytes)
-        self.active.dirty_files.add(file_no)
-
     def found(self, msg_no: int, place: Location) -> None:
         """Note, at a start, that a message lies elsewhere than the log says."""
 
@@ -246,7 +204,7 @@ class Memtables:
             if location is None:
                 return None
             self._free(location[0], location[2])
-            self.refilled(place[0], place[2])
+            self.files.hold(place[0], place[2])
             return (*place[:4], location[4])
 
         self._change(msg_no, change)
@@ -261,13 +219,12 @@ class Memtables:
 
     def location(self, msg_no: int) -> Location | None:
         """Return where a message lies; None if it is gone, or the index must be asked."""
-        for memtable in (self.active, *reversed(self.frozen)):
-            if msg_no in memtable.inserted:
-                return memtable.inserted[msg_no]
-            if msg_no in memtable.changed:
-                location = memtable.changed[msg_no]
-                return location if location is not None else self._held.get(msg_no)
-        return self._held.get(msg_no)
+        table = self._newest_table(msg_no)
+        location = None if table is None else table[msg_no]
+        return self._held.get(msg_no) if location is None else location
+
+    def _newest_table(self, msg_no: int) -> Mapping[int, Location | None] | None:
+        return newest_table(msg_no, (self.active, *reversed(self.frozen)))
 
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
         """Return where messages lie; None for those of which the index must be asked."""
@@ -276,15 +233,26 @@ class Memtables:
         return [self.location(msg_no) for msg_no in msg_nos]
 
     def learn(self, read_view: ReadView, found: Mapping[int, Location]) -> None:
-        """Keep places that were read from the index; ``read_view`` was made before."""
-        self._read.learn(read_view, found, self._owed.keys())
+        """Cache places that were read from the index; ``read_view`` was made before.
+
+        A message is mostly acked soon after it was read from the disk. Its ack needs the place again: where
+        the bytes are that become garbage, and how many rows there are.
+
+        A message that a memtable of the read view speaks of is left out: the index may have been read before
+        that memtable was written to it, or after. If a change is owed to a message, no memtable speaks of it yet.
+        """
+        numbers = found.keys()
+        tables = (*read_view.spoken_of(numbers), self._owed.keys())
+        above = [each for each in tables if not each.isdisjoint(numbers)]
+        if above:
+            found = {no: at for no, at in found.items() if not any(no in each for each in above)}
+        if len(self._read) + len(found) > READ_LOCATIONS_MAX:
+            self._read.clear()
+        self._read.update(found)
 
     def knows(self, msg_no: int) -> bool:
         """Tell whether the index need not be asked about a message."""
-        above = (self.active, *self.frozen)
-        return msg_no in self._owed or any(
-            msg_no in o.inserted or msg_no in o.changed for o in above
-        )
+        return msg_no in self._owed or self._newest_table(msg_no) is not None
 
     @property
     def is_behind(self) -> bool:
@@ -295,10 +263,6 @@ class Memtables:
         """Return the segments without any live message, also in the eyes of the index."""
         return self.files.emptied_until(self.committed)
 
-    def removed(self, file_no: int) -> None:
-        self.files.pop(file_no, None)
-        self.active.dirty_files.add(file_no)
-
     # Rotation.
 
     def rotate(self, checkpoint: Checkpoint, owed: frozenset[int] = frozenset()) -> Memtable:
@@ -306,12 +270,11 @@ class Memtables:
         assert not self._owed, "a memtable is frozen while counts are owed"
         frozen = self.active
         frozen.checkpoint, frozen.owed = checkpoint, owed
-        frozen.files = self.files.rows(frozen.dirty_files | self._orphan_files())
-        for msg_no in self._orphans:  # a start from here will know nothing of them
+        orphan_bytes = Counter[int]()  # by segment; a start from here will know nothing of them
+        for msg_no in self._orphans:
             file_no, _, length, _, _ = self._held[msg_no]
-            row = frozen.files[file_no]
-            assert row is not None, "an orphan lies in a segment that was removed"
-            frozen.files[file_no] = row._replace(valid_bytes=row.valid_bytes - length)
+            orphan_bytes[file_no] += length
+        frozen.files = self.files.take_rows(orphan_bytes)
         terms = self.terms
         for queue_no in [no for no in self.leaving if no not in terms or not terms[no].messages]:
             self.leaving.discard(queue_no)
@@ -322,7 +285,6 @@ class Memtables:
         }
         self.frozen.append(frozen)
         self.active = Memtable(frozen.number + 1)
-        self.active.dirty_files |= self._orphan_files()  # to be written again without them
         for read_view in self._read_views:
             read_view.memtables.append(self.active)
         return frozen
@@ -391,7 +353,7 @@ class Memtables:
                 gone.append(location)
         self._free_all(total(gone)[2])
         if changed:
-            self.active.change(changed, *span_of(list(changed)))
+            self.active.change(changed)
 
     def _take_off(self, msg_nos: list[int], terms: Terms) -> None:
         """Take a row of a queue off each message; of rows that are not of this memtable."""
@@ -416,7 +378,7 @@ class Memtables:
             self._subtract(list(zip(msg_nos, places, repeat(terms), strict=False)))
             return
         terms.size_bytes -= size_bytes
-        self.active.change(dict.fromkeys(msg_nos), *span_of(msg_nos))
+        self.active.change(dict.fromkeys(msg_nos))
         self._free_all(freed)
 
     def _is_below(self, msg_nos: list[int]) -> bool:
@@ -435,9 +397,6 @@ class Memtables:
         self.active.dirty_queues.add(queue_no)
         return self.terms[queue_no]
 
-    def _orphan_files(self) -> set[int]:
-        return {self._held[msg_no][0] for msg_no in self._orphans}
-
     def _ack_below(self, queue_no: int, rows: Acked, terms: Terms) -> None:
         """Remove rows that older memtables or the index have."""
         acked = self.active.acked[queue_no]
@@ -454,7 +413,7 @@ class Memtables:
     def _free(self, file_no: int, record_bytes: int) -> None:
         if record_bytes:
             self.files.free(file_no, record_bytes, self.active.number)
-            self.active.dirty_files.add(file_no)
+            self.files.dirty.add(file_no)
 
     def _free_all(self, freed: Mapping[int, int]) -> None:
         for file_no, record_bytes in freed.items():
@@ -470,13 +429,9 @@ class Memtables:
             return
         location: Location | None = None
         if msg_no not in self._orphans:
-            for memtable in (self.active, *reversed(self.frozen)):
-                if msg_no in memtable.inserted:
-                    location = memtable.inserted[msg_no]
-                    break
-                if msg_no in memtable.changed:
-                    location = memtable.changed[msg_no]
-                    break
+            table = self._newest_table(msg_no)
+            if table is not None:
+                location = table[msg_no]
             else:
                 location = self._read.pop(msg_no, None)
                 if location is None:
@@ -489,7 +444,7 @@ class Memtables:
     def _put(self, msg_no: int, location: Location | None) -> None:
         active = self.active
         if msg_no not in active.inserted:
-            active.change_one(msg_no, location)
+            active.change({msg_no: location})
         elif location is not None:
             active.inserted[msg_no] = location
         else:
@@ -522,7 +477,7 @@ class Memtables:
             if msg_no in self._orphans:
                 self._orphans.discard(msg_no)
             else:
-                self.refilled(place[0], place[2])
+                self.files.hold(place[0], place[2])
             return (*place[:4], count)
 
         return change
@@ -538,7 +493,7 @@ class Memtables:
             if location is None or not is_used:
                 return location
             self._free(location[0], location[2])
-            self.refilled(file_no, length)
+            self.files.hold(file_no, length)
             return (file_no, offset, length, *location[3:])
 
         return change

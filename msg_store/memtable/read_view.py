@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from leveret.msg_store.format.rows import IndexRow, Location
-from leveret.msg_store.memtable.memtable import Memtable
+from leveret.msg_store.memtable.memtable import Memtable, newest_table
 from leveret.msg_store.memtable.seq_set import span_of
 
 
 class ReadView:
     """The memtables above an index that is being read, oldest first.
 
-    ``Memtables`` adds those that begin while the read view is in use.
+    ``Memtables`` adds each memtable that begins while the read view is in use.
     """
 
     __slots__ = ("__weakref__", "memtables")
@@ -74,14 +74,8 @@ class ReadView:
         found: dict[int, Location] = {}
         memtables = self.memtables[::-1]
         for msg_no in msg_nos:
-            location = base.get(msg_no)
-            for memtable in memtables:
-                if msg_no in memtable.inserted:
-                    location = memtable.inserted[msg_no]
-                    break
-                if msg_no in memtable.changed:
-                    location = memtable.changed[msg_no]
-                    break
+            table = newest_table(msg_no, memtables)
+            location = base.get(msg_no) if table is None else table[msg_no]
             if location is not None:
                 found[msg_no] = location
         return found
@@ -90,7 +84,7 @@ class ReadView:
         """Yield the messages of memtables that may say something about any of these."""
         if not msg_nos:
             return
-        low, high = span_of(list(msg_nos))
+        low, high = span_of(msg_nos)
         for memtable in self.memtables:
             if not memtable.says_nothing_of(msg_nos, low, high):
                 yield memtable.inserted.keys()

@@ -138,7 +138,7 @@ def is_run(numbers: list[int]) -> bool:
     return last - first == len(numbers) - 1 and numbers == list(range(first, last + 1))
 
 
-def span_of(numbers: list[int]) -> tuple[int, int]:
-    """Return the lowest and the highest of some numbers, which are ascending mostly."""
+def span_of(numbers: Iterable[int]) -> tuple[int, int]:
+    """Return the lowest and the highest of some numbers, which mostly ascend."""
     some = sorted(numbers)
     return some[0], some[-1]

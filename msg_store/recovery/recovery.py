@@ -339,8 +339,8 @@ class Recovery:
         for state in tables.files.values():
             state.emptied_in = NEVER  # perhaps it is only that nothing in it could be read
         for file_no in tables.files.keys() - set(self._folder.rdq_nos()):
-            tables.removed(file_no)  # it was another store's
-        tables.active.dirty_files.update(rebuild.files)
+            tables.files.remove(file_no)  # it was another store's
+        tables.files.dirty.update(rebuild.files)
         tables.active.dirty_queues.update(rebuild.queues)
         return tables, rebuild.terms()
 
@@ -348,7 +348,7 @@ class Recovery:
         """Take number and length of all segments from the disk."""
         on_disk = self._folder.rdq_nos()
         for file_no in {*tables.files, *self._index.files()}.difference(on_disk):
-            tables.removed(file_no)
+            tables.files.remove(file_no)
         for file_no in on_disk:
             with self._folder.files.open_read(self._folder.rdq_path(file_no)) as file:
                 size_bytes = file.size_bytes()
@@ -455,7 +455,7 @@ class Recovery:
             return
         for file_no in sorted(tables.removable()):
             self._folder.files.unlink(self._folder.rdq_path(file_no))
-            tables.removed(file_no)
+            tables.files.remove(file_no)
             report.removed.append(file_no)
         if report.removed:
             self._folder.files.fsync_dir(self._folder.rdq)

@@ -103,7 +103,7 @@ class Replay:
         indexed = self._index.locations(unknown)
         new = {no: locations[no] for no in unknown if no not in indexed}
         tables.placed(new)
-        tables.refilled(run.file_no, sum(location[2] for location in new.values()))
+        tables.files.hold(run.file_no, sum(location[2] for location in new.values()))
         tables.published(queue_no, rows)
         if len(new) != len(rows):
             tables.count_rows(dict.fromkeys(locations, 1), new, locations)

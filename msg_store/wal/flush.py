@@ -140,7 +140,7 @@ class Flush:
                 size_bytes = len(part.header)
             record_bytes = sum(map(len, part.buffers))
             size_bytes += record_bytes
-            memtables.filled(part.file_no, record_bytes, size_bytes)
+            memtables.files.fill(part.file_no, record_bytes, size_bytes)
         row_count = 0
         for queue_no, rows in self.rows:
             memtables.published(queue_no, rows)

@@ -73,10 +73,10 @@ MUTANTS = {
         "            for change in owed[:1]:\n                location",
     ),
     "what was read while it changed counts as it was": Mutant(
-        "memtable/memtables.py", "(*read_view.spoken_of(numbers), owed)", "(owed,)"
+        "memtable/memtables.py", "(*read_view.spoken_of(numbers), self._owed.keys())", "(self._owed.keys(),)"
     ),
     "what was read while a change is owed counts as it was": Mutant(
-        "memtable/memtables.py", "(*read_view.spoken_of(numbers), owed)", "read_view.spoken_of(numbers)"
+        "memtable/memtables.py", "(*read_view.spoken_of(numbers), self._owed.keys())", "read_view.spoken_of(numbers)"
     ),
     "a place that was read outlives the ack": Mutant(
         "memtable/memtables.py", "map(read.pop, msg_nos, repeat(None))", "map(read.get, msg_nos, repeat(None))"
@@ -102,9 +102,7 @@ MUTANTS = {
         "memtable/memtables.py", "            if msg_no in self._held:\n                self._orphans.add(msg_no)\n            else:", "            if True:"
     ),
     "orphans are in the index": Mutant(
-        "memtable/memtables.py",
-        "row._replace(valid_bytes=row.valid_bytes - length)",
-        "row",
+        "memtable/file_states.py", "state.valid_bytes - orphan_bytes.get(file_no, 0)", "state.valid_bytes"
     ),
     "acks of frozen rows leave no trace": Mutant(
         "memtable/seq_set.py", "        self._others.update(rows)\n", ""

@@ -44,7 +44,7 @@ class IndexMachine(RuleBasedStateMachine):
         """Make rows durable, as a flush does."""
         self.memtables.placed(new)
         if new:
-            self.memtables.filled(1, LENGTH * len(new), self.offset)
+            self.memtables.files.fill(1, LENGTH * len(new), self.offset)
         late = {no: self.held[no] for nos in rows.values() for no in nos if no not in new}
         for queue_no, msg_nos in rows.items():
             for msg_no in msg_nos:

@@ -225,8 +225,8 @@ def test_a_generation_is_whole_in_an_index_that_had_to_grow_for_it(lmdb_index: L
     seqs = range(40_000)
     generation = Memtable(1)
     generation.rows = {1: {seq: row(seq) for seq in seqs}}
-    generation.insert({seq + 1000: (1, seq, 36, 5, 1) for seq in seqs[1:]}, 1001, 40_999)
-    generation.change_one(1000, (1, 0, 36, 5, 2))
+    generation.insert({seq + 1000: (1, seq, 36, 5, 1) for seq in seqs[1:]})
+    generation.change({1000: (1, 0, 36, 5, 2)})
 
     lmdb_index.write(generation.batch())
 

@@ -32,7 +32,7 @@ class Rig:
             new[msg_no] = (file_no, self.offset, 100, 10, 1)
             self.offset += 100
         self.memtables.placed(new)
-        self.memtables.filled(file_no, 100 * len(seqs), self.offset)
+        self.memtables.files.fill(file_no, 100 * len(seqs), self.offset)
         for queue_no in queue_nos:
             rows = [(seq, first + index, 10, 0, 1) for index, seq in enumerate(seqs)]
             self.memtables.published(queue_no, rows)
@@ -382,7 +382,7 @@ def test_a_segment_may_go_when_the_index_knows_it_empty(rig: Rig) -> None:
 
     rig.memtables.commit(rig.memtables.frozen[0])
     assert rig.memtables.removable() == [1]
-    rig.memtables.removed(1)
+    rig.memtables.files.remove(1)
     rig.checkpoint()
     assert rig.memtables.removable() == []
     assert rig.index.by_file.keys() <= {2}

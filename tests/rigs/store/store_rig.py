@@ -192,7 +192,7 @@ class StoreRig:
         file_nos = self.core.memtables.removable()
         for file_no in file_nos:
             self.files.unlink(self.folder.rdq_path(file_no))
-            self.core.memtables.removed(file_no)
+            self.core.memtables.files.remove(file_no)
         return file_nos
 
     @property
