@@ -4,8 +4,8 @@ The backing queue itself is a plain object. The actor stands for it towards supe
 takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); late news reach the amqqueue as
 the mails ``Confirmed``, ``Refused`` and ``Resident``.
 
-After every operation that changes the queue it is asked whether it ``needs_timeout``: *timed* work is
-done in the actor's next turns, one slice each; *idle* work 200 ms later.
+After every operation that changes the queue it is asked whether it ``needs_timeout``: that work is done
+in the actor's next turns, one slice each.
 
 A queue that can page reports to the node's memory monitor how many seconds of traffic it keeps in RAM, and
 takes the answer as its target. It is listed as active after each operation until it has reported.
@@ -27,7 +27,6 @@ from leveret.queue_backing.api import (
     Confirmed,
     Refused,
     Resident,
-    Urgency,
 )
 from leveret.queue_backing.index.stored import IndexOwner
 
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 MakeQueue: TypeAlias = "Callable[[BackingOwner], BackingQueue]"
-
-IDLE_S: Final = 0.2
 
 
 class Entry(Protocol):
@@ -120,8 +117,9 @@ class BackingActor(GenServer):
 
     def done(self, answer: A) -> A:
         """After an operation: schedule the work that the queue needs, list it as active, pass the answer on."""
-        if not self._has_work and (urgency := self.queue.needs_timeout()) is not None:
-            self._plan(urgency)
+        if not self._has_work and self.queue.needs_timeout():
+            self._has_work = True
+            self.runtime.again(self.ref, _HOUSEKEEPING)
         if not self._is_listed:
             self._list_active()
         return answer
@@ -131,13 +129,6 @@ class BackingActor(GenServer):
         assert self._memory is not None
         self._is_listed = True
         self._memory.active[self.ref] = None
-
-    def _plan(self, urgency: Urgency) -> None:
-        self._has_work = True
-        if urgency == "timed":
-            self.runtime.again(self.ref, _HOUSEKEEPING)
-        else:
-            self.start_timer(IDLE_S, _HOUSEKEEPING)
 
     # Mail.
 
@@ -155,12 +146,6 @@ class BackingActor(GenServer):
             self._tell_resident()
         else:
             super().handle_cast(message)
-
-    def handle_info(self, message: Any) -> None:
-        if isinstance(message, Housekeeping):
-            self._keep_house()
-        else:
-            super().handle_info(message)
 
     def _report(self) -> None:
         """Report what is in RAM, again and again until the queue's rates have faded."""
@@ -214,11 +199,11 @@ class BackingActor(GenServer):
             self.queue.terminate()
         else:
             self.queue.abandon()
-        if self.queue.needs_timeout() is not None:
+        if self.queue.needs_timeout():
             _release(self.runtime.clock, self.queue)
 
 
 def _release(clock: Clock, queue: BackingQueue) -> None:
     queue.timeout()
-    if queue.needs_timeout() is not None:
+    if queue.needs_timeout():
         clock.call_later(0.0, _release, clock, queue)

@@ -1,8 +1,7 @@
 """BackingQueue: the interface between an amqqueue and the queue that stores its messages.
 
-The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, complete, so that one amqqueue
-works with a variable queue, in RAM or over a store, with a priority queue over several of them and with
-a mirror master that wraps one of them.
+The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, so that one amqqueue works with a
+variable queue, in RAM or over a store, and with a priority queue over several of them.
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. What goes down (predicates,
@@ -31,7 +30,6 @@ Predicate: TypeAlias = "Callable[[Entry], bool]"
 AckStep: TypeAlias = "Callable[[Entry, Accumulator], Accumulator]"
 FoldStep: TypeAlias = "Callable[[Entry | None, bool, Accumulator], tuple[bool, Accumulator]]"
 QueueMode: TypeAlias = Literal["default", "lazy"]
-Urgency: TypeAlias = Literal["timed", "idle"]
 
 FOREVER_S: Final = float("inf")
 
@@ -154,9 +152,6 @@ class QueueOperations(Protocol):
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         """Note messages that went straight to consumers that do not acknowledge."""
 
-    def is_duplicate(self, message: Message) -> bool:
-        """Whether a mirror has seen it already, so that it must not be published again."""
-
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take up to ``limit`` messages from the head, up to ``bytes_max`` bytes but at least one.
 
@@ -254,11 +249,11 @@ class BackingQueue(QueueOperations, Protocol):
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Keep no more than so many seconds of traffic in RAM."""
 
-    def needs_timeout(self) -> Urgency | None:
-        """Whether ``timeout`` must be called: soon (``timed``), when idle (``idle``), or not."""
+    def needs_timeout(self) -> bool:
+        """Whether work is left over for ``timeout``."""
 
     def timeout(self) -> None:
-        """Do a bounded piece of the work that ``needs_timeout`` asked for."""
+        """Do a bounded piece of that work."""
 
     def resume(self) -> None:
         """Go on with paging and reading; the store has room again, or has read what was requested."""

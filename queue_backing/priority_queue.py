@@ -22,7 +22,7 @@ from leveret.queue_backing.variable.paging import aim_at
 
 if TYPE_CHECKING:
     from leveret.core.message import Message
-    from leveret.queue_backing.api import QueueMode, Urgency
+    from leveret.queue_backing.api import QueueMode
     from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
@@ -126,10 +126,6 @@ class PriorityQueue:
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         for level, at, end in self._runs(messages):
             level.discard(messages[at:end], persistent, first_msg_no + at)
-
-    def is_duplicate(self, message: Message) -> bool:
-        """Never: there is no mirror."""
-        return False
 
     # Out.
 
@@ -257,14 +253,13 @@ class PriorityQueue:
         for level in self._levels:
             level.set_queue_mode(mode)
 
-    def needs_timeout(self) -> Urgency | None:
-        urgencies = {level.needs_timeout() for level in self._levels}
-        return "timed" if "timed" in urgencies else "idle" if "idle" in urgencies else None
+    def needs_timeout(self) -> bool:
+        return any(level.needs_timeout() for level in self._levels)
 
     def timeout(self) -> None:
         """Do a slice for the first level that asks for it."""
         for level in self._levels:
-            if level.needs_timeout() is not None:
+            if level.needs_timeout():
                 level.timeout()
                 return
 

@@ -68,10 +68,6 @@ class BackingProxy(InlineTurn[BackingActor]):
             actor.queue.discard(messages, persistent, first_msg_no)
             actor.done(None)
 
-    def is_duplicate(self, message: Message) -> bool:
-        with self as actor:
-            return actor.queue.is_duplicate(message)
-
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         with self as actor:
             return actor.done(actor.queue.fetch(limit, bytes_max, ack_required))

@@ -67,7 +67,7 @@ from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, UPDAT
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
     from leveret.core.message import Message
-    from leveret.queue_backing.api import QueueMode, Urgency
+    from leveret.queue_backing.api import QueueMode
     from leveret.queue_backing.index.api import QueueIndex
     from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.limits import Limits
@@ -317,10 +317,6 @@ class VariableQueue:
         """Give up the contents of persistent messages, which the store has had since routing."""
         if persistent and self.can_page:
             self.index.discard(first_msg_no, len(messages))
-
-    def is_duplicate(self, message: Message) -> bool:
-        """Never: there is no mirror."""
-        return False
 
     def skip_to(self, seq: int) -> None:
         """Let the next message have this seq, which is not below that it would have."""
@@ -574,9 +570,8 @@ class VariableQueue:
     def set_queue_mode(self, mode: QueueMode) -> None:
         paging.set_mode(self, mode)
 
-    def needs_timeout(self) -> Urgency | None:
-        is_due = self.bump or self.backlog.loading_goes_on or self.releasing
-        return "timed" if is_due else None
+    def needs_timeout(self) -> bool:
+        return self.bump or self.backlog.loading_goes_on or bool(self.releasing)
 
     def timeout(self) -> None:
         if self.releasing:

@@ -189,7 +189,7 @@ def test_without_an_index_it_stays_in_ram_and_tries_again() -> None:
     queue.set_queue_mode("lazy")
     queue.resume()
     assert queue.info()["mode"] == "lazy"
-    assert queue.needs_timeout() is None
+    assert not queue.needs_timeout()
     assert "q4" not in queue.info()
 
     rig.index = index

@@ -51,7 +51,7 @@ def test_no_turn_moves_more_than_its_step() -> None:
     rig.set_target(0)
 
     turns, before = 1, 5_000
-    while rig.queue.needs_timeout() == "timed":
+    while rig.queue.needs_timeout():
         assert 0 < before - rig.queue.ram_count <= Limits().step
         before = rig.queue.ram_count
         rig.queue.timeout()
@@ -66,7 +66,7 @@ def test_without_credit_paging_waits_for_the_store() -> None:
     rig.publish_some(100)
 
     rig.set_target(10)
-    assert (rig.queue.ram_count, rig.queue.needs_timeout()) == (70, None)
+    assert (rig.queue.ram_count, rig.queue.needs_timeout()) == (70, False)
 
     rig.index.grant(40)
     rig.queue.resume()
@@ -184,7 +184,7 @@ def test_unacked_messages_within_delta_are_looked_through_in_steps() -> None:
     fetched = rig.queue.fetch(1, UNBOUNDED, ack_required=True)
     assert (fetched.seqs, fetched.pending) == ([], True)
     turns = 0
-    while rig.queue.needs_timeout() == "timed":
+    while rig.queue.needs_timeout():
         rig.queue.timeout()
         turns += 1
     assert turns > 2
@@ -221,7 +221,7 @@ def test_a_large_purge_acks_ranges_and_frees_in_slices() -> None:
     assert rig.queue.purge() == count - 2
     assert set(rig.index.rows) == {0, 2}
     turns = 0
-    while rig.queue.needs_timeout() == "timed":
+    while rig.queue.needs_timeout():
         rig.queue.timeout()
         turns += 1
     assert turns == 2
@@ -276,7 +276,7 @@ def test_the_change_to_lazy_mode_waits_for_credit_and_can_be_taken_back() -> Non
 
     rig.queue.set_queue_mode("lazy")
     assert (rig.queue.mode, rig.queue.info()["mode"]) == ("default", "lazy")
-    assert (rig.queue.ram_count, rig.queue.needs_timeout()) == (10, "timed")
+    assert (rig.queue.ram_count, rig.queue.needs_timeout()) == (10, True)
     rig.queue.timeout()
     assert rig.queue.ram_count == 6
     rig.queue.set_queue_mode("default")
@@ -329,7 +329,7 @@ def test_a_change_of_mode_moves_nothing_before_its_steps_one_level_at_a_time() -
 
     paged = [len(index.contents) for index in indexes]
     assert paged == [0, 0, 0]
-    while queue.needs_timeout() is not None:
+    while queue.needs_timeout():
         before, paged = paged, [len(index.contents) for index in indexes]
         assert sum(a != b for a, b in zip(before, paged, strict=True)) <= 1
         queue.timeout()
@@ -344,7 +344,7 @@ def paged_per_turn(queue: PriorityQueue, indexes: list[FakeIndex], begin: object
     while True:
         paged = [len(index.contents) for index in indexes]
         changes.append(sum(a != b for a, b in zip(before, paged, strict=True)))
-        if queue.needs_timeout() is None:
+        if not queue.needs_timeout():
             return changes
         before = paged
         queue.timeout()
@@ -369,7 +369,7 @@ def test_a_store_that_takes_more_gets_it_one_level_in_a_turn() -> None:
     for priority in (0, 1, 2):
         queue.publish(of_priority(*[priority] * 9), False, first_msg_no=1 + 9 * priority)
     queue.set_ram_duration_target(0.0)
-    while queue.needs_timeout() is not None:
+    while queue.needs_timeout():
         queue.timeout()
     assert not any(index.contents for index in indexes)
     for index in indexes:
