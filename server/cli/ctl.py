@@ -41,10 +41,8 @@ CONNECTION_COLUMNS: Final = _words("""auth_mechanism channel_max channels client
     recv_cnt recv_oct send_cnt send_oct send_pend ssl ssl_cipher ssl_hash ssl_key_exchange
     ssl_protocol state timeout user vhost""")
 EXCHANGE_COLUMNS: Final = _words("arguments auto_delete durable internal name policy type")
-BINDINGS: Final = (
-    "source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments",
-)  # fmt: skip
-POLICY_COLUMNS: Final = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
+BINDINGS: Final = "source_name source_kind destination_name destination_kind routing_key arguments"
+POLICY_COLUMNS: Final = "vhost name pattern apply-to definition priority"
 VHOST_COLUMNS: Final = _words("cluster_state default_queue_type description name tags tracing")
 
 
@@ -55,9 +53,7 @@ class Command:
     Attributes:
         verb: also the verb of the control socket, unless ``_SPECIAL`` has a function for it.
         summary: one line for the help page.
-        banner: printed first, unless quiet; filled from the options.
-        places: positional arguments, ``?`` and ``*`` at the end as argparse's nargs.
-        vhost: whether the verb takes ``-p``.
+        usage: positional arguments, ``?`` and ``*`` at the end as argparse's nargs; ``-p`` for the vhost.
         columns: that may be requested; empty: the verb takes no columns.
         shown: the default columns; empty: the verb returns no rows.
         after: printed at the end, unless quiet.
@@ -66,11 +62,9 @@ class Command:
 
     verb: str
     summary: str
-    banner: str
-    places: tuple[str, ...] = ()
-    vhost: bool = False
+    usage: str = ""
     columns: frozenset[str] = frozenset()
-    shown: tuple[str, ...] = ()
+    shown: str = ""
     after: str = ""
     options: tuple[tuple[str, type, Any], ...] = ()
 
@@ -85,184 +79,110 @@ COMMANDS: Final = (
     Command(
         "add_user",
         "make a user without permissions",
-        'Adding user "{name}" ...',
-        ("name", "password?"),
+        "name password?",
         after="Done. Don't forget to grant the user permissions to some virtual hosts! "
         "See 'leveret ctl set_permissions --help' to learn more.",
     ),
+    Command("change_password", "set a user's password", "name password?"),
+    Command("delete_user", "delete a user and its permissions", "name"),
+    Command("set_user_tags", "replace a user's tags", "name tags*"),
+    Command("authenticate_user", "check a password", "name password?", after="Success"),
+    Command("list_users", "users and tags", shown="user tags"),
     Command(
-        "change_password",
-        "set a user's password",
-        'Changing password for user "{name}" ...',
-        ("name", "password?"),
+        "set_permissions", "give a user its patterns on a vhost", "-p user configure write read"
     ),
+    Command("clear_permissions", "take a user's permissions on a vhost away", "-p user"),
+    Command("list_permissions", "permissions on a vhost", "-p", shown="user configure write read"),
     Command(
-        "delete_user", "delete a user and its permissions", 'Deleting user "{name}" ...', ("name",)
+        "list_user_permissions", "permissions of a user", "user", shown="vhost configure write read"
     ),
-    Command(
-        "set_user_tags",
-        "replace a user's tags",
-        'Setting tags for user "{name}" to [{tags}] ...',
-        ("name", "tags*"),
-    ),
-    Command(
-        "authenticate_user",
-        "check a password",
-        'Authenticating user "{name}" ...',
-        ("name", "password?"),
-        after="Success",
-    ),
-    Command("list_users", "users and tags", "Listing users ...", shown=("user", "tags")),
-    Command(
-        "set_permissions",
-        "give a user its patterns on a vhost",
-        'Setting permissions for user "{user}" in vhost "{vhost}" ...',
-        ("user", "configure", "write", "read"),
-        vhost=True,
-    ),
-    Command(
-        "clear_permissions",
-        "take a user's permissions on a vhost away",
-        'Clearing permissions for user "{user}" in vhost "{vhost}" ...',
-        ("user",),
-        vhost=True,
-    ),
-    Command(
-        "list_permissions",
-        "permissions on a vhost",
-        'Listing permissions for vhost "{vhost}" ...',
-        vhost=True,
-        shown=("user", "configure", "write", "read"),
-    ),
-    Command(
-        "list_user_permissions",
-        "permissions of a user",
-        'Listing permissions for user "{user}" ...',
-        ("user",),
-        shown=("vhost", "configure", "write", "read"),
-    ),
-    Command("add_vhost", "make a vhost", 'Adding vhost "{name}" ...', ("name",)),
-    Command(
-        "delete_vhost",
-        "delete a vhost with all that is in it",
-        'Deleting vhost "{name}" ...',
-        ("name",),
-    ),
-    Command("list_vhosts", "vhosts", "Listing vhosts ...", columns=VHOST_COLUMNS, shown=("name",)),
-    Command(
-        "list_queues",
-        "queues of a vhost",
-        "Timeout: {timeout:.1f} seconds ...\nListing queues for vhost {vhost} ...",
-        vhost=True,
-        columns=QUEUE_COLUMNS,
-        shown=("name", "messages"),
-    ),
-    Command(
-        "list_exchanges",
-        "exchanges of a vhost",
-        "Listing exchanges for vhost {vhost} ...",
-        vhost=True,
-        columns=EXCHANGE_COLUMNS,
-        shown=("name", "type"),
-    ),
-    Command(
-        "list_bindings",
-        "bindings of a vhost",
-        "Listing bindings for vhost {vhost}...",
-        vhost=True,
-        columns=frozenset(BINDINGS),
-        shown=BINDINGS,
-    ),
+    Command("add_vhost", "make a vhost", "name"),
+    Command("delete_vhost", "delete a vhost with all that is in it", "name"),
+    Command("list_vhosts", "vhosts", columns=VHOST_COLUMNS, shown="name"),
+    Command("list_queues", "queues of a vhost", "-p", QUEUE_COLUMNS, shown="name messages"),
+    Command("list_exchanges", "exchanges of a vhost", "-p", EXCHANGE_COLUMNS, shown="name type"),
+    Command("list_bindings", "bindings of a vhost", "-p", _words(BINDINGS), shown=BINDINGS),
     Command(
         "set_policy",
         "make or replace a policy; DEFINITION is JSON",
-        _SETTING_POLICY.format("policy"),
-        ("name", "pattern", "definition"),
-        vhost=True,
+        "-p name pattern definition",
         options=_POLICY_OPTIONS,
     ),
-    Command(
-        "clear_policy",
-        "take a policy away",
-        'Clearing policy "{name}" on vhost "{vhost}" ...',
-        ("name",),
-        vhost=True,
-    ),
-    Command(
-        "list_policies",
-        "policies of a vhost",
-        'Listing policies for vhost "{vhost}" ...',
-        vhost=True,
-        shown=POLICY_COLUMNS,
-    ),
+    Command("clear_policy", "take a policy away", "-p name"),
+    Command("list_policies", "policies of a vhost", "-p", shown=POLICY_COLUMNS),
     Command(
         "set_operator_policy",
         "make or replace an operator policy, a ceiling for what policies may set",
-        _SETTING_POLICY.format("operator policy override"),
-        ("name", "pattern", "definition"),
-        vhost=True,
+        "-p name pattern definition",
         options=_POLICY_OPTIONS,
     ),
-    Command(
-        "clear_operator_policy",
-        "take an operator policy away",
-        'Clearing operator policy "{name}" on vhost "{vhost}" ...',
-        ("name",),
-        vhost=True,
-    ),
-    Command(
-        "list_operator_policies",
-        "operator policies of a vhost",
-        'Listing operator policy overrides for vhost "{vhost}" ...',
-        vhost=True,
-        shown=POLICY_COLUMNS,
-    ),
+    Command("clear_operator_policy", "take an operator policy away", "-p name"),
+    Command("list_operator_policies", "operator policies of a vhost", "-p", shown=POLICY_COLUMNS),
     Command(
         "list_connections",
         "connections",
-        "Listing connections ...",
         columns=CONNECTION_COLUMNS,
-        shown=("user", "peer_host", "peer_port", "state"),
+        shown="user peer_host peer_port state",
     ),
     Command(
-        "close_connection",
-        "close one connection (pid as list_connections shows it)",
-        "Closing connection {pid}, reason: {reason}...",
-        ("pid", "reason"),
+        "close_connection", "close one connection (pid as list_connections shows it)", "pid reason"
     ),
     Command(
         "close_all_connections",
         "close the connections of a vhost, or with --global all",
-        "Closing all connections {scope}, reason: {reason}...",
-        ("reason",),
-        vhost=True,
+        "-p reason",
     ),
     Command(
         "set_vm_memory_high_watermark",
         "limit memory: a share of the RAM, or absolute and a size; until the node ends",
-        "Setting memory threshold to {setting} ...",
-        ("threshold*",),
+        "threshold*",
     ),
     Command(
         "set_disk_free_limit",
         "limit free disk space: a size, or mem_relative and a multiple; until the node ends",
-        "Setting disk free limit to {setting} ...",
-        ("threshold*",),
+        "threshold*",
     ),
-    Command(
-        "export_definitions",
-        "write the definitions as JSON to a file or -",
-        'Exporting definitions in JSON to a file at "{file}" ...',
-        ("file",),
-    ),
+    Command("export_definitions", "write the definitions as JSON to a file or -", "file"),
     Command(
         "import_definitions",
         "read definitions from a JSON file or -",
-        "Importing definitions in JSON from {source} ...",
-        ("file?",),
+        "file?",
         after="Successfully imported the definitions.",
     ),
 )
+
+BANNERS: Final = {
+    "add_user": 'Adding user "{name}" ...',
+    "change_password": 'Changing password for user "{name}" ...',
+    "delete_user": 'Deleting user "{name}" ...',
+    "set_user_tags": 'Setting tags for user "{name}" to [{tags}] ...',
+    "authenticate_user": 'Authenticating user "{name}" ...',
+    "list_users": "Listing users ...",
+    "set_permissions": 'Setting permissions for user "{user}" in vhost "{vhost}" ...',
+    "clear_permissions": 'Clearing permissions for user "{user}" in vhost "{vhost}" ...',
+    "list_permissions": 'Listing permissions for vhost "{vhost}" ...',
+    "list_user_permissions": 'Listing permissions for user "{user}" ...',
+    "add_vhost": 'Adding vhost "{name}" ...',
+    "delete_vhost": 'Deleting vhost "{name}" ...',
+    "list_vhosts": "Listing vhosts ...",
+    "list_queues": "Timeout: {timeout:.1f} seconds ...\nListing queues for vhost {vhost} ...",
+    "list_exchanges": "Listing exchanges for vhost {vhost} ...",
+    "list_bindings": "Listing bindings for vhost {vhost}...",
+    "set_policy": _SETTING_POLICY.format("policy"),
+    "clear_policy": 'Clearing policy "{name}" on vhost "{vhost}" ...',
+    "list_policies": 'Listing policies for vhost "{vhost}" ...',
+    "set_operator_policy": _SETTING_POLICY.format("operator policy override"),
+    "clear_operator_policy": 'Clearing operator policy "{name}" on vhost "{vhost}" ...',
+    "list_operator_policies": 'Listing operator policy overrides for vhost "{vhost}" ...',
+    "list_connections": "Listing connections ...",
+    "close_connection": "Closing connection {pid}, reason: {reason}...",
+    "close_all_connections": "Closing all connections {scope}, reason: {reason}...",
+    "set_vm_memory_high_watermark": "Setting memory threshold to {setting} ...",
+    "set_disk_free_limit": "Setting disk free limit to {setting} ...",
+    "export_definitions": 'Exporting definitions in JSON to a file at "{file}" ...',
+    "import_definitions": "Importing definitions in JSON from {source} ...",
+}
+"""The line that each verb prints first, unless quiet; filled from the options."""
 
 
 def add_parsers(parent: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
@@ -272,13 +192,14 @@ def add_parsers(parent: argparse.ArgumentParser, common: argparse.ArgumentParser
         parser = verbs.add_parser(
             command.verb, help=command.summary, description=command.summary, parents=[common]
         )
-        for place in command.places:
-            nargs = place[-1] if place[-1] in "?*" else None
-            parser.add_argument(place.rstrip("?*"), nargs=nargs)
+        for word in command.usage.split():
+            if word == "-p":
+                parser.add_argument("-p", "--vhost", default="/")
+            else:
+                nargs = word[-1] if word[-1] in "?*" else None
+                parser.add_argument(word.rstrip("?*"), nargs=nargs)
         if command.columns:
             parser.add_argument("columns", nargs="*", metavar="column")
-        if command.vhost:
-            parser.add_argument("-p", "--vhost", default="/")
         for name, kind, default in command.options:
             parser.add_argument(f"--{name}", type=kind, default=default)
         if command.verb == "close_all_connections":
@@ -318,25 +239,20 @@ def _banner(command: Command, options: Options) -> str:
     if command.verb == "import_definitions":
         from_stdin = options.file in {None, "-"}
         words["source"] = "standard input" if from_stdin else f'a file at "{options.file}"'
-    return command.banner.format_map(words)
+    return BANNERS[command.verb].format_map(words)
 
 
 def _columns(command: Command, asked: Iterable[str]) -> tuple[str, ...]:
     wanted = tuple(name for entry in asked for name in entry.split(",") if name)
     if unknown := [name for name in wanted if name not in command.columns]:
         raise UsageError(f"Info key(s) {','.join(unknown)} are not supported")
-    return wanted or command.shown
+    return wanted or tuple(command.shown.split())
 
 
 def _plain(command: Command, options: Options, ask: Ask) -> Any:
-    names = [place.rstrip("?*") for place in command.places]
-    arguments = {name: getattr(options, name) for name in names}
-    for option, _, _ in command.options:
-        name = option.replace("-", "_")
-        arguments[name] = getattr(options, name)
-    if command.vhost:
-        arguments["vhost"] = options.vhost
-    return ask(command.verb, arguments)
+    names = [word.rstrip("?*") for word in command.usage.replace("-p", "vhost").split()]
+    names += [name.replace("-", "_") for name, _, _ in command.options]
+    return ask(command.verb, {name: getattr(options, name) for name in names})
 
 
 def _with_password(command: Command, options: Options, ask: Ask) -> Any:
