@@ -24,19 +24,12 @@ from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.store_tools import command as store_tool
 
-EX_USAGE: Final = 64
-EX_DATAERR: Final = 65
-EX_UNAVAILABLE: Final = 69
-EX_SOFTWARE: Final = 70
-EX_CONFIG: Final = 78
-
-
 FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
-    UsageError: (EX_USAGE, "Error (argument validation): {}"),
-    RefusedError: (EX_DATAERR, "Error:\n{}"),
-    control.NoBrokerError: (EX_UNAVAILABLE, "leveret: {}"),
-    control.ControlFailedError: (EX_SOFTWARE, "leveret: {}"),
-    ConfigError: (EX_CONFIG, "leveret: {}"),
+    UsageError: (os.EX_USAGE, "Error (argument validation): {}"),
+    RefusedError: (os.EX_DATAERR, "Error:\n{}"),
+    control.NoBrokerError: (os.EX_UNAVAILABLE, "leveret: {}"),
+    control.ControlFailedError: (os.EX_SOFTWARE, "leveret: {}"),
+    ConfigError: (os.EX_CONFIG, "leveret: {}"),
 }
 
 
@@ -44,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(os.EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,9 +27,6 @@ from leveret.server.process import AddressUnavailableError
 
 log = logging.getLogger(__name__)
 
-EX_UNAVAILABLE: Final = 69
-EX_SOFTWARE: Final = 70
-EX_CONFIG: Final = 78
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 # The event loop stops for a garbage collection: 5,000 new objects take up to 10 ms with a deep queue on a
@@ -62,11 +59,11 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_serve(config))
     except StoreError as error:
-        return _fail(EX_CONFIG, error)
+        return _fail(os.EX_CONFIG, error)
     except AddressUnavailableError as error:
-        return _fail(EX_UNAVAILABLE, error)
+        return _fail(os.EX_UNAVAILABLE, error)
     except BrokerFailedError as error:
-        return _fail(EX_SOFTWARE, error)
+        return _fail(os.EX_SOFTWARE, error)
     finally:
         logs.release(handlers)
     return 0

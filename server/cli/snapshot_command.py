@@ -7,6 +7,7 @@ directory cannot be used, or a snapshot is damaged.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,9 +28,6 @@ from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory, read_m
 from leveret.server.snapshots.manifest import Manifest
 
 EX_DAMAGED: Final = 1
-EX_DATAERR: Final = 65
-EX_SOFTWARE: Final = 70
-EX_CONFIG: Final = 78
 
 COLUMNS: Final = ("name", "created", "age_s", "size_bytes", "messages", "clean")
 SEQS_SHOWN: Final = 10
@@ -41,14 +39,14 @@ def run(options: argparse.Namespace) -> int:
     try:
         code = VERBS[options.verb](options)
     except RefusedError as error:
-        return _fail(EX_DATAERR, str(error))
+        return _fail(os.EX_DATAERR, str(error))
     except ControlFailedError as error:
-        return _fail(EX_SOFTWARE, str(error))
+        return _fail(os.EX_SOFTWARE, str(error))
     except StoreError as error:
-        return _fail(EX_CONFIG, str(error))
+        return _fail(os.EX_CONFIG, str(error))
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
-        return _fail(EX_SOFTWARE, f"{(error.strerror or str(error)).lower()}{place}")
+        return _fail(os.EX_SOFTWARE, f"{(error.strerror or str(error)).lower()}{place}")
     return code
 
 
@@ -76,7 +74,7 @@ def _list(options: argparse.Namespace) -> int:
         try:
             rows.append(_row(read_manifest(folder / name)) | {"name": name})
         except StoreError as error:
-            failed = _fail(EX_CONFIG, str(error))
+            failed = _fail(os.EX_CONFIG, str(error))
     print(formats.rows("json" if options.json else "table", COLUMNS, rows), end="")
     return failed
 

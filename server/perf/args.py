@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import uuid
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -11,7 +12,6 @@ from leveret.server.perf.client import parse_uri
 from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import BODY_BYTES_MIN, LANES_MAX
 
-EX_USAGE = 64
 FLAGS = ("persistent", "mandatory")
 
 
@@ -19,7 +19,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(os.EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def parser() -> Parser:

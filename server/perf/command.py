@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from leveret.server.perf.run import Run
 from leveret.server.perf.scenario import Scenario
 
 EX_VIOLATION: Final = 1
-EX_UNAVAILABLE: Final = 69
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,6 +44,6 @@ async def _run(scenario: Scenario) -> int:
         result = await run()
     except BrokerError as error:
         print(f"leveret perf: {error}", file=sys.stderr)
-        return EX_VIOLATION if run.tally.sent else EX_UNAVAILABLE
+        return EX_VIOLATION if run.tally.sent else os.EX_UNAVAILABLE
     reporter.end(result, scenario.json_file)
     return 0 if result["ok"] else EX_VIOLATION

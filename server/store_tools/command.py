@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,6 @@ from typing import Any, Final
 from leveret.core.errors import StoreError
 
 EX_DAMAGED: Final = 1
-EX_IOERR: Final = 74
-EX_CONFIG: Final = 78
 
 Row = dict[str, Any]
 
@@ -65,9 +64,9 @@ def _run(options: argparse.Namespace) -> int:
         with _quiet():
             answer = _work(options)
     except StoreError as error:
-        return _fail(EX_CONFIG, str(error))
+        return _fail(os.EX_CONFIG, str(error))
     except OSError as error:
-        return _fail(EX_IOERR, f"{error.strerror or error}: {error.filename or options.dir}")
+        return _fail(os.EX_IOERR, f"{error.strerror or error}: {error.filename or options.dir}")
     from leveret.server.output import formats  # noqa: PLC0415 - only when there is an answer
     from leveret.server.store_tools.text import is_unsound, text_of  # noqa: PLC0415
 

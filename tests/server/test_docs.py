@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from leveret.server.cli import ctl
-from leveret.server.cli.main import EX_CONFIG, EX_DATAERR, EX_SOFTWARE, EX_UNAVAILABLE, EX_USAGE
 from leveret.server.config.config import Config
 from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 from leveret.server.perf import args
-from leveret.server.store_tools.command import EX_DAMAGED, EX_IOERR
+from leveret.server.store_tools.command import EX_DAMAGED
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -63,12 +63,12 @@ def test_every_exit_code_has_its_line() -> None:
     assert codes == [
         0,
         EX_DAMAGED,
-        EX_USAGE,
-        EX_DATAERR,
-        EX_UNAVAILABLE,
-        EX_SOFTWARE,
-        EX_IOERR,
-        EX_CONFIG,
+        os.EX_USAGE,
+        os.EX_DATAERR,
+        os.EX_UNAVAILABLE,
+        os.EX_SOFTWARE,
+        os.EX_IOERR,
+        os.EX_CONFIG,
     ]
 
 
