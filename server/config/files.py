@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 NATIVE: Final[dict[str, Key]] = {key.native: key for key in KEYS}
 RABBITMQ: Final[dict[str, Key]] = {
-    name: key for key in KEYS if key.from_conf is not None for name in key.rabbitmq
+    name: key for key in KEYS if key.from_conf is not None for name in key.rabbitmq.split()
 }
 LIMITS: Final = {
     "vm_memory_high_watermark": "memory_high_watermark",
@@ -158,7 +158,7 @@ def read_rabbitmq(source: str, path: Path) -> Found:
 
 
 def _rabbitmq_names() -> list[str]:
-    names = [name for key in KEYS for name in key.rabbitmq]
+    names = [name for key in KEYS for name in key.rabbitmq.split()]
     return [*names, "listeners.tcp.default", "log.console", *WITHOUT_EFFECT]
 
 

@@ -34,7 +34,7 @@ class Key(NamedTuple):
     native: str
     field: str
     from_toml: Converter
-    rabbitmq: tuple[str, ...] = ()
+    rabbitmq: str = ""
     from_conf: Converter | None = None
     unit: str = ""
 
@@ -53,7 +53,7 @@ def integer(value: object, allowed: str = "an integer") -> int:
     return value
 
 
-def integer_or_none(value: object) -> int | None:
+def limit(value: object) -> int | None:
     """Convert an integer, or ``"infinity"`` for no limit."""
     return None if value == "infinity" else integer(value, 'an integer or "infinity"')
 
@@ -96,7 +96,7 @@ def patterns(value: object) -> tuple[str, str, str]:
     return entries[0], entries[1], entries[2]
 
 
-def conf_integer(value: str) -> int:
+def digits(value: str) -> int:
     """Parse digits, RabbitMQ's form of integers."""
     if not (value.isascii() and value.lstrip("-").isdigit()):
         raise ValueError("an integer")
@@ -105,17 +105,17 @@ def conf_integer(value: str) -> int:
 
 def conf_limit(value: str) -> int | None:
     """Parse an integer or ``infinity``."""
-    return None if value == "infinity" else conf_integer(value)
+    return None if value == "infinity" else digits(value)
 
 
 def conf_timeout(value: str) -> int | None:
     """Parse milliseconds; ``undefined`` or ``false``: none."""
-    return None if value in {"undefined", "false", "infinity"} else conf_integer(value)
+    return None if value in {"undefined", "false", "infinity"} else digits(value)
 
 
 def conf_milliseconds(value: str) -> float:
     """Parse milliseconds; return seconds."""
-    return conf_integer(value) / 1000
+    return digits(value) / 1000
 
 
 def conf_level(value: str) -> str:
@@ -166,63 +166,48 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 KEYS: Final = (
-    Key("listen", "listen", addresses, ("listeners.tcp.$name",)),
+    Key("listen", "listen", addresses, "listeners.tcp.$name"),
     Key("data_dir", "data_dir", path),
-    Key("log.level", "log_level", text, ("log.console.level", "log.level"), conf_level),
-    Key("log.file", "log_file", path, ("log.file",), conf_log_file),
-    Key("log.file_level", "log_file_level", text, ("log.file.level",), conf_level),
-    Key("amqp.handshake_s", "handshake_s", seconds, ("handshake_timeout",), conf_milliseconds, "s"),
-    Key("amqp.frame_max", "frame_max", integer, ("frame_max",), conf_integer, "bytes"),
-    Key("amqp.channel_max", "channel_max", integer, ("channel_max",), conf_integer, "channels"),
-    Key("amqp.heartbeat_s", "heartbeat_s", integer, ("heartbeat",), conf_integer, "s"),
+    Key("log.level", "log_level", text, "log.console.level log.level", conf_level),
+    Key("log.file", "log_file", path, "log.file", conf_log_file),
+    Key("log.file_level", "log_file_level", text, "log.file.level", conf_level),
+    Key("amqp.handshake_s", "handshake_s", seconds, "handshake_timeout", conf_milliseconds, "s"),
+    Key("amqp.frame_max", "frame_max", integer, "frame_max", digits, "bytes"),
+    Key("amqp.channel_max", "channel_max", integer, "channel_max", digits, "channels"),
+    Key("amqp.heartbeat_s", "heartbeat_s", integer, "heartbeat", digits, "s"),
     Key(
-        "amqp.message_bytes_max",
-        "message_bytes_max",
-        integer,
-        ("max_message_size",),
-        conf_integer,
-        "bytes",
+        "amqp.message_bytes_max", "message_bytes_max", integer, "max_message_size", digits, "bytes"
     ),
     Key(
         "amqp.consumer_timeout_ms",
         "consumer_timeout_ms",
-        integer_or_none,
-        ("consumer_timeout",),
+        limit,
+        "consumer_timeout",
         conf_timeout,
         "ms",
     ),
     Key(
-        "limits.connections",
-        "connections_max",
-        integer_or_none,
-        ("connection_max",),
-        conf_limit,
-        "connections",
+        "limits.connections", "connections_max", limit, "connection_max", conf_limit, "connections"
     ),
-    Key(
-        "limits.channels_per_connection",
-        "connection_channels_max",
-        integer_or_none,
-        unit="channels",
-    ),
+    Key("limits.channels_per_connection", "connection_channels_max", limit, unit="channels"),
     Key(
         "memory.high_watermark",
         "memory_high_watermark",
         size_limit,
-        ("vm_memory_high_watermark.relative", "vm_memory_high_watermark.absolute"),
+        "vm_memory_high_watermark.relative vm_memory_high_watermark.absolute",
     ),
     Key(
         "memory.paging_ratio",
         "memory_paging_ratio",
         number,
-        ("vm_memory_high_watermark_paging_ratio",),
+        "vm_memory_high_watermark_paging_ratio",
         conf_share,
     ),
     Key(
         "memory.total",
         "memory_total_bytes",
         size,
-        ("total_memory_available_override_value",),
+        "total_memory_available_override_value",
         size,
         "bytes",
     ),
@@ -230,34 +215,29 @@ KEYS: Final = (
         "disk.free_limit",
         "disk_free_limit",
         size_limit,
-        ("disk_free_limit.relative", "disk_free_limit.absolute"),
+        "disk_free_limit.relative disk_free_limit.absolute",
     ),
-    Key("defaults.user", "default_user", text, ("default_user",), text),
-    Key("defaults.pass", "default_pass", text, ("default_pass",), text),
-    Key("defaults.user_tags", "default_user_tags", strings, ("default_user_tags.$tag",)),
+    Key("defaults.user", "default_user", text, "default_user", text),
+    Key("defaults.pass", "default_pass", text, "default_pass", text),
+    Key("defaults.user_tags", "default_user_tags", strings, "default_user_tags.$tag"),
     Key(
         "defaults.permissions",
         "default_permissions",
         patterns,
-        ("default_permissions.configure", "default_permissions.write", "default_permissions.read"),
+        "default_permissions.configure default_permissions.write default_permissions.read",
     ),
-    Key("defaults.vhost", "default_vhost", text, ("default_vhost",), text),
+    Key("defaults.vhost", "default_vhost", text, "default_vhost", text),
     Key(
         "definitions.file",
         "load_definitions",
         path,
-        ("load_definitions", "definitions.local.path"),
+        "load_definitions definitions.local.path",
         path,
     ),
-    Key(
-        "access.loopback_users",
-        "loopback_users",
-        strings,
-        ("loopback_users", "loopback_users.$user"),
-    ),
-    Key("announce.product", "product", text, ("product.name",), text),
-    Key("announce.version", "product_version", text, ("product.version",), text),
-    Key("announce.cluster_name", "cluster_name", text, ("cluster_name",), text),
+    Key("access.loopback_users", "loopback_users", strings, "loopback_users loopback_users.$user"),
+    Key("announce.product", "product", text, "product.name", text),
+    Key("announce.version", "product_version", text, "product.version", text),
+    Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),
 )
 
 WITHOUT_EFFECT: Final = {

@@ -216,7 +216,7 @@ def test_a_key_of_rabbitmq_has_its_effect(
 def test_every_key_of_rabbitmq_in_the_table_is_tried_above() -> None:
     tried = "\n".join(source for source, _, _ in RABBITMQ)
 
-    for name in (name for key in KEYS for name in key.rabbitmq):
+    for name in (name for key in KEYS for name in key.rabbitmq.split()):
         prefix = re.escape(name.partition("$")[0])
         if not name.startswith("default_permissions"):
             assert re.search(rf"^{prefix}", tried, re.MULTILINE), name
