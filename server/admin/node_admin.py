@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
+from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows
-from leveret.server.admin.connections import ConnectionAdmin
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
-from leveret.server.admin.topology import TopologyAdmin
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
 from leveret.server.definitions.node_definitions import NodeDefinitions
+from leveret.server.errors import RefusedError
 from leveret.server.event_loop import name_of
 from leveret.supervisors.tree import walk
 
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Awaitable, Callable
 
+    from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
     from leveret.server.config.config import Address
     from leveret.server.output.json_text import Row
+
+LISTED_AT_ONCE = 50
 
 
 class RunningBroker(Protocol):
@@ -53,15 +56,15 @@ class NodeAdmin:
         self._node = node = broker.node
         self.users = UserAdmin(node)
         self.vhosts = VhostAdmin(node)
-        self.topology = TopologyAdmin(node)
-        self.connections = ConnectionAdmin(node)
         self.policies = PolicyAdmin(node)
+        self.operator_policies = PolicyAdmin(node, is_operator=True)
         self.definitions = NodeDefinitions(node)
         self.snapshots = SnapshotAdmin(node)
 
     def verbs(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """Return the verbs of the control socket; a verb takes the arguments of its method."""
-        users, policies = self.users, self.policies
+        users, vhosts, policies = self.users, self.vhosts, self.policies
+        operator_policies = self.operator_policies
         return {
             "status": self.status,
             "tree": self.tree,
@@ -75,23 +78,23 @@ class NodeAdmin:
             "clear_permissions": users.clear_permissions,
             "list_permissions": users.list_permissions,
             "list_user_permissions": users.list_user_permissions,
-            "add_vhost": self.vhosts.add_vhost,
-            "delete_vhost": self.vhosts.delete_vhost,
-            "list_vhosts": self.vhosts.list_vhosts,
-            "list_queues": self.topology.list_queues,
-            "list_exchanges": self.topology.list_exchanges,
-            "list_bindings": self.topology.list_bindings,
-            "list_connections": self.connections.list_connections,
-            "close_connection": self.connections.close_connection,
-            "close_all_connections": self.connections.close_all_connections,
+            "add_vhost": vhosts.add_vhost,
+            "delete_vhost": vhosts.delete_vhost,
+            "list_vhosts": vhosts.list_vhosts,
+            "list_queues": vhosts.list_queues,
+            "list_exchanges": vhosts.list_exchanges,
+            "list_bindings": vhosts.list_bindings,
+            "list_connections": self.list_connections,
+            "close_connection": self.close_connection,
+            "close_all_connections": self.close_all_connections,
             "set_vm_memory_high_watermark": self.set_vm_memory_high_watermark,
             "set_disk_free_limit": self.set_disk_free_limit,
             "set_policy": policies.set_policy,
             "clear_policy": policies.clear_policy,
             "list_policies": policies.list_policies,
-            "set_operator_policy": policies.set_operator_policy,
-            "clear_operator_policy": policies.clear_operator_policy,
-            "list_operator_policies": policies.list_operator_policies,
+            "set_operator_policy": operator_policies.set_policy,
+            "clear_operator_policy": operator_policies.clear_policy,
+            "list_operator_policies": operator_policies.list_policies,
             "export_definitions": self.definitions.export_definitions,
             "import_definitions": self.definitions.import_definitions,
             "take_snapshot": self.snapshots.take_snapshot,
@@ -126,6 +129,21 @@ class NodeAdmin:
         now_s = runtime.clock.monotonic_s()
         return [rows.actor(node, now_s) async for node in sliced(walk(runtime, root))]
 
+    async def list_connections(self) -> list[Row]:
+        readers = list(self._node.connections.readers.values())
+        return [rows.connection(reader) async for reader in sliced(readers, LISTED_AT_ONCE)]
+
+    async def close_connection(self, pid: str, reason: str) -> None:
+        close_where = self._node.connections.close_where
+        if not close_where(lambda reader: str(reader.ref) == pid, reason):
+            raise RefusedError(f"there is no connection {pid}")
+
+    async def close_all_connections(self, vhost: str | None, reason: str) -> int:
+        """Close the connections of a vhost, or all; return how many."""
+        return self._node.connections.close_where(
+            lambda reader: vhost is None or _vhost_name(reader) == vhost, reason
+        )
+
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
         """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
@@ -133,3 +151,8 @@ class NodeAdmin:
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
         """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
+
+
+def _vhost_name(reader: Reader) -> str | None:
+    vhost = vhost_of(reader)
+    return vhost.name if vhost is not None else None

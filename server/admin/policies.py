@@ -27,76 +27,48 @@ log = logging.getLogger(__name__)
 
 
 class PolicyAdmin:
-    """Sets, clears and lists the policies of one node."""
+    """Sets, clears and lists the policies of one node, or its operator policies."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, is_operator: bool = False) -> None:
         self._node = node
+        self._is_operator = is_operator
 
     async def set_policy(
         self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
     ) -> None:
         """Add a policy, or replace the policy of that name; the definition is JSON."""
-        await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=False)
-
-    async def set_operator_policy(
-        self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
-    ) -> None:
-        await self._set(vhost, name, pattern, definition, priority, apply_to, is_operator=True)
-
-    async def clear_policy(self, vhost: str, name: str) -> None:
-        await self._clear(vhost, name, is_operator=False)
-
-    async def clear_operator_policy(self, vhost: str, name: str) -> None:
-        await self._clear(vhost, name, is_operator=True)
-
-    async def list_policies(self, vhost: str) -> list[Row]:
-        """Return vhost, name, pattern, apply-to, definition (JSON), priority; the strongest last."""
-        return self._list(vhost, is_operator=False)
-
-    async def list_operator_policies(self, vhost: str) -> list[Row]:
-        return self._list(vhost, is_operator=True)
-
-    async def _set(
-        self,
-        vhost_name: str,
-        name: str,
-        pattern: str,
-        definition: str,
-        priority: int,
-        apply_to: str,
-        is_operator: bool,
-    ) -> None:
         parsed = _parsed(definition)
-        row = PolicyRow(vhost_name, name, pattern, parsed, priority, apply_to, is_operator)
+        row = PolicyRow(vhost, name, pattern, parsed, priority, apply_to, self._is_operator)
         node = self._node
         async with node.admin_turn:
-            vhost = vhost_named(self._node, vhost_name)
+            found = vhost_named(node, vhost)
             _check(row)
             await node.metadata.write([row])
             node.settings_rows.put(row)
-            vhost.policies.put(row)
-            await apply_to_all(node.runtime, vhost.policies, vhost.topology)
-        log.info("policy set vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
+            found.policies.put(row)
+            await apply_to_all(node.runtime, found.policies, found.topology)
+        log.info("policy set vhost=%s name=%s operator=%s", vhost, name, self._is_operator)
         if idle := ", ".join(sorted(WITHOUT_EFFECT & parsed.keys())):
-            log.warning("policy without effect vhost=%s name=%s keys=%s", vhost_name, name, idle)
+            log.warning("policy without effect vhost=%s name=%s keys=%s", vhost, name, idle)
 
-    async def _clear(self, vhost_name: str, name: str, is_operator: bool) -> None:
+    async def clear_policy(self, vhost: str, name: str) -> None:
         node = self._node
         async with node.admin_turn:
-            rows = node.settings_rows.policies(vhost_name, is_operator)
+            rows = node.settings_rows.policies(vhost, self._is_operator)
             row = next((each for each in rows if each.name == name), None)
             if row is None:
                 raise RefusedError("Parameter does not exist")
-            vhost = vhost_named(self._node, vhost_name)
+            found = vhost_named(node, vhost)
             await node.metadata.write([], [row])
             node.settings_rows.remove([row])
-            vhost.policies.remove(row)
-            await apply_to_all(node.runtime, vhost.policies, vhost.topology)
-        log.info("policy cleared vhost=%s name=%s operator=%s", vhost_name, name, is_operator)
+            found.policies.remove(row)
+            await apply_to_all(node.runtime, found.policies, found.topology)
+        log.info("policy cleared vhost=%s name=%s operator=%s", vhost, name, self._is_operator)
 
-    def _list(self, vhost: str, is_operator: bool) -> list[Row]:
+    async def list_policies(self, vhost: str) -> list[Row]:
+        """Return vhost, name, pattern, apply-to, definition (JSON), priority; the strongest last."""
         vhost_named(self._node, vhost)
-        rows = self._node.settings_rows.policies(vhost, is_operator)
+        rows = self._node.settings_rows.policies(vhost, self._is_operator)
         return [_row(row) for row in sorted(rows, key=lambda row: (row.priority, row.name))]
 
 

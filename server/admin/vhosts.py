@@ -1,4 +1,4 @@
-"""The operator's commands on vhosts."""
+"""The operator's commands on vhosts, and the listings of their queues, exchanges and bindings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
+from leveret.server.admin import rows
 from leveret.server.admin.lookups import vhost_named
+from leveret.server.admin.queue_figures import queue_rows
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 from leveret.supervisors.requests import TerminateChild, WhichChildren
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class VhostAdmin:
-    """Adds, deletes and lists the vhosts of one node."""
+    """Adds, deletes and lists the vhosts of one node; lists their topology."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -60,8 +62,8 @@ class VhostAdmin:
             vhost.is_closing = True
             try:
                 await self._hand_over_writes()
-                rows = [VhostRow(name), *settings, *await _topology_rows(vhost)]
-                await node.metadata.write([], rows)
+                doomed = [VhostRow(name), *settings, *await _topology_rows(vhost)]
+                await node.metadata.write([], doomed)
             except BaseException:
                 vhost.is_closing = False
                 raise
@@ -96,6 +98,26 @@ class VhostAdmin:
             for vhost in self._node.vhosts.values()
         ]
 
+    async def list_queues(self, vhost: str) -> list[Row]:
+        """Return all columns of every queue; no rows where the vhost does not exist."""
+        found = self._node.vhosts.get(vhost)
+        vhosts = [found] if found is not None else []
+        return [row async for row in queue_rows(self._node.runtime, vhosts)]
+
+    async def list_exchanges(self, vhost: str) -> list[Row]:
+        found = vhost_named(self._node, vhost)
+        return [
+            rows.exchange(each, found.policies.of_exchange(each.name))
+            async for each in sliced(list(found.topology.exchanges.values()))
+        ]
+
+    async def list_bindings(self, vhost: str) -> list[Row]:
+        """Return all columns of every binding, those of the default exchange first."""
+        topology = vhost_named(self._node, vhost).topology
+        queues, bindings = list(topology.queues), topology.bindings()
+        implicit = [rows.implicit_binding(queue) async for queue in sliced(queues)]
+        return implicit + [rows.binding(each) async for each in sliced(bindings)]
+
     async def _stop_vhost(self, name: str) -> None:
         runtime = self._node.runtime
         supervisor = runtime.whereis(VHOSTS)
@@ -111,9 +133,9 @@ class VhostAdmin:
 async def _topology_rows(vhost: VHost) -> list[StoredRow]:
     topology, name = vhost.topology, vhost.name
     bindings, queues = topology.bindings(), list(topology.queues)
-    rows: list[StoredRow] = [ExchangeRow(name, each, "") for each in topology.exchanges]
-    rows += [QueueRow(name, each) async for each in sliced(queues)]
-    return rows + [
+    found: list[StoredRow] = [ExchangeRow(name, each, "") for each in topology.exchanges]
+    found += [QueueRow(name, each) async for each in sliced(queues)]
+    return found + [
         BindingRow(name, each.source, each.kind, each.destination, each.key, each.arguments)
         async for each in sliced(bindings)
     ]

@@ -155,6 +155,13 @@ def test_a_client_that_stays_does_not_keep_the_server(
 
 
 def test_every_verb_is_the_method_of_that_name() -> None:
-    verbs = NodeAdmin(SimpleNamespace(node=None)).verbs()  # type: ignore[arg-type]
+    admin = NodeAdmin(SimpleNamespace(node=None))  # type: ignore[arg-type]
+    verbs = admin.verbs()
 
-    assert {name: verb.__name__ for name, verb in verbs.items()} == {name: name for name in verbs}
+    assert {name: verb.__name__ for name, verb in verbs.items()} == {
+        name: name.replace("operator_", "") for name in verbs
+    }
+    for name, verb in verbs.items():
+        if "polic" in name:
+            policies = admin.operator_policies if "operator" in name else admin.policies
+            assert verb == getattr(policies, verb.__name__)

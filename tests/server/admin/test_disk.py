@@ -83,7 +83,7 @@ async def all_there_is(broker: Broker) -> dict[str, Any]:
     document["running"] = await admin.vhosts.list_vhosts()
     document["limits"] = {each.name: each.limits for each in broker.node.vhosts.values()}
     for name in broker.node.vhosts:
-        document[f"queues of {name}"] = await admin.topology.list_queues(name)
+        document[f"queues of {name}"] = await admin.vhosts.list_queues(name)
     return document
 
 
@@ -98,7 +98,7 @@ CHANGES: dict[str, Callable[[NodeAdmin], Any]] = {
         "v", "new", "", '{"expires":70000}', 1, "all"
     ),
     "clear_policy": lambda admin: admin.policies.clear_policy("v", "old"),
-    "set_operator_policy": lambda admin: admin.policies.set_operator_policy(
+    "set_operator_policy": lambda admin: admin.operator_policies.set_policy(
         "v", "new", "", '{"expires":70000}', 1, "all"
     ),
     "add_vhost": lambda admin: admin.vhosts.add_vhost("fresh"),

@@ -42,7 +42,7 @@ async def publish(channel: Any, queue: str, count: int, **options: Any) -> None:
 
 
 async def row(admin: NodeAdmin, queue: str) -> dict[str, Any]:
-    return next(row for row in await admin.topology.list_queues("/") if row["name"] == queue)
+    return next(row for row in await admin.vhosts.list_queues("/") if row["name"] == queue)
 
 
 async def test_a_queue_in_ram_and_one_on_disk(admin: NodeAdmin, channel: Any) -> None:

@@ -140,7 +140,7 @@ async def test_a_vhost_comes_and_goes_with_its_connections(
     assert [row["name"] for row in await admin.vhosts.list_vhosts()] == ["/"]
     assert not any("vhost:v" in row["name"] for row in await admin.tree())
     await admin.vhosts.add_vhost("v")
-    assert await admin.topology.list_queues("v") == []
+    assert await admin.vhosts.list_queues("v") == []
 
 
 async def test_what_clients_declare_in_a_vhost_that_is_deleted_does_not_come_back(
@@ -182,7 +182,7 @@ async def test_queues_exchanges_and_bindings_are_listed(admin: NodeAdmin, client
     await queue.bind(exchange, "a.#")
     await exchange.publish(aio_pika.Message(b"hello"), "a.b")
 
-    row, *others = await admin.topology.list_queues("/")
+    row, *others = await admin.vhosts.list_queues("/")
     assert others == []
     assert (row["name"], row["durable"], row["exclusive"]) == ("lev.a", True, False)
     assert (row["messages"], row["messages_ready"], row["consumers"]) == (1, 1, 0)
@@ -191,20 +191,20 @@ async def test_queues_exchanges_and_bindings_are_listed(admin: NodeAdmin, client
         ["x-l", "array"],
         ["x-message-ttl", "unsignedshort"],
     ]
-    exchanges = {each["name"]: each for each in await admin.topology.list_exchanges("/")}
+    exchanges = {each["name"]: each for each in await admin.vhosts.list_exchanges("/")}
     assert exchanges["lev.x"]["type"] == "topic"
     assert exchanges["amq.rabbitmq.trace"]["internal"] is True
-    bindings = await admin.topology.list_bindings("/")
+    bindings = await admin.vhosts.list_bindings("/")
     assert [(each["source_name"], each["routing_key"]) for each in bindings] == [
         ("", "lev.a"),
         ("lev.x", "a.#"),
     ]
-    assert await admin.topology.list_queues("/nope") == []
+    assert await admin.vhosts.list_queues("/nope") == []
 
 
 async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broker) -> None:
     connection = await raw(broker)
-    (row,) = await admin.connections.list_connections()
+    (row,) = await admin.list_connections()
     properties = {name: value for name, _, value in row["client_properties"]}
 
     assert (row["user"], row["vhost"], row["state"]) == ("guest", "/", "running")
@@ -214,11 +214,8 @@ async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broke
     assert (row["channel_max"], row["frame_max"], row["timeout"]) == (2047, 131072, 0)
     assert properties["product"] == "leveret perf"
     assert ["authentication_failure_close", "bool", True] in properties["capabilities"]
-    assert (
-        await refusal(admin.connections.close_connection("nope", "x"))
-        == "there is no connection nope"
-    )
-    await admin.connections.close_connection(row["pid"], "maintenance!")
+    assert await refusal(admin.close_connection("nope", "x")) == "there is no connection nope"
+    await admin.close_connection(row["pid"], "maintenance!")
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - maintenance!")
 
 
@@ -228,12 +225,12 @@ async def test_what_a_connection_sent_and_received_is_counted(
 ) -> None:
     connection = await raw(broker)
     await connection.channel(1)
-    (before,) = await admin.connections.list_connections()
+    (before,) = await admin.list_connections()
     method = methods.QueueDeclare("q" * 200)
 
     await connection.call(1, method)
 
-    (after,) = await admin.connections.list_connections()
+    (after,) = await admin.list_connections()
     frame = methods.method_frame(1, methods.encode(method))
     answer = methods.method_frame(1, methods.encode(methods.QueueDeclareOk("q" * 200, 0, 0)))
     assert after["recv_oct"] - before["recv_oct"] == len(frame)
@@ -245,8 +242,8 @@ async def test_what_a_connection_sent_and_received_is_counted(
 
 async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: Broker) -> None:
     connection = await raw(broker)
-    assert await admin.connections.close_all_connections("other", "bye") == 0
-    assert await admin.connections.close_all_connections(None, "bye") == 1
+    assert await admin.close_all_connections("other", "bye") == 0
+    assert await admin.close_all_connections(None, "bye") == 1
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - bye")
 
 
@@ -286,8 +283,8 @@ async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> N
     [
         lambda admin: admin.status(),
         lambda admin: admin.tree(),
-        lambda admin: admin.topology.list_queues("/"),
-        lambda admin: admin.topology.list_bindings("/"),
+        lambda admin: admin.vhosts.list_queues("/"),
+        lambda admin: admin.vhosts.list_bindings("/"),
         lambda admin: admin.definitions.export_definitions(),
     ],
     ids=["status", "tree", "list_queues", "list_bindings", "export_definitions"],
@@ -369,4 +366,4 @@ async def test_what_goes_through_the_broker_comes_out_right(
     result = await Run(scenario, Reporter("test", is_quiet=True))()
 
     assert result["ok"], result["violation_texts"]
-    assert await NodeAdmin(broker).topology.list_queues("/") == []
+    assert await NodeAdmin(broker).vhosts.list_queues("/") == []

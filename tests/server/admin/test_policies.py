@@ -38,7 +38,7 @@ def admin(broker: Broker) -> NodeAdmin:
 
 
 async def modes(admin: NodeAdmin) -> dict[str, tuple[str, str]]:
-    rows = await admin.topology.list_queues("/")
+    rows = await admin.vhosts.list_queues("/")
     return {row["name"]: (row["policy"], row["mode"]) for row in rows}
 
 
@@ -55,7 +55,7 @@ async def test_policies_last_and_are_applied_again(tmp_path: Path) -> None:
         admin = NodeAdmin(broker)
         await declare(broker, "a", "b", durable=True)
         await admin.policies.set_policy("/", "p", "^a", LAZY, 3, "queues")
-        await admin.policies.set_operator_policy("/", "p", "^b", '{"expires":900000}', 0, "all")
+        await admin.operator_policies.set_policy("/", "p", "^b", '{"expires":900000}', 0, "all")
         await admin.policies.set_policy("/", "gone", "", '{"queue-mode":"default"}', 9, "queues")
         await admin.policies.clear_policy("/", "gone")
         before = await admin.definitions.export_definitions()
@@ -64,7 +64,7 @@ async def test_policies_last_and_are_applied_again(tmp_path: Path) -> None:
     async with Broker(config(tmp_path)) as broker:
         admin = NodeAdmin(broker)
         assert await modes(admin) == {"a": ("p", "lazy"), "b": ("", "default")}
-        rows = {row["name"]: row for row in await admin.topology.list_queues("/")}
+        rows = {row["name"]: row for row in await admin.vhosts.list_queues("/")}
         assert rows["b"]["operator_policy"] == "p"
         assert await admin.definitions.export_definitions() == before
         assert [row["name"] for row in await admin.policies.list_policies("/")] == ["p"]
@@ -154,7 +154,7 @@ async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
         store = broker.node.vhosts["/"].msg_store
         assert store is not None
         await eventually(lambda: store.status().transients.live >= 1_197)
-        (row,) = await admin.topology.list_queues("/")
+        (row,) = await admin.vhosts.list_queues("/")
         assert (row["messages_ready"], row["messages_ready_ram"]) == (1_197, 0)
         assert (row["messages_unacknowledged"], row["mode"]) == (3, "lazy")
         await got[1].nack()
@@ -176,7 +176,7 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
                 for number in range(50):
                     body = aio_pika.Message(b"%d" % number, delivery_mode=2)
                     await channel.default_exchange.publish(body, name)
-            rows = {row["name"]: row for row in await admin.topology.list_queues("/")}
+            rows = {row["name"]: row for row in await admin.vhosts.list_queues("/")}
             assert [rows[name]["messages_ram"] for name in rows] == [0, 0]
             store = broker.node.vhosts["/"].msg_store
             assert store is not None

@@ -188,7 +188,7 @@ async def test_what_cannot_be_bound_or_is_reserved_is_left_out_and_told(admin: N
         "binding from 'fine' to exchange 'gone' with key 'k' in vhost '/' is left out: "
         "there is no exchange 'gone'",
     ]
-    bindings = await admin.topology.list_bindings("/")
+    bindings = await admin.vhosts.list_bindings("/")
     assert [row["destination_name"] for row in bindings if row["source_name"]] == ["fine"]
 
 
@@ -224,7 +224,7 @@ async def test_a_real_nodes_export_is_taken_twice_and_lasts(
     assert await admin.definitions.import_definitions(document) == notices
     assert await admin.definitions.export_definitions() == once
     await admin.users.authenticate_user("bob", "bob secret")
-    running = [await admin.topology.list_queues(name) for name in ("/", "orders")]
+    running = [await admin.vhosts.list_queues(name) for name in ("/", "orders")]
     assert all(row["state"] == "running" for rows in running for row in rows)
     assert [notice for notice in notices if "'lost'" in notice] == [
         # An internal exchange, which RabbitMQ does not export.
@@ -342,7 +342,7 @@ async def test_an_embedded_broker_starts_with_its_definitions(tmp_path: Path, pl
                 message = await queue.get()
                 await message.ack()
                 assert message.body == b"hello"
-            rows = await NodeAdmin(broker).topology.list_queues("shop")
+            rows = await NodeAdmin(broker).vhosts.list_queues("shop")
             assert {row["name"]: row["state"] for row in rows} == {
                 "lasting": "running",
                 "passing": "running",
@@ -391,12 +391,12 @@ async def test_policies_of_a_file_apply_to_what_is_there_and_what_it_brings(
         }
     )
 
-    rows = {row["name"]: row for row in await admin.topology.list_queues("/")}
+    rows = {row["name"]: row for row in await admin.vhosts.list_queues("/")}
     assert notices == []
     assert (rows["old"]["policy"], rows["old"]["operator_policy"]) == ("p", "")
     assert rows["new"]["effective_policy_definition"] == ('{"expires":5000000,"queue-mode":"lazy"}')
     assert {row["mode"] for row in rows.values()} == {"lazy"}
-    assert {row["policy"] for row in await admin.topology.list_exchanges("/")} == {"p"}
+    assert {row["policy"] for row in await admin.vhosts.list_exchanges("/")} == {"p"}
     exported = await admin.definitions.export_definitions()
     assert exported["policies"] == [lazy | {"priority": 0, "apply-to": "all"}]
     assert exported["parameters"] == [operator | {"value": value | {"priority": 0}}]
