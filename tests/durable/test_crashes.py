@@ -13,11 +13,10 @@ import pytest
 from conformance import wire
 from conformance.raw import Channel, Connection
 from durable.workers import BrokerWorker
-from leveret.core.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.recovery.replay import pages
+from rigs.store.live_store import opened_at
 
 Start = Callable[[], BrokerWorker]
 WINDOW = 5_000
@@ -66,9 +65,7 @@ def contents(channel: Channel, queue: str, count: int) -> list[int]:
 def store_of(folder: Path) -> Iterator[Opened]:
     """Open the store of a broker that has ended for good."""
     (path,) = (folder / "data" / "vhosts").iterdir()
-    files = Files()
-    where = StoreFiles(files, path, Ballast(files, path, 0), lambda: 0)
-    opened = open_store(where, AFTER_ALL)
+    opened = opened_at(path, AFTER_ALL)
     try:
         yield opened
     finally:

@@ -30,9 +30,7 @@ from durable.clients import (
 )
 from durable.oracle import Known, name_of
 from durable.workers import BrokerWorker
-from leveret.core.files import Files
-from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
+from rigs.store.live_store import opened_at
 from rigs.waiting import wait_until
 
 QUEUES = (*FANNED, RECREATED)
@@ -163,10 +161,7 @@ class Rounds:
         self.check(worker.address(), has_crashed=False)
         worker.stop()
         (folder,) = (self._folder / "data" / "vhosts").iterdir()
-        files = Files()
-        opened = open_store(
-            StoreFiles(files, folder, Ballast(files, folder, 0), lambda: 0), 1 << 23
-        )
+        opened = opened_at(folder, 1 << 23)
         try:
             assert opened.recovered.is_clean
             assert not [no for no, terms in opened.recovered.queues.items() if terms.messages]

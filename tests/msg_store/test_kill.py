@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
 from leveret.core.message import exchange_and_key, origin_of
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.record import unpack_meta
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
+from rigs.store.live_store import opened_at
 from rigs.store.store_folders import killed_after
 from rigs.store.store_worker import body_of
 
@@ -91,8 +89,7 @@ def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
     for epoch in range(1, 2 * rounds, 2):
         lines = rng.choice([1, 20, 300, 3000]) + rng.randrange(500)
         oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines))
-        where = StoreFiles(Files(), path / "store", Ballast(Files(), path), lambda: 1)
-        opened = open_store(where, epoch + 1)
+        opened = opened_at(path / "store", epoch + 1)
         oracle.compare(opened.recovered, opened.folder)
         opened.close()
     return oracle

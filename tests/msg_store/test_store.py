@@ -10,57 +10,30 @@ from typing import Any
 
 import pytest
 
-from leveret.core.files import Files
 from leveret.core.message import BODY
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
-from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.store.live_store import LiveStore, files_at, opened_at
 from rigs.variable_rig import UNBOUNDED, message
 from rigs.waiting import eventually
 
+STORE_LIMITS = StoreLimits(checkpoint=CheckpointLimits(rows=150))
 SMALL = Limits(segment=64, io_batch=1, step=500, read_max=64, slack=0, read_ahead=32)
 
 
-class Running:
-    """A store on the test's loop."""
-
-    def __init__(self, path: Path, boot_epoch: int = 1, limits: StoreLimits | None = None) -> None:
-        self.where = StoreFiles(
-            Files(), path, Ballast(Files(), path, 1000), lambda: 1, rdq_file_bytes=20_000
-        )
-        self.opened = open_store(self.where, boot_epoch)
-        self.loop = asyncio.get_running_loop()
-        self.errors: list[Exception] = []
-        self.store = MsgStore(
-            self.opened,
-            self.loop,
-            self.loop.time,
-            self.errors.append,
-            limits=limits or StoreLimits(checkpoint=CheckpointLimits(rows=150)),
-        )
-
-    async def kill(self) -> None:
-        ended = asyncio.Event()
-        self.store.kill(ended.set)
-        await ended.wait()
-
-    async def stop(self) -> None:
-        stopped = asyncio.Event()
-        self.store.stop(stopped.set)
-        await asyncio.wait_for(stopped.wait(), 30)
+def running_at(path: Path, boot_epoch: int = 1) -> LiveStore:
+    return LiveStore(files_at(path, rdq_file_bytes=20_000), boot_epoch, STORE_LIMITS)
 
 
 class Owned:
     """A queue that hears of its store in the loop."""
 
-    def __init__(self, running: Running, queue_no: int, is_new: bool = True) -> None:
+    def __init__(self, running: LiveStore, queue_no: int, is_new: bool = True) -> None:
         self.running = running
         self.queue_no = queue_no
         self.changed = asyncio.Event()
@@ -114,8 +87,8 @@ class Owned:
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[Running]:
-    running = Running(tmp_path / "store")
+async def running(tmp_path: Path) -> AsyncIterator[LiveStore]:
+    running = running_at(tmp_path / "store")
     yield running
     await running.kill()
     await eventually(lambda: "leveret-end" not in {each.name for each in threading.enumerate()})
@@ -126,7 +99,7 @@ def bodies(count: int) -> list[bytes]:
     return [message(100, n)[BODY] for n in range(count)]
 
 
-async def test_messages_go_to_the_disk_and_come_back_in_order(running: Running) -> None:
+async def test_messages_go_to_the_disk_and_come_back_in_order(running: LiveStore) -> None:
     queue = Owned(running, 1)
     queue.queue.set_queue_mode("lazy")
     for batch in range(20):
@@ -138,7 +111,7 @@ async def test_messages_go_to_the_disk_and_come_back_in_order(running: Running) 
 
 
 async def test_transients_are_paged_out_and_come_back_among_persistent_ones(
-    running: Running,
+    running: LiveStore,
 ) -> None:
     queue = Owned(running, 1)
     queue.queue.set_queue_mode("lazy")
@@ -149,7 +122,7 @@ async def test_transients_are_paged_out_and_come_back_among_persistent_ones(
     assert await queue.fetch_all() == bodies(1000)
 
 
-async def test_a_stopped_store_goes_on_where_it_was(running: Running, tmp_path: Path) -> None:
+async def test_a_stopped_store_goes_on_where_it_was(running: LiveStore, tmp_path: Path) -> None:
     queue = Owned(running, 1)
     queue.publish(300)
     await queue.until(lambda: len(queue.safe) == 300)
@@ -157,7 +130,7 @@ async def test_a_stopped_store_goes_on_where_it_was(running: Running, tmp_path: 
     queue.queue.terminate()
     await running.stop()
 
-    again = Running(tmp_path / "store", 2)
+    again = running_at(tmp_path / "store", 2)
     assert again.opened.recovered.is_clean
     queue = Owned(again, 1, is_new=False)
     assert queue.queue.next_seq == 300
@@ -166,14 +139,14 @@ async def test_a_stopped_store_goes_on_where_it_was(running: Running, tmp_path: 
 
 
 async def test_a_killed_store_loses_nothing_that_was_confirmed(
-    running: Running, tmp_path: Path
+    running: LiveStore, tmp_path: Path
 ) -> None:
     queue = Owned(running, 1)
     queue.publish(300)
     await queue.until(lambda: len(queue.safe) == 300)
     await running.kill()
 
-    again = Running(tmp_path / "store", 2)
+    again = running_at(tmp_path / "store", 2)
     queue = Owned(again, 1, is_new=False)
     assert queue.queue.len() == 300
     assert queue.queue.next_seq > 300
@@ -181,21 +154,23 @@ async def test_a_killed_store_loses_nothing_that_was_confirmed(
     await again.kill()
 
 
-async def test_two_cannot_have_the_same_store(running: Running) -> None:
+async def test_two_cannot_have_the_same_store(running: LiveStore, tmp_path: Path) -> None:
     with pytest.raises(StoreLocked):
-        open_store(running.where, 2)
+        opened_at(tmp_path / "store", 2)
 
 
-async def test_a_store_that_was_only_opened_can_be_let_go(running: Running, tmp_path: Path) -> None:
+async def test_a_store_that_was_only_opened_can_be_let_go(
+    running: LiveStore, tmp_path: Path
+) -> None:
     await running.stop()
 
-    open_store(running.where, 2).close()
+    opened_at(tmp_path / "store", 2).close()
 
-    again = Running(tmp_path / "store", 3)
+    again = running_at(tmp_path / "store", 3)
     await again.stop()
 
 
-async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: Running) -> None:
+async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: LiveStore) -> None:
     failures: list[Exception] = []
     queue = Owned(running, 1)
     queue.failed = failures.append  # type: ignore[method-assign]
@@ -209,7 +184,9 @@ async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: Runni
     await running.stop()
 
 
-async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: Running) -> None:
+async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(
+    running: LiveStore,
+) -> None:
     queue = Owned(running, 1)
     queue.publish(5)
     running.store.kill()

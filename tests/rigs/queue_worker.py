@@ -17,18 +17,16 @@ import sys
 import time
 from pathlib import Path
 
-from leveret.core.files import Files
 from leveret.core.message import BODY, Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
+from rigs.store.live_store import LiveStore, files_at
 
 QUEUES = (1, 2, 3)
 BATCH = 20
@@ -59,16 +57,12 @@ def name_of(body: bytes) -> str:
     return name
 
 
-def opened_store(folder: Path, epoch: int, failed: object) -> MsgStore:
-    """Open the store in a folder on the running loop."""
-    files = Files()
-    where = StoreFiles(
-        files, folder, Ballast(files, folder.parent, 0), lambda: 0, FILE_BYTES, FILE_BYTES
-    )
-    loop = asyncio.get_running_loop()
-    opened = open_store(where, epoch)
-    assert not opened.recovered.report.is_damage, opened.recovered.report
-    return MsgStore(opened, loop, loop.time, failed, limits=STORE_LIMITS)  # type: ignore[arg-type]
+def running_store(folder: Path, epoch: int) -> LiveStore:
+    where = files_at(folder, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
+    running = LiveStore(where, epoch, STORE_LIMITS)
+    report = running.opened.recovered.report
+    assert not report.is_damage, report
+    return running
 
 
 def stop_process(error: Exception) -> None:
@@ -146,7 +140,7 @@ class Worker:
         self.rng = random.Random(seed)
         self.epoch = epoch
         self.count = 0
-        self.store = opened_store(folder, epoch, stop_process)
+        self.store = running_store(folder, epoch).store
         self.queues = {no: Queue(self.store, no) for no in QUEUES}
 
     def publish(self) -> None:

@@ -16,11 +16,10 @@ from leveret.core.files import Files
 from leveret.core.message import BODY, Message
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.transient.index import TransientIndex
 from leveret.queue_backing.api import Fetched
@@ -32,6 +31,7 @@ from leveret.testing.faulty_files import Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryLocation
 from rigs.patient_queue import PatientQueue
+from rigs.store.live_store import files_at
 from rigs.store.step_loop import StepLoop, drivers_on
 from rigs.variable_rig import UNBOUNDED, VariableRig, message
 
@@ -71,12 +71,12 @@ class StoreBench:
     def open(self, trusted: DurablePosition | None = None) -> None:
         self.boot_epoch += 1
         self.loop = StepLoop(self.rng)
-        where = StoreFiles(
-            self.files,
+        where = files_at(
             STORE,
-            Ballast(self.files, STORE, 0),
-            lambda: 5,
-            *self.file_bytes,
+            self.disk,
+            ballast_bytes=0,
+            rdq_file_bytes=self.file_bytes[0],
+            journal_file_bytes=self.file_bytes[1],
             index_location=self.location,
             new_uuid=lambda: bytes(range(16)),
         )

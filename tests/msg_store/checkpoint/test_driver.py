@@ -13,6 +13,7 @@ import pytest
 
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
+from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.group_commit import Report
@@ -23,21 +24,26 @@ SMALL = CheckpointLimits(rows=50, journal_bytes=1 << 20, idle_rows=5)
 
 
 class Running:
-    """A store and what it has reported."""
+    """Keeps the reports of a store, and the points that its threads have reached."""
 
     def __init__(self, path: Path, boot_epoch: int = 1, limits: CheckpointLimits = SMALL) -> None:
         self.reports: list[Report] = []
         self.points: list[str] = []
         self.changed = asyncio.Event()
         self.loop = asyncio.get_running_loop()
-        self.live = LiveStore(files_at(path), boot_epoch, self.deliver, limits, self.reached)
+        self.live = LiveStore(
+            files_at(path),
+            boot_epoch,
+            StoreLimits(checkpoint=limits),
+            self.deliver,
+            self.reached,
+        )
         self.recovered, self.core, self.index = (
             self.live.recovered,
             self.live.core,
             self.live.index,
         )
         self.folder, self.checkpointer = self.live.folder, self.live.checkpointer
-        self.flushes, self.threads = self.live.flushes, self.live.checkpoints
         self.core.index_listeners.append(self.changed.set)
         self.seq = self.recovered.next_no
 
@@ -66,7 +72,6 @@ class Running:
 
     async def stop(self) -> None:
         await self.live.stop()
-        self.close()
 
     def close(self) -> None:
         """End as a kill would, but for the threads."""

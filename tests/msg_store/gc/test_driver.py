@@ -76,7 +76,7 @@ async def test_ten_thousand_reads_while_segments_are_merged(
     await store.all_safe()
     await asyncio.gather(writer(), *(reader() for _ in range(4)))
 
-    assert store.removed
+    assert store.collector.collected.removed
     assert store.contents.losses == 0
 
 

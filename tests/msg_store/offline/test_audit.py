@@ -11,13 +11,11 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from leveret.core.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
 from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
+from rigs.store.live_store import opened_at
 from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, files_of, flip, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 from rigs.store.store_folders import worker_environment
@@ -242,8 +240,7 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
             told = (rows_of(audit), dict(audit.store.locations()), audit.store.report.dropped)
             terms = {no: each.frozen() for no, each in audit.queues.items()}
             assert audit.store.epoch_seen == epoch
-        files = Files()
-        opened = open_store(StoreFiles(files, path, Ballast(files, tmp_path), lambda: 7), epoch + 1)
+        opened = opened_at(path, epoch + 1)
         opened.close()
 
         with audited(path, quiet) as audit:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.offline.repair import plan_repair
 from leveret.msg_store.offline.salvage import Salvaged, salvage
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
+from rigs.store.live_store import opened_at
 from rigs.store.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index
 
@@ -42,9 +40,7 @@ def salvaged(
 
 
 def reopened(target: Path, epoch: int) -> OfflineStore:
-    files = Files()
-    where = StoreFiles(files, target, Ballast(files, target), lambda: 9)
-    return OfflineStore(open_store(where, epoch))
+    return OfflineStore(opened_at(target, epoch))
 
 
 @pytest.mark.parametrize("how", ["stopped", "crashed"])

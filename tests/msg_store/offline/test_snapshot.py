@@ -12,14 +12,13 @@ import pytest
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreLocked
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.snapshot import Torn, take
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.recovery.report import RecoveryReport
+from rigs.store.live_store import opened_at
 from rigs.store.offline_rig import quiet
 from rigs.store.snapshot_load import QUEUES, Rows, rows_of
 from rigs.store.store_damage import used_bytes
@@ -35,8 +34,7 @@ def taken(path: Path, target: Path) -> Torn:
 
 def recovered(path: Path) -> tuple[Rows, RecoveryReport]:
     """Return what a start finds."""
-    where = StoreFiles(Files(), path, Ballast(Files(), path, 0), lambda: 1)
-    opened = open_store(where, 1000)
+    opened = opened_at(path, 1000)
     try:
         index = opened.recovered.index
         rows = {
@@ -125,7 +123,9 @@ def test_a_torn_end_is_left_out_and_counted(
 def test_what_lies_behind_bad_bytes_stays(filled: Filled, tmp_path: Path) -> None:
     filled.kill()
     last = max((filled.path / "rdq").iterdir())
-    first, *_ = sorted(filled.offsets[int(last.stem, 16)])
+    with Inspection(filled.path) as store:
+        places = [place for _, place in store.locations() if place[0] == int(last.stem, 16)]
+    first = min(place[1] for place in places)
     with last.open("r+b") as file:
         file.seek(first + 40)
         file.write(b"?" * 8)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs.queue_worker import QUEUES, Queue, opened_store
+from rigs.queue_worker import QUEUES, Queue, running_store
 from rigs.store.store_folders import killed_after
 
 WORKER = Path(__file__).parents[2] / "rigs" / "queue_worker.py"
@@ -47,11 +47,10 @@ class Oracle:
 
 async def drained(path: Path, epoch: int, forget: bool) -> dict[int, list[str]]:
     """Open the store, return what is in each queue; it all stays there unless told otherwise."""
-    failures: list[Exception] = []
-    store = opened_store(path / "store", epoch, failures.append)
+    running = running_store(path / "store", epoch)
     found: dict[int, list[str]] = {}
     for number in QUEUES:
-        queue = Queue(store, number)
+        queue = Queue(running.store, number)
         async with asyncio.timeout(60):
             while queue.queue.len():
                 queue.changed.clear()
@@ -64,10 +63,8 @@ async def drained(path: Path, epoch: int, forget: bool) -> dict[int, list[str]]:
         if forget:
             queue.queue.ack(list(queue.unacked))
         queue.queue.terminate()
-    stopped = asyncio.Event()
-    store.stop(stopped.set)
-    await asyncio.wait_for(stopped.wait(), 60)
-    assert not failures
+    await running.stop()
+    assert not running.errors
     return found
 
 

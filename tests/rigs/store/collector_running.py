@@ -1,4 +1,4 @@
-"""A store with all its threads on the test's loop and a real disk, for the collector."""
+"""One queue of a store on a real disk, with all threads, for tests of the collector."""
 
 from __future__ import annotations
 
@@ -8,28 +8,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from leveret.core.files import Files, OsCalls, SystemCalls
+from leveret.core.files import SystemCalls
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
-from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.format.pins import Pins
+from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Collector
-from leveret.msg_store.gc.driver import CollectorDriver, Pace
-from leveret.msg_store.reading.contents import ContentReader
-from leveret.msg_store.reading.read_cache import ReadCache
-from leveret.msg_store.reading.rows import ReadThread
-from leveret.msg_store.reading.segments import SegmentReader
-from leveret.msg_store.recovery.recovery import StoreFiles
-from leveret.msg_store.threads.worker import ThreadWorker
+from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.wal.group_commit import Report
-from rigs.store.live_store import LiveStore
+from rigs.store.live_store import LiveStore, files_at
 
 QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
 
 
 class Running:
-    """One queue's messages, published, read and acked as fast as the disk takes them."""
+    """Publishes, reads and acks the messages of one queue as fast as the disk takes them."""
 
     def __init__(
         self,
@@ -43,68 +35,27 @@ class Running:
         reached: Callable[[str], None] | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        files = Files(calls or OsCalls())
-        ballast = Ballast(files, path, 1000)
-        where = StoreFiles(files, path / "store", ballast, lambda: 7, file_bytes)
-        limits = checkpoint or CheckpointLimits()
-        self.live = LiveStore(where, boot_epoch, self._deliver, limits)
-        self.opened, self.core, index = self.live.opened, self.live.core, self.live.index
-        self.memtables = self.core.memtables
+        where = files_at(path / "store", calls, rdq_file_bytes=file_bytes)
+        limits = StoreLimits(
+            checkpoint=checkpoint or CheckpointLimits(),
+            choice=ChoiceLimits(file_bytes=file_bytes),
+            pace=pace,
+        )
+        self.live = LiveStore(where, boot_epoch, limits, self._deliver, reached)
+        self.opened, self.core = self.live.opened, self.live.core
+        self.collector, self.collecting = self.live.collector, self.live.collecting
+        self.contents, self.read_cache = self.live.store.contents, self.live.store.read_cache
         self.safe = 0
         self.rows: dict[int, int] = {}  # seq -> msg_no
         self.bodies: dict[int, bytes] = {}
         self.next_seq = self.opened.recovered.next_no
         self.error: Exception | None = None
         self.turned = asyncio.Event()
-        self.checkpointer, folder = self.live.checkpointer, self.live.folder
-        self.segments = SegmentReader(folder)
-        worker = ThreadWorker(self.loop, "leveret-read", self.segments.close)
-        self.reader = ReadThread(worker, self._failed)
-        self.read_cache = ReadCache(1 << 26)
-        self.contents = ContentReader(
-            self.core,
-            self.memtables,
-            self.segments,
-            index,
-            self.reader,
-            self.loop,
-            self.read_cache,
-        )
-        self.pins = Pins()
-        self.removed: list[int] = []
-        self.collector = Collector(
-            folder,
-            self.core,
-            self.memtables,
-            index,
-            self.pins,
-            lambda: 7,
-            self._removed,
-            self.checkpointer.request,
-            ChoiceLimits(file_bytes=file_bytes),
-        )
-        self.collecting = CollectorDriver(
-            self.collector, self.core, self.loop, self._failed, reached, pace=pace
-        )
-        self.pins.freed = self.collecting.wake
-
-    # What the parts ask and tell.
 
     def _deliver(self, report: Report) -> None:
         self.error = self.error or report.error
         self.safe += sum(count for _, _, count in report.safe)
         self.turned.set()
-
-    def _failed(self, error: Exception) -> None:
-        self.error = error
-        self.turned.set()
-
-    def _removed(self, file_nos: list[int]) -> None:
-        self.removed += file_nos
-        self.contents.segments_removed(file_nos)
-        self.turned.set()
-
-    # What a test does.
 
     def publish(self, count: int, size: int) -> None:
         bodies = [b"%d." % (self.next_seq + index) + b"x" * size for index in range(count)]
@@ -145,15 +96,10 @@ class Running:
 
     async def stop(self) -> None:
         """Stop cleanly."""
-        self.collecting.close()
         await self.live.stop()
-        self.reader.close()
-        self.live.folder.close()
 
     def kill(self) -> None:
         """End at once."""
-        self.collecting.close()
-        self.reader.close()
         self.live.close()
 
     def size_bytes(self) -> int:

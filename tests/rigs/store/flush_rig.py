@@ -1,4 +1,4 @@
-"""A store's group commit and its writer threads on the loop of a test, and what they have reported."""
+"""A store on the loop of a test, and the reports of its group commit."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from leveret.core.files import OsCalls
 from leveret.msg_store.wal.group_commit import Report
 from leveret.testing.faulty_files import FaultyCalls
-from rigs.store.live_store import LiveStore, files_at
+from rigs.store.live_store import LiveStore, ended, files_at
 from rigs.store.store_rig import message
 
 
 class Running:
-    """A store on the test's loop, and what it has reported."""
+    """Keeps the reports of a store; ``calls`` may fail at the test's word."""
 
     def __init__(
         self, path: Path, boot_epoch: int = 1, calls: FaultyCalls | OsCalls | None = None
@@ -22,7 +22,7 @@ class Running:
         self.calls = calls or FaultyCalls(OsCalls(), random.Random(1))
         self.reports: list[Report] = []
         self.reported = asyncio.Event()
-        self.live = LiveStore(files_at(path, self.calls), boot_epoch, self.deliver, None)
+        self.live = LiveStore(files_at(path, self.calls), boot_epoch, heard=self.deliver)
         self.core, self.recovered = self.live.core, self.live.recovered
         self.folder = self.live.folder
         self.threads, self.syncs = self.live.flushes, self.live.syncs
@@ -44,7 +44,8 @@ class Running:
         return first
 
     async def stop(self) -> None:
-        await self.live.stop()
+        """Stop the writer threads cleanly; all other threads end as by a kill."""
+        await ended(self.threads.stop)
         self.close()
 
     def close(self) -> None:

@@ -1,80 +1,117 @@
-"""A store on a real disk with the threads of flushes and of checkpoints, on the running loop."""
+"""Stores on a real disk and the running loop; the product puts their parts together, as in a broker."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from leveret.core.files import Files, SystemCalls
-from leveret.msg_store.checkpoint.checkpoint import Checkpointer, CheckpointLimits
-from leveret.msg_store.checkpoint.driver import CheckpointDriver
+from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
-from leveret.msg_store.threads.writers import SyncTimes
-from leveret.msg_store.wal.driver import FlushDriver
+from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store
+from leveret.msg_store.store import MsgStore
+from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker
+from leveret.msg_store.transient.index import TransientIndex
+from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.wal.group_commit import Report
 
 
-def files_at(path: Path, calls: SystemCalls | None = None, ballast_bytes: int = 1000) -> StoreFiles:
-    """Return where a store lies, with a ballast in it."""
+def files_at(
+    path: Path, calls: SystemCalls | None = None, ballast_bytes: int = 1000, **more: Any
+) -> StoreFiles:
+    """Return the place of a store, with a ballast in it; ``more`` goes to ``StoreFiles``."""
     files = Files(calls) if calls is not None else Files()
-    return StoreFiles(files, path, Ballast(files, path, ballast_bytes), lambda: 1)
+    more.setdefault("now_ms", lambda: 1)
+    return StoreFiles(files, path, Ballast(files, path, ballast_bytes), **more)
+
+
+def opened_at(path: Path, boot_epoch: int) -> Opened:
+    """Recover a store that no process has open any more."""
+    return open_store(files_at(path, ballast_bytes=0), boot_epoch)
 
 
 class LiveStore:
-    """The parts that every store needs; rigs add theirs.
+    """A ``MsgStore`` with its threads.
 
     Args:
-        where: the store.
-        boot_epoch: of this start.
-        deliver: gets reports.
-        checkpoint: the limits of checkpoints; None: none are made.
-        reached: called for the points of checkpoints.
+        heard: gets the reports of group commit, as the queues do.
+        reached: called on the threads for each point of checkpoints, merges and reads.
+
+    Attributes:
+        errors: those after which the store was of no use.
     """
 
     def __init__(
         self,
         where: StoreFiles,
         boot_epoch: int,
-        deliver: Callable[[Report], None],
-        checkpoint: CheckpointLimits | None,
-        reached: Callable[[str], None] | None = None,
+        limits: StoreLimits = DEFAULT_LIMITS,
+        heard: Callable[[Report], None] | None = None,
+        reached: Reached | None = None,
+        drivers: Drivers = THREADS,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.opened = opened = open_store(where, boot_epoch)
         self.core, self.recovered, self.folder = opened.core, opened.recovered, opened.folder
         self.index = self.recovered.index
-        self.syncs = SyncTimes(loop.time)
-        self.flushes = FlushDriver(
-            self.core, opened.rdq_log, opened.journal_log, loop, deliver, self.syncs
+        self.errors: list[Exception] = []
+        # LMDB writes past ``where.files``, which may be faulty ones and not know its files.
+        transient_index = TransientIndex(Files(), where.path / TRANSIENT_FOLDER)
+        make_worker = drivers.make_worker if reached is None else _telling(reached)
+        drivers = replace(drivers, transient_index=transient_index, make_worker=make_worker)
+        self.store = store = _HeardStore(
+            opened, loop, loop.time, self.errors.append, drivers, limits
         )
-        self.checkpointer = Checkpointer(self.core, opened.index_location, checkpoint)
-        self.checkpoints: CheckpointDriver | None = None
-        if checkpoint is not None:
-            self.checkpoints = CheckpointDriver(
-                self.core,
-                self.checkpointer,
-                self.index,
-                self.folder,
-                where.reserve,
-                loop,
-                deliver,
-                reached,
-            )
+        store.heard = heard
+        self.flushes, self.syncs = store._flusher, store._syncs
+        self.checkpointer = store._checkpointer
+        self.collector, self.collecting = store._collector, store._collecting
 
     async def stop(self) -> None:
-        """Stop cleanly; the folder stays locked."""
-        for driver in (self.flushes, self.checkpoints):
-            if driver is not None:
-                stopped = asyncio.Event()
-                driver.stop(stopped.set)
-                await asyncio.wait_for(stopped.wait(), 60)
+        """Stop cleanly, or as far as the disk and the parts allow."""
+        await ended(self.store.stop)
+
+    async def kill(self) -> None:
+        await ended(self.store.kill)
 
     def close(self) -> None:
-        """End as a kill would, but for the threads; the folder is free."""
-        self.flushes.close()
-        if self.checkpoints is not None:
-            self.checkpoints.close()
-        self.index.close()
-        self.folder.close()
+        """End as a kill would, and wait for the threads; the folder is free."""
+        self.store._close_files()
+
+
+class _HeardStore(MsgStore):
+    heard: Callable[[Report], None] | None = None
+
+    def _deliver(self, report: Report) -> None:
+        if self.heard is not None:
+            self.heard(report)
+        super()._deliver(report)
+
+
+async def ended(end: Callable[[Callable[[], None]], None]) -> None:
+    """Begin an end, and wait until its ``then`` is called."""
+    ended = asyncio.Event()
+    end(ended.set)
+    await asyncio.wait_for(ended.wait(), 60)
+
+
+def _telling(listener: Reached) -> MakeWorker:
+    """Return a maker of threads that also tell the listener each point of their jobs."""
+
+    def make(
+        loop: Loop,
+        name: str,
+        at_end: Callable[[], None] | None = None,
+        reached: Reached | None = None,
+    ) -> ThreadWorker:
+        def tell(point: str) -> None:
+            if reached is not None:
+                reached(point)
+            listener(point)
+
+        return ThreadWorker(loop, name, at_end, tell)
+
+    return make

@@ -7,15 +7,14 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
+from leveret.msg_store.recovery.recovery import open_store
+from rigs.store.live_store import files_at
 
 UUID = bytes(range(16))
 MAP_BYTES = 1 << 20  # files of the map's length are read as a whole here
@@ -43,13 +42,9 @@ class OfflineRig:
 
     def open(self) -> None:
         self.boot_epoch += 1
-        files = Files()
-        where = StoreFiles(
-            files,
+        where = files_at(
             self.path,
-            Ballast(files, self.path),
-            lambda: 7,
-            self.rdq_file_bytes,
+            rdq_file_bytes=self.rdq_file_bytes,
             index_location=LmdbLocation(self.path / "store.lmdb", UUID, MAP_BYTES),
             new_uuid=lambda: UUID,
         )

@@ -11,20 +11,17 @@ import random
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files
 from leveret.core.gil_yielding import GilYielding
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits, threads
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
-from leveret.msg_store.store import MsgStore
 from leveret.msg_store.wal.flush import Flush
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
+from rigs.store.live_store import LiveStore, files_at
 
 QUEUES = (1, 2, 3)
 RDQ_FILE_BYTES = 60_000
@@ -86,23 +83,19 @@ class LoadedStore:
 
     def __init__(self, path: Path, boot_epoch: int, seed: int) -> None:
         self.rng = random.Random(seed)
-        where = StoreFiles(
-            Files(), path, Ballast(Files(), path, 1000), lambda: 1, RDQ_FILE_BYTES, 20_000
-        )
-        self.opened = open_store(where, boot_epoch)
-        loop = asyncio.get_running_loop()
-        self.errors: list[Exception] = []
-        self.gil_yielding = GilYielding(loop)
-        drivers = threads(self.gil_yielding)
-        self.store = MsgStore(self.opened, loop, loop.time, self.errors.append, drivers, LIMITS)
-        self.core = self.store.core
-        with_rows = self.opened.recovered.index
+        where = files_at(path, rdq_file_bytes=RDQ_FILE_BYTES, journal_file_bytes=20_000)
+        self.gil_yielding = GilYielding(asyncio.get_running_loop())
+        self.live = LiveStore(where, boot_epoch, LIMITS, drivers=threads(self.gil_yielding))
+        self.store, self.errors = self.live.store, self.live.errors
+        self.core, recovered = self.store.core, self.live.opened.recovered
         durable: Rows = {
-            (no, row[0]): row[1] for no in QUEUES for row in with_rows.rows(no, 0, 1 << 64, 1 << 30)
+            (no, row[0]): row[1]
+            for no in QUEUES
+            for row in recovered.index.rows(no, 0, 1 << 64, 1 << 30)
         }
         self.held = [(*key, msg_no) for key, msg_no in durable.items()]
         self.oracle = Oracle(self.core, durable)
-        self.next_seq = dict.fromkeys(QUEUES, self.opened.recovered.next_no)
+        self.next_seq = dict.fromkeys(QUEUES, recovered.next_no)
 
     def publish(self) -> None:
         """Publish some messages to some queues."""
@@ -143,9 +136,7 @@ class LoadedStore:
             raise error
 
     async def stop(self) -> None:
-        stopped = asyncio.Event()
-        self.store.stop(stopped.set)
-        await asyncio.wait_for(stopped.wait(), 60)
+        await self.live.stop()
         self.gil_yielding.close()
 
 

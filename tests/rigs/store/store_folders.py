@@ -5,45 +5,35 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import defaultdict
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.checkpoint.checkpoint import Checkpointer
-from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store
-from leveret.msg_store.wal.group_commit import GroupCommit
+from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.recovery.recovery import open_store
+from rigs.store.live_store import files_at
 
 WORKER: Final = Path(__file__).with_name("store_worker.py")
 UUID: Final = bytes(range(16))
 Rows = dict[tuple[int, int], int]
 
 
-@dataclass
 class Filled:
-    """A store with some generations in the index and some work above it.
+    """A store with some generations in the index and some work above it; ``durable`` are its rows."""
 
-    Attributes:
-        path: its folder.
-        durable: its rows.
-        offsets: where messages lie that the index does not know, by segment.
-    """
-
-    path: Path
-    opened: Opened
-    durable: Rows = field(default_factory=dict)
-    offsets: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    is_open: bool = True
-
-    def __post_init__(self) -> None:
-        self.checkpointer = Checkpointer(self.opened.core, self.opened.index_location)
-
-    @property
-    def core(self) -> GroupCommit:
-        return self.opened.core
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.durable: Rows = {}
+        where = files_at(
+            path,
+            ballast_bytes=0,
+            rdq_file_bytes=4_000,
+            journal_file_bytes=500,
+            new_uuid=lambda: UUID,
+        )
+        self.store = OfflineStore(open_store(where, 1))
+        self.core = self.store.core
+        self.is_open = True
 
     def publish(self, queue_nos: tuple[int, ...], count: int, size: int = 200) -> list[int]:
         messages: list[Message] = [
@@ -56,61 +46,26 @@ class Filled:
             seq = max(used, default=-1) + 1
             self.core.publish(queue_no, seq, [(first + n, 0) for n in range(count)])
             self.durable |= {(queue_no, seq + n): first + n for n in range(count)}
-        self.flush()
+        self.store.flush()
         return list(range(first, first + count))
 
     def ack(self, *keys: tuple[int, int]) -> None:
         for queue_no, seq in keys:
             self.core.ack(queue_no, [(seq, self.durable.pop((queue_no, seq)))])
-        self.flush()
-
-    def flush(self) -> None:
-        """Have all that is pending on the disk."""
-        while self.core.pending_ops:
-            flush = self.core.start()
-            for log, job in (
-                (self.opened.rdq_log, flush.rdq),
-                (self.opened.journal_log, flush.journal),
-            ):
-                for _ in log.run(job):
-                    pass
-            self.core.finish(None, None)
-            for file_no, offset, *_ in flush.new.values():
-                self.offsets[file_no].append(offset)
-
-    def checkpoint(self) -> None:
-        """Have all that is durable in the index."""
-        self.checkpointer.request()
-        self._write_index()
-        self.offsets.clear()
-
-    def _write_index(self) -> None:
-        index, folder = self.opened.recovered.index, self.opened.folder
-        while True:
-            self.checkpointer.turn()
-            if (read := self.checkpointer.read_job()) is not None:
-                read.run(index)
-                self.checkpointer.read_done(read)
-            elif (write := self.checkpointer.write_job()) is not None:
-                for _ in write.run(index, folder, self.opened.reserve):
-                    pass
-                self.checkpointer.write_done(write)
-            else:
-                return
+        self.store.flush()
 
     def kill(self) -> None:
         """End as kill -9 does."""
         self.is_open = False
-        self.opened.close()
+        self.store.close()
 
     def stop(self) -> None:
         """End in order."""
-        self.checkpointer.stop()
-        self._write_index()
-        self.kill()
+        self.is_open = False
+        self.store.stop()
 
     def close(self) -> None:
-        """End, if nobody has."""
+        """End, unless it has ended."""
         if self.is_open:
             self.kill()
 
@@ -118,22 +73,13 @@ class Filled:
 def fill(path: Path) -> Filled:
     """Return a store of three queues, with fan-out, acks, several segments and several journals."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    where = StoreFiles(
-        Files(),
-        path,
-        Ballast(Files(), path, 0),
-        lambda: 1,
-        rdq_file_bytes=4_000,
-        journal_file_bytes=500,
-        new_uuid=lambda: UUID,
-    )
-    made = Filled(path, open_store(where, 1))
+    made = Filled(path)
     made.publish((1,), 20)
     made.publish((1, 2, 3), 20)
     made.ack(*[(1, seq) for seq in range(0, 20, 3)])
-    made.checkpoint()
+    made.store.checkpoint()
     made.publish((2, 3), 10)
-    made.checkpoint()
+    made.store.checkpoint()
     made.ack(*[(3, seq) for seq in range(5, 25)], (2, 3))
     made.publish((1, 3), 10)
     made.publish((2,), 15)

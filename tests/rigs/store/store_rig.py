@@ -22,20 +22,19 @@ from leveret.msg_store.checkpoint.checkpoint import (
     ReadJob,
     WriteJob,
 )
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC, Identity
-from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.reading.verify import Segment
-from leveret.msg_store.recovery.recovery import Recovery, StoreFiles
+from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import Due, GroupCommit, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryLocation
+from rigs.store.live_store import files_at
 
 STORE = Path("/data/store")
 UUID = bytes(range(16))
@@ -102,26 +101,26 @@ class StoreRig:
 
     def open(self, trusted: DurablePosition | None = None) -> Recovered:
         self.boot_epoch += 1
-        self.folder = StoreFolder(self.files, STORE, lambda: UUID, lambda: 5)
-        self.ballast = Ballast(self.files, STORE, self.ballast_bytes)
-        if self.ballast_bytes:
-            self.ballast.restore()
-        where = StoreFiles(
-            self.folder.files,
-            self.folder.path,
-            self.ballast,
-            lambda: 7,
-            *self.file_bytes,
+        where = files_at(
+            STORE,
+            self.disk,
+            self.ballast_bytes,
+            rdq_file_bytes=self.file_bytes[0],
+            journal_file_bytes=self.file_bytes[1],
             index_location=self.location,
+            new_uuid=lambda: UUID,
             inline_bytes_max=self.inline_bytes_max,
             journal_ahead_bytes=self.journal_ahead_bytes,
         )
-        recovery = Recovery(self.folder, where, self.boot_epoch, trusted)
-        self.recovered, self.core = recovery.run()
+        self.ballast = where.reserve
+        if self.ballast_bytes:
+            self.ballast.restore()
+        opened = open_store(where, self.boot_epoch, trusted)
+        self.folder, self.recovered, self.core = opened.folder, opened.recovered, opened.core
         self.checkpointer = Checkpointer(self.core, self.location, self.limits)
         self.read: ReadJob | None = None
         self.write_job: WriteJob | None = None
-        self.logs = {"rdq": recovery.rdq_log, "journal": recovery.journal_log}
+        self.logs = {"rdq": opened.rdq_log, "journal": opened.journal_log}
         self.jobs: dict[str, Iterator[str]] = {}
         self.errors: dict[str, Exception | None] = {}
         return self.recovered

@@ -16,19 +16,17 @@ import sys
 import time
 from pathlib import Path
 
-from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
-from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.recovery.recovery import StoreFiles
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
-from rigs.store.live_store import LiveStore
+from rigs.store.live_store import LiveStore, files_at
 
 QUEUES = (1, 2, 3)
 BATCH = 20
-LIMITS = CheckpointLimits(rows=300, journal_bytes=30_000)
+LIMITS = StoreLimits(checkpoint=CheckpointLimits(rows=300, journal_bytes=30_000))
 
 
 def body_of(text: str, size: int) -> bytes:
@@ -42,9 +40,8 @@ def now_ms() -> int:
 class Worker:
     def __init__(self, path: Path, boot_epoch: int, seed: int) -> None:
         self.rng = random.Random(seed)
-        files = Files()
-        where = StoreFiles(files, path, Ballast(files, path), now_ms, 200_000, 20_000)
-        live = LiveStore(where, boot_epoch, self.deliver, LIMITS)
+        where = files_at(path, now_ms=now_ms, rdq_file_bytes=200_000, journal_file_bytes=20_000)
+        live = LiveStore(where, boot_epoch, LIMITS, self.deliver)
         recovered, self.core, self.checkpointer = live.recovered, live.core, live.checkpointer
         self.live = live
         self.next_seq = dict.fromkeys(QUEUES, recovered.next_no)
