@@ -38,11 +38,7 @@ _plans: Final[dict[int, _Plan]] = {}  # 2 ** 14 at most
 
 
 def mode_of(head: bytes, flags: int) -> int:
-    """Walk the properties of a header, at least 14 bytes, and return its mode.
-
-    Raises:
-        SyntaxError_: the properties do not end where the header ends.
-    """
+    """Return the mode of a header (14 bytes or more); SyntaxError_: malformed properties."""
     before, after, mode = _plans.get(flags) or _plan(flags)
     at = _PROPERTIES_AT
     try:

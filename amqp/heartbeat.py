@@ -32,14 +32,9 @@ class Heartbeat:
         self._has_received = True
 
     def half_interval(self, has_written: bool, is_paused: bool = False) -> tuple[bool, bool]:
-        """Check, half an interval after the last check.
+        """Check every half interval; return whether to send, and whether the peer is gone.
 
-        Args:
-            has_written: whether anything was written to the socket since the last check.
-            is_paused: the connection is blocked, so that nothing is read and silence means nothing.
-
-        Returns:
-            Whether to send a heartbeat, and whether the peer is gone.
+        A connection that ``is_paused`` is not read, so its silence means nothing.
         """
         must_send = not has_written or not self._has_sent
         self._has_sent = True

@@ -396,11 +396,7 @@ def decode(ids: int, arguments: bytes) -> Method:
 
 
 def encode(method: Method) -> bytes:
-    """Return the payload of a method frame, ids included.
-
-    Raises:
-        struct.error: a value does not fit its field.
-    """
+    """Return the payload of a method frame, ids included; struct.error: a value does not fit."""
     return _WRITERS[method.IDS](method)
 
 

@@ -104,11 +104,7 @@ class Examined:
 
     @property
     def headers(self) -> Table | None:
-        """The headers, decoded when first asked for.
-
-        Raises:
-            SyntaxError_: they are no table.
-        """
+        """The headers, decoded when first asked for; SyntaxError_: they are not a table."""
         if self._headers_at and self._table is None:
             self._table = decode_table(self._head, self._headers_at)[0]
         return self._table
@@ -123,11 +119,7 @@ class Examined:
 
 
 def examine(head: bytes) -> Examined:
-    """Decode the properties that a broker obeys.
-
-    Raises:
-        SyntaxError_: they do not fit into the head.
-    """
+    """Decode the properties that a broker obeys; SyntaxError_: they do not fit into the head."""
     values: list[Any] = [None, None, None, None, None]
     at, headers_at, headers_end = _PROPERTIES_AT, 0, 0
     try:
@@ -194,11 +186,7 @@ def decode_properties(head: bytes) -> Properties:
 
 
 def encode_properties(properties: Properties, *, rewritten: bool = False) -> bytes:
-    """Return flags and properties.
-
-    Args:
-        properties: what to write.
-        rewritten: write the headers as RabbitMQ writes those it had to change (``encode_table``).
+    """Return flags and properties; ``rewritten`` is for changed headers (``encode_table``).
 
     Raises:
         struct.error: a number does not fit its property.

@@ -11,11 +11,7 @@ from leveret.amqp.tables import Table, decode_table_body
 
 
 def plain(response: bytes) -> tuple[str, bytes]:
-    """Return user and password of ``NUL user NUL password``; the authorization id must be empty.
-
-    Raises:
-        SyntaxError_: the response is anything else.
-    """
+    """Return user and password of ``NUL user NUL password``; SyntaxError_: it is something else."""
     parts = response.split(b"\x00")
     if len(parts) != 3 or parts[0]:
         raise SyntaxError_("PLAIN response is not NUL user NUL password")
@@ -23,11 +19,7 @@ def plain(response: bytes) -> tuple[str, bytes]:
 
 
 def amqplain(response: bytes) -> tuple[str, bytes]:
-    """Return user and password of a table without length that has LOGIN and PASSWORD.
-
-    Raises:
-        SyntaxError_: the response is anything else.
-    """
+    """Return LOGIN and PASSWORD of a table without its length; SyntaxError_: it has not both."""
     table = decode_table_body(response)
     user = _text(table, "LOGIN")
     return user.decode("utf-8", "surrogateescape"), _text(table, "PASSWORD")

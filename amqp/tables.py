@@ -90,10 +90,7 @@ _DECIMAL_LETTER: Final = ord("D")
 
 
 def decode_table(data: bytes, offset: int) -> tuple[Table, int]:
-    """Read the table whose length stands at ``offset``.
-
-    Returns:
-        The table and the offset behind it.
+    """Read the table whose length stands at ``offset``; return it and the offset behind it.
 
     Raises:
         SyntaxError_: it is not a table, or deeper or longer than the ceilings.
@@ -116,12 +113,10 @@ def decode_table_body(data: bytes) -> Table:
 
 
 def encode_table(table: Table, *, rewritten: bool = False) -> bytes:
-    """Return the table's bytes, length included.
+    """Return the table's bytes, length included; fields keep their letters and their order.
 
-    Args:
-        table: what to write; fields keep their letters and their order.
-        rewritten: write it as RabbitMQ writes headers that it had to change: names sorted, and
-            letter ``L`` as ``l``.
+    ``rewritten`` writes it as RabbitMQ writes headers that it had to change: names sorted, letter
+    ``L`` as ``l``.
 
     Raises:
         SyntaxError_: deeper than the ceiling, a name too long, or a value that its letter cannot hold.
@@ -153,11 +148,7 @@ def plain(value: Field | Table) -> Any:
 
 
 def typed(value: Any) -> Field:
-    """Return the field for a Python value, with the types that RabbitMQ gives to JSON.
-
-    Raises:
-        TypeError: AMQP has no such type.
-    """
+    """Return a Python value as a field, typed as RabbitMQ types JSON; TypeError: no type fits."""
     for kind, letter, convert in _TYPED:
         if isinstance(value, kind):
             return letter, convert(value)

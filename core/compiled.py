@@ -38,11 +38,7 @@ def choose_kernel(package: str, folder: Path) -> tuple[str, Any]:
 
 
 def _compiled(package: str, folder: Path) -> Any:
-    """Import the compiled kernel.
-
-    Raises:
-        ImportError: the compiled kernel is missing, or was compiled from another source.
-    """
+    """Import the compiled kernel; ImportError: it is missing, or of another source."""
     module = import_module(f"{package}._kernel_c")
     source = folder / "_kernel_c.pyx"
     parts = (source, *sorted(folder.glob("_kernel_c_*.pxi")))

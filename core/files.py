@@ -265,11 +265,7 @@ class File:
         self._calls.allocate(self._descriptor, size_bytes)
 
     def append_from(self, source: File, offset: int, count: int) -> None:
-        """Append ``count`` bytes of another file without copying them through this process.
-
-        Raises:
-            EOFError: ``source`` is too short.
-        """
+        """Append bytes of a file inside the kernel; EOFError: ``source`` ends before ``count``."""
         while count > 0:
             try:
                 copied = self._calls.copy_range(source.descriptor, offset, self._descriptor, count)
@@ -288,11 +284,7 @@ class File:
         self._calls.fsync(self._descriptor)
 
     def lock(self) -> None:
-        """Lock the file against other processes while it is open.
-
-        Raises:
-            BlockingIOError: another process holds the lock.
-        """
+        """Lock the file while it is open; BlockingIOError: another process holds the lock."""
         self._calls.lock(self._descriptor)
 
     @property
@@ -343,11 +335,7 @@ class Files:
         return self._calls
 
     def create(self, path: Path) -> File:
-        """Create a file to append to.
-
-        Raises:
-            FileExistsError: the name is taken.
-        """
+        """Create a file to append to; FileExistsError: the name is taken."""
         return File(self._calls, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
 
     def create_copy(self, path: Path) -> File:

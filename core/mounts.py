@@ -23,10 +23,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 def network_file_system(path: Path, mounts: str | None = None) -> str | None:
     """Return the type of the network file system that a path lies on; None if it lies on none.
 
-    Args:
-        path: of a file or folder, which need not exist.
-        mounts: the mount table (``/proc/self/mountinfo``), by default the machine's. Without one (macOS)
-            None is returned.
+    The path need not exist. Without a mount table (macOS) None is returned.
     """
     if mounts is None:
         try:

@@ -16,11 +16,7 @@ _SIZE = re.compile(r"([0-9]+)(?:([kmg])(ib|b|))?", re.ASCII | re.IGNORECASE)
 
 
 def parse_size(text: str) -> int:
-    """Parse a number of bytes with or without a unit.
-
-    Raises:
-        ValueError: not a size.
-    """
+    """Parse a number of bytes, with or without a unit; ValueError: it is not a size."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError("a size such as 1024, 512MiB or 2GB")

@@ -136,11 +136,7 @@ class Environment:
                     transaction.put(key, value)
 
     def copy_to(self, directory: Path) -> None:
-        """Write a copy into a new directory, not synced; commits wait meanwhile.
-
-        Raises:
-            StoreError: the write failed.
-        """
+        """Copy into a new directory, not synced; commits wait. StoreError: the write failed."""
         with self._lock:
             _copy(self._lmdb, directory)
 
@@ -260,11 +256,7 @@ def packed(value: Any) -> bytes:
 
 
 def unpacked(value: bytes) -> Any:
-    """Return the value of a stored form.
-
-    Raises:
-        StoreError: the checksum is wrong.
-    """
+    """Return the value of a stored form; StoreError: the checksum is wrong."""
     if len(value) < 4 or crc32(value[4:]) != int.from_bytes(value[:4], "big"):
         raise StoreError(f"metadata record is damaged: checksum of {len(value)} bytes is wrong")
     return msgpack.unpackb(value[4:], unicode_errors="surrogateescape", strict_map_key=False)

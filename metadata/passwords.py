@@ -19,12 +19,7 @@ ALGORITHMS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 
 
 def hash_password(password: bytes, salt: bytes, algorithm: str = SHA256) -> bytes:
-    """Return the hash to store.
-
-    Args:
-        password: UTF-8.
-        salt: ``SALT_BYTES`` random bytes.
-        algorithm: one of ``ALGORITHMS``.
+    """Return the hash to store, of a password in UTF-8 and ``SALT_BYTES`` random bytes.
 
     Raises:
         ValueError: the salt has another length.

@@ -16,11 +16,7 @@ from leveret.metadata.tables import Contents
 
 
 def read_contents(directory: Path) -> Contents:
-    """Return all rows.
-
-    Raises:
-        StoreError: the metadata is missing, damaged, or of a later version.
-    """
+    """Return all rows; StoreError: the metadata is missing, damaged, or of a later version."""
     contents = Contents()
     with at_rest(directory) as environment:
         check_format(environment, directory)

@@ -80,22 +80,14 @@ class MetadataStore:
         self._thread.start()
 
     def load(self) -> Contents:
-        """Return all rows.
-
-        Raises:
-            StoreError: a record is damaged.
-        """
+        """Return all rows; StoreError: a record is damaged."""
         contents = Contents()
         for table, value in self._environment.rows():
             contents.add(row_of(table, value))
         return contents
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
-        """Put and delete rows in one transaction; see ``Metadata.write``.
-
-        Raises:
-            StoreError: the store is closed, or its thread has died.
-        """
+        """As ``Metadata.write``; StoreError: the store is closed, or its thread has died."""
         if len(puts) + len(deletes) > ENCODED_HERE:
             self._enqueue(lambda: _changes(puts, deletes), then)
             return
@@ -206,11 +198,7 @@ def _key(row: Row) -> bytes:
 
 
 def row_of(table: int, value: bytes) -> Row:
-    """Return a stored row.
-
-    Raises:
-        StoreError: the row is damaged, or of a later version.
-    """
+    """Return a stored row; StoreError: it is damaged, or of a later version."""
     kind = ROWS.get(table)
     if kind is None:
         raise StoreError(f"metadata record of table {table}, which this version does not know")

@@ -42,11 +42,7 @@ class Row(Struct):
 
     @classmethod
     def from_fields(cls: type[R], values: list[Any]) -> R:
-        """Return the row of a stored form; missing fields get their defaults.
-
-        Raises:
-            TypeError: more fields than this version knows.
-        """
+        """Return the row; absent fields get their defaults, TypeError if there are too many."""
         names = cls.__struct_fields__
         if "arguments" in names[: len(values)]:
             at = names.index("arguments")

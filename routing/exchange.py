@@ -49,11 +49,7 @@ _TYPES: Final[dict[str, Callable[[], Matcher]]] = {
 
 
 def register_type(name: str, matcher: Callable[[], Matcher]) -> None:
-    """Register the exchange type ``name``.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Register an exchange type; ValueError: the name is taken."""
     if name in _TYPES:
         raise ValueError(f"exchange type {name!r} is registered already")
     _TYPES[name] = matcher

@@ -66,11 +66,7 @@ class HeadersMatcher:
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
-        """Check ``x-match``.
-
-        Raises:
-            PreconditionFailed: ``x-match`` is not a longstr or not one of the four kinds.
-        """
+        """Raise PreconditionFailed unless ``x-match`` is absent, or a longstr of the four kinds."""
         field = arguments.get(MATCH)
         if field is None:
             return

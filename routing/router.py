@@ -39,13 +39,9 @@ class Routed(Struct, eq=False):
 def route(
     topology: Topology, exchange: Exchange, keys: Sequence[bytes], headers: Table | None
 ) -> Routed:
-    """Return the queues for a message with these routing keys and headers.
+    """Return the queues for a message with these routing keys (bytes as on the wire) and headers.
 
-    Args:
-        topology: of the vhost.
-        exchange: published to.
-        keys: all of its routing keys, bytes as on the wire.
-        headers: its headers table; None if not decoded (then check ``needs_headers``).
+    ``headers`` is None if they are not decoded; then check ``needs_headers``.
     """
     if exchange.name == DEFAULT_EXCHANGE:
         return Routed(_queues_named(topology, keys), False, len(keys))

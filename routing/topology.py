@@ -56,22 +56,14 @@ class Topology:
     # Look-ups.
 
     def exchange(self, name: str) -> Exchange:
-        """Return an exchange.
-
-        Raises:
-            NotFound: with RabbitMQ's text.
-        """
+        """Return an exchange; NotFound, with RabbitMQ's text, when it is missing."""
         exchange = self.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no exchange '{name}' in vhost '{self.vhost}'")
         return exchange
 
     def queue(self, name: str) -> Any:
-        """Return a queue entry.
-
-        Raises:
-            NotFound: with RabbitMQ's text.
-        """
+        """Return a queue entry; NotFound, with RabbitMQ's text, when it is missing."""
         entry = self.queues.get(name)
         if entry is None:
             raise NotFound(f"no queue '{name}' in vhost '{self.vhost}'")
@@ -123,17 +115,9 @@ class Topology:
     def bind(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Binding | None:
-        """Bind a queue or an exchange to an exchange.
+        """Bind a queue or an exchange to an exchange; return None when it was bound so already.
 
-        Args:
-            source: the exchange that gets the binding; not the default one.
-            kind: ``bindings.QUEUE`` or ``bindings.EXCHANGE``.
-            destination: name of what it leads to; not the default exchange.
-            key: routing key or pattern.
-            arguments: part of the binding's identity whatever the exchange's type.
-
-        Returns:
-            The binding, or None when the same one was there already.
+        Neither end is the default exchange. The arguments are part of a binding's identity.
 
         Raises:
             NotFound: an end is missing, the source before the destination.
@@ -155,11 +139,7 @@ class Topology:
         return binding
 
     def take_back(self, binding: Binding) -> bool:
-        """Undo ``bind``; unlike ``unbind`` it leaves an exchange without bindings alone.
-
-        Returns:
-            Whether the binding was still there.
-        """
+        """Undo ``bind``, sparing an exchange left bare; return whether the binding was there."""
         exchange = self.exchanges.get(binding.source)
         if exchange is None or exchange.bindings.get(binding.identity) is not binding:
             return False

@@ -86,11 +86,7 @@ class Confirms:
                 self._answered(first, run, ok)
 
     def gone(self, queue: Ref, ok: bool) -> bool:
-        """Settle everything the queue still owes: confirmed when it was deleted, else refused.
-
-        Returns:
-            Whether it owed anything.
-        """
+        """Settle all that a queue owes: ok if it was deleted; return whether it owed anything."""
         owed = self._owed.pop(queue, None)
         for first in sorted(owed or ()):
             self._answered(first, self._runs[first], ok)

@@ -22,10 +22,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 def checked_properties(seen: Examined, user: User) -> int | None:
-    """Check user-id, expiration and delivery-mode.
-
-    Returns:
-        The expiration in ms, None when there is none.
+    """Check user-id, expiration and delivery-mode; return the expiration in ms, or None.
 
     Raises:
         PreconditionFailed: one of them is wrong.

@@ -79,11 +79,7 @@ def _wire(text: str) -> bytes:
 
 
 def queue_name(channel: Channel, given: str) -> str:
-    """Return the name meant: the given one, or the queue declared last on this channel.
-
-    Raises:
-        NotFound: empty, and nothing was declared.
-    """
+    """Return the given name, or that of the queue declared last; NotFound: none was declared."""
     if given:
         return strip_crlf(given)
     if not channel.last_queue:

@@ -271,11 +271,7 @@ class Publisher:
         )
 
     def oversize(self, method: bytes, size_bytes: int) -> None:
-        """Refuse a body that was announced too large.
-
-        Raises:
-            PreconditionFailed: always.
-        """
+        """Refuse, with PreconditionFailed, a body that was announced too large."""
         limit = self._session.settings.message_bytes_max
         raise PreconditionFailed(
             f"message size {size_bytes} is larger than configured max size {limit}"
@@ -287,11 +283,9 @@ class Publisher:
             self._session.read_control.unblock(Block.CREDIT)
 
     def queue_gone(self, queue: Ref, deleted: bool) -> None:
-        """Forget a queue: its credit no longer blocks, its open confirms are settled as acked or refused.
+        """Forget an incarnation of a queue: its credit no longer blocks.
 
-        Args:
-            queue: the incarnation that ended.
-            deleted: it was deleted on purpose (confirm); otherwise it died (refuse).
+        Its open confirms are acked if the queue was ``deleted``, and refused if it died.
         """
         credit = self._credits.pop(queue, None)
         if credit is not None and credit.is_blocked:

@@ -97,11 +97,7 @@ class Routes:
     def again(
         self, route_: Route, keys: list[bytes], headers: Table | None
     ) -> tuple[list[QueueEntry], int]:
-        """Route one message by itself, with CC/BCC keys or for a headers exchange.
-
-        Returns:
-            Its queues, and the steps it took.
-        """
+        """Route one message, for CC/BCC or headers; return its queues, and the steps it took."""
         routed = route(self._vhost.topology, route_.exchange, keys, headers or {})
         return routed.queues, routed.steps
 

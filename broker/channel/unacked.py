@@ -72,8 +72,7 @@ class Unacked:
     def take(self, tags: list[int]) -> tuple[Settled, int]:
         """Take out single tags, in the order given, up to the first unknown one.
 
-        Returns:
-            The settled deliveries by source, and the unknown tag that stopped it (-1: none).
+        Returns the settled deliveries by source, and the unknown tag (-1: none).
         """
         pop = self._records.pop
         records = [pop(tag, None) for tag in tags]
@@ -105,11 +104,7 @@ class Unacked:
         return _by_source([record for record in records if record is not None])
 
     def take_single(self, tag: int, method: int | None = None) -> Settled:
-        """Take out one tag; ``method`` goes into the error.
-
-        Raises:
-            PreconditionFailed: unknown delivery tag.
-        """
+        """Take out one tag; PreconditionFailed, which names ``method``, for an unknown one."""
         record = self._records.pop(tag, None)
         if record is None:
             raise unknown_tag(tag, method)

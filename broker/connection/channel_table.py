@@ -130,11 +130,7 @@ class ChannelTable:
         return number in self._slots
 
     def hand_over_one(self, runs: list[Run]) -> bool:
-        """Give a channel the only run of a read, if it is messages or acks for a running one.
-
-        Returns:
-            Whether it was; otherwise nothing has been done.
-        """
+        """Give a running channel a read's only run, if it is messages or acks; return whether."""
         run = runs[0]
         if run[0] > ACK:
             return False
@@ -147,8 +143,7 @@ class ChannelTable:
     def hand_over_all(self, runs: list[Run]) -> list[Run]:
         """Give the channels their runs, one mail per channel and stretch, and the reader its own.
 
-        Returns:
-            The runs left after so many mails that other actors should have their turn.
+        Returns the runs left after so many mails that other actors should have their turn.
         """
         number, left = 0, CHANNELS_PER_TURN
         batch: list[Run] = []

@@ -160,11 +160,7 @@ def user_of(reader: OpenConnection) -> str | None:
 
 
 def registered(runtime: Runtime, supervisor: str) -> Ref:
-    """Return a supervisor by its name.
-
-    Raises:
-        InternalError: it is being restarted.
-    """
+    """Return a supervisor by its name; InternalError while it is being restarted."""
     ref = runtime.whereis(supervisor)
     if ref is None:
         raise InternalError()

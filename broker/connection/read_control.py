@@ -173,11 +173,9 @@ class ReadControl:
     # -- after a read --------------------------------------------------------------------------
 
     def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
-        """Return the runs that are handled now; an alarm is raised.
+        """Return the runs that are handled while an alarm is raised.
 
-        Args:
-            runs: of a read.
-            is_publish_pending: the scanner has the header of a content and waits for its body.
+        ``is_publish_pending``: the scanner has the header of a content and waits for its body.
         """
         was_blocked = self.throttle.is_blocked
         passing = self.throttle.until_publish(runs, is_publish_pending)
@@ -186,11 +184,9 @@ class ReadControl:
         return passing
 
     def was_full(self, runs: int, cut_bytes: int) -> None:
-        """Note a read that was full: its connection floods, so the next one waits for its turn.
+        """Note a full read: its connection floods, so the next one waits for its turn.
 
-        Args:
-            runs: how many it held.
-            cut_bytes: the part of a frame at its end.
+        It held so many ``runs``; ``cut_bytes`` is the part of a frame at its end.
         """
         read_bytes = next_read_bytes(self.read_bytes, runs, cut_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:

@@ -44,11 +44,7 @@ class WideReads:
 def next_read_bytes(read_bytes: int, runs: int, cut_bytes: int) -> int:
     """Return how much to read behind a full read: more, unless this one was work enough.
 
-    Args:
-        read_bytes: of the full read.
-        runs: how many it held.
-        cut_bytes: the part of a frame at its end. Such a body is copied once more, which counts when it
-            is large.
+    ``cut_bytes`` is the part of a frame at its end; a large body that is cut is copied once more.
     """
     if runs > _MANY_RUNS:
         return FIRST_READ_BYTES

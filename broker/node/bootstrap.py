@@ -32,11 +32,7 @@ log = logging.getLogger(__name__)
 
 
 async def load(node: Node, with_defaults: bool = True) -> None:
-    """Count the start; fill the node from its store.
-
-    Args:
-        node: a new one.
-        with_defaults: whether an empty store gets RabbitMQ's first rows.
+    """Count the start; fill a new node from its store, which gets RabbitMQ's first rows if empty.
 
     Raises:
         StoreError: the store cannot be read or written.

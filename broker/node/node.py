@@ -44,11 +44,7 @@ class BootEpochs:
         self.current = 0
 
     def begin(self) -> None:
-        """Count a start.
-
-        Raises:
-            StoreError: the metadata store cannot be written.
-        """
+        """Count a start; StoreError: the metadata store cannot be written."""
         self.current = self._metadata.store.next_boot_epoch()
 
     def of_store(self, vhost_name: str) -> int:

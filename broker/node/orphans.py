@@ -45,13 +45,8 @@ def due(
 ) -> list[int]:
     """Update a store's list of orphans; return the queue numbers that are due.
 
-    Args:
-        files: the way to it.
-        folder: the store's.
-        found: queue numbers with messages and without a definition.
-        leaving: likewise, but being deleted; they are due if the broker ends before that is done.
-        now_ms: wall time.
-        kept_ms: how long orphans are kept.
+    ``found`` are queue numbers with messages and without a definition; ``leaving`` likewise, but being
+    deleted: they are due if the broker ends before that is done.
     """
     names = list(map(str, found))
     return list(map(int, _due(files, folder, names, map(str, leaving), now_ms, kept_ms)))
@@ -60,15 +55,7 @@ def due(
 def due_folders(
     files: Files, vhosts: Path, claimed: Collection[str], now_ms: int, kept_ms: int = KEPT_MS
 ) -> list[Path]:
-    """Update the lists in folders that belong to no vhost; return the folders that are due.
-
-    Args:
-        files: the way to them.
-        vhosts: where all vhosts have theirs.
-        claimed: names of the folders that belong to a vhost.
-        now_ms: wall time.
-        kept_ms: how long orphans are kept.
-    """
+    """Update the lists in folders of ``vhosts`` that no vhost claims; return the folders due."""
     if not vhosts.is_dir():
         return []
     found = []

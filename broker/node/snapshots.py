@@ -24,12 +24,7 @@ METADATA: Final = "metadata"
 
 
 async def take(node: Node, folder: Path, vhost_names: Sequence[str]) -> None:
-    """Make links and copies of durable data, not synced.
-
-    Args:
-        node: with a data directory.
-        folder: on its file system; empty.
-        vhost_names: of vhosts that are there.
+    """Make links and copies of vhosts' durable data in an empty folder beside it, not synced.
 
     Raises:
         StoreError: a vhost is down, or goes down meanwhile.

@@ -273,8 +273,7 @@ class AmqQueue(GenServer):
     ) -> tuple[int, int, bool]:
         """Deliver the first messages to waiting consumers.
 
-        Returns:
-            How many, the seq of the first (-1 when they got none), and whether they are safe.
+        Returns how many, the seq of the first (-1 when they got none), and whether they are safe.
         """
         consumers, messages = self._consumers, publish.messages
         assert consumers is not None
@@ -364,11 +363,7 @@ class AmqQueue(GenServer):
             self._continue()
 
     def _fetch_and_deal(self, consumers: Consumers, room: int) -> tuple[int, bool]:
-        """Deliver up to ``room`` messages.
-
-        Returns:
-            How many, and whether the next ones must be read first.
-        """
+        """Deliver up to ``room`` messages; return how many, and whether the next must be read first."""
         ack_required = self._expiry.is_unordered or consumers.no_ack_count < consumers.count
         if self._expiry.is_unordered:
             alive = alive_at(self._now_ms())

@@ -281,11 +281,7 @@ def locked(name: str, vhost: str) -> ResourceLocked:
 
 
 def check_consumer_arguments(arguments: Table, vhost: str, name: str) -> int:
-    """Check the arguments of basic.consume; return the consumer's priority.
-
-    Raises:
-        PreconditionFailed: with RabbitMQ's text.
-    """
+    """Return the priority that basic.consume asks for; PreconditionFailed for a wrong argument."""
     if not arguments:
         return 0
     what = f"queue '{name}' in vhost '{vhost}'"

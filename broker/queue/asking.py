@@ -15,16 +15,11 @@ GONE: Final = ("crashed", "stopped", "deleted")
 
 
 def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
-    """Call a queue until an incarnation of it answers; return the answer.
-
-    Args:
-        entry: the queue.
-        request: one of the calls of ``broker/mail.py``.
-        raises: whether an answer that is a ``SoftError`` is raised, not returned.
+    """Call a queue (``broker/mail.py``) until an incarnation of it answers; return the answer.
 
     Raises:
         NotFound: the queue is deleted, or has crashed for good.
-        SoftError: the queue's answer.
+        SoftError: the queue's answer; it is returned where ``raises`` is False.
     """
     while True:
         if not entry.is_running:

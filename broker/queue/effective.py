@@ -109,12 +109,7 @@ def _merged(policy: PolicyRow | None, operator: PolicyRow | None) -> dict[str, A
 
 
 def settings_under(own: QueueSettings, definition: Mapping[str, Any]) -> QueueSettings:
-    """Return the settings in effect in a queue.
-
-    Args:
-        own: those its arguments make.
-        definition: of the policies that apply.
-    """
+    """Return the settings in effect: those of the arguments, under the policies that apply."""
     changes: dict[str, Any] = {}
     for key, attribute in _LIMITS.items():
         if key in definition:

@@ -20,21 +20,13 @@ NONE = "none"
 
 
 def assert_property(what: str, name: str, current: bool | str, given: bool | str) -> None:
-    """Check a flag, or the type of an exchange.
-
-    Raises:
-        PreconditionFailed: they differ.
-    """
+    """Raise PreconditionFailed where a flag, or the type of an exchange, differs."""
     if current != given:
         raise _inequivalent(what, name, _quoted(given), _quoted(current))
 
 
 def assert_argument(what: str, name: str, current: Table, given: Table) -> None:
-    """Check one argument of two tables.
-
-    Raises:
-        PreconditionFailed: it is in one of them only, or its values differ.
-    """
+    """Raise PreconditionFailed where an argument is in one table only, or its values differ."""
     old, new = current.get(name), given.get(name)
     if old is None or new is None:
         if old is not new:
@@ -44,11 +36,7 @@ def assert_argument(what: str, name: str, current: Table, given: Table) -> None:
 
 
 def exchange_named(arguments: Table, key: str, what: str) -> str | None:
-    """Return the exchange that an argument of a declare names; it need not exist.
-
-    Raises:
-        PreconditionFailed: the argument is not a longstr.
-    """
+    """Return the exchange that an argument names, if any; PreconditionFailed: not a longstr."""
     field = arguments.get(key)
     if field is None:
         return None

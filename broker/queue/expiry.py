@@ -113,13 +113,7 @@ class MessageExpiry:
 
 
 class UnusedTimer:
-    """Tells when a queue with ``x-expires`` has been unused for too long.
-
-    Args:
-        expires_ms: how long the queue may be unused.
-        clock: the time.
-        start: starts the timer.
-    """
+    """Tells when a queue with ``x-expires`` has been unused for too long."""
 
     __slots__ = ("_clock", "_expires_s", "_start", "_timer", "_used_s")
 

@@ -112,20 +112,12 @@ class Access:
         return user
 
     def check_vhost(self, user: User, vhost: str) -> None:
-        """Check that the user has any permission in a vhost (that exists).
-
-        Raises:
-            NotAllowed: it has none.
-        """
+        """Raise NotAllowed when the user has no permission at all in a vhost (that exists)."""
         if (user.name, vhost) not in self.permissions:
             raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user.name}'")
 
     def check_exchange(self, user: User, vhost: str, name: str, permission: str) -> None:
-        """Check one of ``configure``, ``write`` and ``read`` on an exchange.
-
-        Raises:
-            AccessRefused: with RabbitMQ's text.
-        """
+        """Raise AccessRefused unless the user may configure, write or read an exchange."""
         name = name or _DEFAULT_EXCHANGE
         if not self.may(user, vhost, name, permission):
             raise AccessRefused(
@@ -133,11 +125,7 @@ class Access:
             )
 
     def check_queue(self, user: User, vhost: str, name: str, permission: str) -> None:
-        """Check one of ``configure``, ``write`` and ``read`` on a queue.
-
-        Raises:
-            AccessRefused: with RabbitMQ's text.
-        """
+        """Raise AccessRefused unless the user may configure, write or read a queue."""
         if not self.may(user, vhost, name, permission):
             raise AccessRefused(
                 f"access to queue '{name}' in vhost '{vhost}' refused for user '{user.name}'"
@@ -146,11 +134,7 @@ class Access:
     def check_topic(
         self, user: User, vhost: str, exchange: str, key: bytes, permission: str
     ) -> None:
-        """Check ``write`` or ``read`` on a routing key of a topic exchange.
-
-        Raises:
-            AccessRefused: with RabbitMQ's text.
-        """
+        """Raise AccessRefused unless the user may write or read with this routing key."""
         patterns = self._topic_patterns.get((user.name, vhost, exchange))
         if patterns is not None and patterns[permission].search(key) is None:
             text = key.decode("utf-8", "surrogateescape")
@@ -190,11 +174,7 @@ class Access:
             self.put(topic_permission)
 
     def put(self, row: UserRow | PermissionRow | TopicPermissionRow) -> None:
-        """Make or replace a user, a permission or a topic permission.
-
-        Raises:
-            PatternError: a permission is not a regular expression; nothing is changed then.
-        """
+        """Make or replace a row; PatternError: a permission is invalid, and nothing is changed."""
         if isinstance(row, UserRow):
             self._put_user(row)
         elif isinstance(row, PermissionRow):
@@ -246,11 +226,7 @@ class Access:
 
 
 def patterns_of(row: PermissionRow | TopicPermissionRow) -> _Patterns:
-    """Return the expressions of a permission by its kinds.
-
-    Raises:
-        PatternError: one of them is none.
-    """
+    """Return a permission's expressions by kind; PatternError: one of them is invalid."""
     if isinstance(row, TopicPermissionRow):
         return {WRITE: _topic_pattern(row.write, row), READ: _topic_pattern(row.read, row)}
     return {

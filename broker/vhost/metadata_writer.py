@@ -92,11 +92,7 @@ class MetadataWriter:
             yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
 
     async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
-        """Write rows from outside the actors, and wait until they are on disk.
-
-        Raises:
-            StoreError: they could not be written.
-        """
+        """Write rows from outside the actors; return when they are on disk, or raise StoreError."""
         done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
         slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
         noted: list[list[Row]] = []

@@ -56,11 +56,7 @@ class PatternError(ConfigError):
 
 
 def compile_pattern(pattern: str) -> re.Pattern[bytes]:
-    """Return the expression ready for ``search`` over bytes.
-
-    Raises:
-        PatternError: it is not a regular expression.
-    """
+    """Return an expression to ``search`` bytes with; PatternError: it cannot be read."""
     wire = pattern.encode("utf-8", "surrogateescape")
     try:
         return re.compile(_TOKEN.sub(_translated, wire))

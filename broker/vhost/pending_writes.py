@@ -90,15 +90,7 @@ class PendingWrites:
         return [row for row in found if row is not None]
 
     def waited_for(self, rows: Iterable[Row], is_refused: bool) -> list[Row]:
-        """Undo ``put``: the waiting is over.
-
-        Args:
-            rows: as given to ``put``.
-            is_refused: the disk has refused it.
-
-        Returns:
-            Deletions that are owed again.
-        """
+        """Undo ``put``: the rows are written or refused; return deletions that are owed again."""
         again: list[Row] = []
         for row in rows:
             name = _id(row)

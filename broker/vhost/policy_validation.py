@@ -92,11 +92,7 @@ _LOCATORS: Final = ("min-masters", "client-local", "random")
 
 
 def check(row: PolicyRow) -> None:
-    """Check a policy.
-
-    Raises:
-        PolicyError: with RabbitMQ's text, which lacks ``Validation failed``.
-    """
+    """Raise PolicyError for an invalid policy: RabbitMQ's text without ``Validation failed``."""
     if not _is_integer(row.priority):
         raise PolicyError(f"priority should be number, actually was {term(row.priority)}")
     if not _is_text(row.pattern):
@@ -122,11 +118,7 @@ def _reason(error: PatternError) -> str:
 
 
 def check_definition(definition: Any, is_operator: bool) -> None:
-    """Check a policy's definition.
-
-    Raises:
-        PolicyError: as ``check``.
-    """
+    """Raise PolicyError, as ``check``, for an invalid definition."""
     if not isinstance(definition, dict):
         raise PolicyError(f"definition must be a dictionary: {term(definition)}")
     if not definition:
