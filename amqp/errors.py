@@ -5,7 +5,7 @@
     ProtocolError
     ├── SoftError   AccessRefused 403, NotFound 404, ResourceLocked 405, PreconditionFailed 406
     └── HardError   ConnectionForced 320, FrameError 501, SyntaxError_ 502, CommandInvalid 503,
-                    ChannelError 504, UnexpectedFrame 505, ResourceError 506, NotAllowed 530,
+                    ChannelError 504, UnexpectedFrame 505, NotAllowed 530,
                     NotImplemented_ 540, InternalError 541
 
 ``str(error)`` is RabbitMQ's reply text, ``NAME - explanation``, cut at 255 bytes as RabbitMQ cuts it.
@@ -97,10 +97,6 @@ class ChannelError(HardError, code=504, name="CHANNEL_ERROR"):
 
 class UnexpectedFrame(HardError, code=505, name="UNEXPECTED_FRAME"):
     """Reply code 505."""
-
-
-class ResourceError(HardError, code=506, name="RESOURCE_ERROR"):
-    """Reply code 506."""
 
 
 class NotAllowed(HardError, code=530, name="NOT_ALLOWED"):

@@ -26,12 +26,9 @@ class BrokerSettings(Struct, frozen=True):
         memory_paging_ratio: share of that, from which on queues page messages out.
         memory_total_bytes: the RAM there is for the broker; 0: ask the system.
         disk_free_limit: of free space in the data directory, below which publishers are blocked.
-        product: announced in server-properties; kombu looks for RabbitMQ there.
-        product_version: announced in server-properties.
-        cluster_name: announced in server-properties.
+        product, product_version, cluster_name: of server-properties; kombu looks for RabbitMQ there.
         default_user, default_password, default_vhost: made when the metadata is empty.
-        default_user_tags: tags of that user.
-        default_permissions: its configure, write and read patterns on the default vhost.
+        default_permissions: the user's configure, write and read patterns on the default vhost.
         loopback_users: may log in from loopback addresses only.
     """
 

@@ -75,8 +75,6 @@ class ChannelStays(Struct, eq=False):
 class _GoOn:
     """To itself: go on with the runs that a turn's budget cut short."""
 
-    __slots__ = ()
-
 
 _GO_ON: Final = _GoOn()
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
+from leveret.broker.vhost.vhost import Client
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.routes import Routes
     from leveret.broker.settings import BrokerSettings
-    from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import VHost
 
 
@@ -45,19 +44,16 @@ class Reading(Protocol):
     def limit_coalescing(self, prefetch: int) -> None: ...
 
 
-class Session(Struct, eq=False):
+class Session(Client, eq=False):
     """One logged-in connection, as its channels see it.
 
     Attributes:
-        reader: the connection's reader actor; the owner of exclusive queues.
         name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
         cancel_notify: the client understands basic.cancel from the broker.
         frame_max: negotiated frame size in bytes.
     """
 
-    reader: Ref
     name: str
-    user: User
     vhost: VHost
     writer: Output
     read_control: Reading

@@ -27,8 +27,6 @@ DISK: Final = "disk"
 class AlarmsOver:
     """To a blocked reader: the last alarm is over."""
 
-    __slots__ = ()
-
 
 _OVER: Final = AlarmsOver()
 

@@ -228,9 +228,9 @@ class Reader(GenServer):
         self._disarm()
         self.opened = opened
         self.session = Session(
+            opened.user,
             self.ref,
             self.name,
-            opened.user,
             opened.vhost,
             self.writer,
             self.read_control,

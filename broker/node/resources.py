@@ -27,8 +27,6 @@ MEMORY_OF_UNKNOWN_BYTES: Final = 8 * 1024**3
 class LookAgain:
     """To a watch: a limit or the disk has changed."""
 
-    __slots__ = ()
-
 
 class Resources:
     """Memory and disk of one node.

@@ -43,13 +43,11 @@ def _integer(field: Field, _: Table) -> str | None:
 
 
 def _not_negative(field: Field, table: Table) -> str | None:
-    reason = _integer(field, table)
-    return reason or (f"{{value_negative,{field[1]}}}" if field[1] < 0 else None)
+    return _integer(field, table) or (f"{{value_negative,{field[1]}}}" if field[1] < 0 else None)
 
 
 def _positive(field: Field, table: Table) -> str | None:
-    reason = _not_negative(field, table)
-    return reason or ("{value_zero,0}" if field[1] == 0 else None)
+    return _not_negative(field, table) or ("{value_zero,0}" if field[1] == 0 else None)
 
 
 def _ttl(field: Field, table: Table) -> str | None:
@@ -73,16 +71,12 @@ def _version(field: Field, table: Table) -> str | None:
     )
 
 
-def _bool(field: Field, _: Table) -> str | None:
-    return None if field[0] == "t" else _unacceptable(field)
+def _of_type(letter: str) -> Check:
+    return lambda field, _: None if field[0] == letter else _unacceptable(field)
 
 
-def _longstr(field: Field, _: Table) -> str | None:
-    return None if field[0] == "S" else _unacceptable(field)
-
-
-def _table(field: Field, _: Table) -> str | None:
-    return None if field[0] == "F" else _unacceptable(field)
+_longstr: Final = _of_type("S")
+_bool: Final = _of_type("t")
 
 
 def _dead_letter_key(field: Field, table: Table) -> str | None:
@@ -178,7 +172,9 @@ _KNOWN_TO: Final[Mapping[str, frozenset[str]]] = {
 _CONSUMER_CHECKS: Final[dict[str, Check]] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _bool,
-    "x-credit": _table,  # of the AMQP 1.0 plug-in; RabbitMQ fails with 541 when it is no table
+    "x-credit": _of_type(
+        "F"
+    ),  # of the AMQP 1.0 plug-in; RabbitMQ fails with 541 when it is no table
 }
 
 

@@ -14,31 +14,21 @@ from leveret.queue_backing.api import Confirmed, Resident
 class Continue:
     """To itself: go on where the budget of the last turn ended."""
 
-    __slots__ = ()
-
 
 class DropExpired:
     """Timer: the head has expired."""
-
-    __slots__ = ()
 
 
 class Finish:
     """To itself: all mail before the deletion has been answered."""
 
-    __slots__ = ()
-
 
 class MaybeExpire:
     """Timer: the queue may have been unused for too long."""
 
-    __slots__ = ()
-
 
 class CheckReturned:
     """To itself, after a restart: delete an auto-delete queue to which no consumer can return."""
-
-    __slots__ = ()
 
 
 LEVELS: Final[dict[type, int]] = {

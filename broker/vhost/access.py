@@ -166,17 +166,18 @@ class Access:
         Raises:
             PatternError: a permission is not a regular expression.
         """
-        for user in contents.users:
-            self.put(user)
-        for permission in contents.permissions:
-            self.put(permission)
-        for topic_permission in contents.topic_permissions:
-            self.put(topic_permission)
+        rows: list[UserRow | PermissionRow | TopicPermissionRow] = [*contents.users]
+        for row in (*rows, *contents.permissions, *contents.topic_permissions):
+            self.put(row)
 
     def put(self, row: UserRow | PermissionRow | TopicPermissionRow) -> None:
         """Make or replace a row; PatternError: a permission is invalid, and nothing is changed."""
         if isinstance(row, UserRow):
-            self._put_user(row)
+            user = self.users.get(row.name)
+            if user is None:
+                self.users[row.name] = User(row)
+            else:
+                user.update(row)
         elif isinstance(row, PermissionRow):
             self._patterns[row.user, row.vhost] = patterns_of(row)
             self.permissions[row.user, row.vhost] = row
@@ -185,13 +186,6 @@ class Access:
             self._topic_patterns[key] = patterns_of(row)
             self.topic_permissions[key] = row
         self._changed()
-
-    def _put_user(self, row: UserRow) -> None:
-        user = self.users.get(row.name)
-        if user is None:
-            self.users[row.name] = User(row)
-        else:
-            user.update(row)
 
     def rows_of_user(self, name: str) -> list[Row]:
         user = self.users.get(name)

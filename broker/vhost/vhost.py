@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed
@@ -47,14 +49,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Client(Protocol):
-    """A connection, as its vhost knows it."""
+class Client(Struct, eq=False):
+    """A logged-in connection, as its vhost knows it; its reader owns its exclusive queues."""
 
-    @property
-    def user(self) -> User: ...
-
-    @property
-    def reader(self) -> Ref: ...
+    user: User
+    reader: Ref
 
 
 class VHost:
