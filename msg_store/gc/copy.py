@@ -92,22 +92,15 @@ class Piece:
 
 @dataclass(slots=True)
 class Copy:
-    """A segment in the making.
-
-    Attributes:
-        sources: the segments it is made of; in the order of their messages once ``copy`` has run.
-        size_bytes: its length when it is done; 0 when nothing was left to copy.
-        reading: the source in hand.
-        damaged: messages whose bytes were bad already.
-    """
+    """A segment in the making."""
 
     file_no: int
-    sources: list[Source]
+    sources: list[Source]  # in the order of their messages once ``copy`` has run
     boot_epoch: int
     created_ms: int
-    size_bytes: int = 0
-    reading: int = 0
-    damaged: list[int] = field(default_factory=list)
+    size_bytes: int = 0  # its length when it is done; 0 when nothing was left to copy
+    reading: int = 0  # the source in hand
+    damaged: list[int] = field(default_factory=list)  # messages whose bytes were bad already
 
 
 def needs_room(sources: Sequence[Source]) -> int:

@@ -23,19 +23,12 @@ from leveret.msg_store.wal.group_commit import GroupCommit
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long the collector waits.
+    """How long the collector waits."""
 
-    Attributes:
-        look_s: from a ``wake`` until it looks; a little more when there are very many segments.
-        pause_s: between two turns of a job.
-        grace_s: before the sources of a merge are unlinked.
-        retry_s: after the disk was full.
-    """
-
-    look_s: float = 0.1
-    pause_s: float = 0.01
-    grace_s: float = 1.0
-    retry_s: float = 10.0
+    look_s: float = 0.1  # from a ``wake`` until it looks; a little more with very many segments
+    pause_s: float = 0.01  # between two turns of a job
+    grace_s: float = 1.0  # before the sources of a merge are unlinked
+    retry_s: float = 10.0  # after the disk was full
 
 
 LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds

@@ -93,9 +93,6 @@ class LmdbIndex:
         map_bytes: how large it may become before it must grow.
         is_readonly: neither the file nor its folder is written; no process may write it meanwhile.
 
-    Attributes:
-        closed: called once, when it has been closed.
-
     Raises:
         IndexDamaged: LMDB cannot open it, or it is another store's.
     """
@@ -106,7 +103,7 @@ class LmdbIndex:
         self._path = path
         self._data = path / DATA
         self._is_readonly = is_readonly
-        self.closed: Callable[[], None] = _nothing
+        self.closed: Callable[[], None] = _nothing  # called once, when it has been closed
         self._lock = threading.Lock()  # readers, and whoever changes the map
         if is_readonly and not _size_of(self._data):
             raise IndexMissing(f"{self._data} is missing")

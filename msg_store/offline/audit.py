@@ -50,35 +50,29 @@ class Audit:
 
     Attributes:
         store: the store, inspected; kept open as long as the audit is used.
-        locations: all messages.
-        queues: what each queue holds, by counting.
-        lost: rows whose messages cannot be read.
         misplaced: rows whose messages are not at their locations and were found in another segment.
         unreadable: messages that are not at their locations, with those.
         bare: messages without a location, with how many rows name them.
-        elsewhere: where some of both were found.
         odd: rows that give another body size than their message has, by queue; ``row, size``.
         counts: messages whose rows are not as many as the index says: ``(said, counted)``.
         terms: queues that do not hold what the index says: ``(said, counted)``.
         files: segments whose live bytes are not what the index says: ``(said, counted)``.
-        sizes: how long each segment is.
-        notes: harmless damage.
     """
 
     store: Inspection = field(repr=False)
-    locations: LocationTable = field(default_factory=LocationTable)
-    queues: dict[int, Terms] = field(default_factory=dict)
-    lost: list[LostRow] = field(default_factory=list)
+    locations: LocationTable = field(default_factory=LocationTable)  # all messages
+    queues: dict[int, Terms] = field(default_factory=dict)  # what each queue holds, by counting
+    lost: list[LostRow] = field(default_factory=list)  # rows whose messages cannot be read
     misplaced: list[LostRow] = field(default_factory=list)
     unreadable: dict[int, Location] = field(default_factory=dict)
     bare: Counter[int] = field(default_factory=Counter)
-    elsewhere: dict[int, Location] = field(default_factory=dict)
+    elsewhere: dict[int, Location] = field(default_factory=dict)  # where some of both were found
     odd: dict[int, list[tuple[IndexRow, int]]] = field(default_factory=dict)
     counts: dict[int, tuple[int, int]] = field(default_factory=dict)
     terms: dict[int, tuple[Terms, Terms]] = field(default_factory=dict)
     files: dict[int, tuple[FileRow, FileRow]] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)  # how long each segment is
+    notes: list[str] = field(default_factory=list)  # harmless damage
 
     @property
     def is_index_sound(self) -> bool:

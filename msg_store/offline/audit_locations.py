@@ -17,7 +17,6 @@ class LocationTable:
 
     Attributes:
         msg_nos, file_nos, offsets, lengths, sizes, counts: as in ``rows.Location``; parallel.
-        rows: how many rows of queues name the message, by ``count``.
     """
 
     def __init__(self) -> None:
@@ -27,7 +26,7 @@ class LocationTable:
         self.lengths = array("I")
         self.sizes = array("I")
         self.counts = array("I")
-        self.rows = array("I")
+        self.rows = array("I")  # how many rows of queues name the message, by ``count``
         self._next = 0
 
     def __len__(self) -> int:

@@ -97,11 +97,7 @@ class Inspection:
         folder: the store's; writes to it stay in memory.
         format_damage: the damage of FORMAT, which was restored in memory; empty if there is none.
         recovered: the state that a start would continue from.
-        report: the damage that a start would report.
-        index: to be overlaid with what ``recovered.memtables`` has.
         queues: each queue's number of messages and their bytes, as the store counts them.
-        epoch_seen: the highest boot epoch that was used.
-        lmdb: the index on the disk; None if it is lost or damaged.
 
     Raises:
         StoreLocked: another process has the store open.
@@ -134,17 +130,15 @@ class Inspection:
             self.recovered = recovery.inspect(may_rebuild)
             stack.callback(self.recovered.index.close)
             self._open = stack.pop_all()
-        self.report = self.recovered.report
-        self.index = self.recovered.index
+        self.report = self.recovered.report  # the damage that a start would report
+        self.index = self.recovered.index  # to be overlaid with what ``recovered.memtables`` has
         self.queues = self.recovered.memtables.terms
-        self.epoch_seen = recovery.epoch_seen
-        self.lmdb = location.read
+        self.epoch_seen = recovery.epoch_seen  # the highest boot epoch that was used
+        self.lmdb = location.read  # the index on the disk; None if it is lost or damaged
 
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""
-        return sorted(
-            {*self.index.queue_nos(), *self.queues, *self.recovered.memtables.active.rows}
-        )
+        return sorted({*self.index.queue_nos(), *self.queues, *self.recovered.memtables.active.rows})
 
     def rows(self, queue_no: int) -> Iterator[IndexRow]:
         view, low = self.recovered.memtables.read_view(), 0

@@ -32,13 +32,10 @@ class OfflineStore:
 
     Args:
         opened: taken over.
-
-    Attributes:
-        core: group commit, for ``write``, ``publish`` and ``ack``.
     """
 
     def __init__(self, opened: Opened, choice: ChoiceLimits = THOROUGH) -> None:
-        self.core = opened.core
+        self.core = opened.core  # group commit, for ``write``, ``publish`` and ``ack``
         self._opened = opened
         self._index = opened.recovered.index
         self._checkpointer = Checkpointer(self.core, opened.index_location)

@@ -35,22 +35,13 @@ from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan:
-    """The steps that a store needs.
+    """The steps that a store needs."""
 
-    Attributes:
-        format_damage: why FORMAT must be written anew; empty if it need not.
-        index_damage: why the index must be rebuilt; empty if it need not.
-        needs_recovery: a start would find something to do, or the index must have all of the journal
-            before it is corrected.
-        needs_writing: the audit found damage of the index.
-        epoch_seen: the highest boot epoch that was used.
-    """
-
-    format_damage: str
-    index_damage: str
-    needs_recovery: bool
-    needs_writing: bool
-    epoch_seen: int
+    format_damage: str  # why FORMAT must be written anew; empty if it need not
+    index_damage: str  # why the index must be rebuilt; empty if it need not
+    needs_recovery: bool  # a start would find something to do, or must bring the index up to date
+    needs_writing: bool  # the audit found damage of the index
+    epoch_seen: int  # the highest boot epoch that was used
 
     @property
     def is_needed(self) -> bool:

@@ -72,12 +72,7 @@ class Places(Protocol):
 
 
 class _Batch:
-    """A batch that the thread reads.
-
-    Attributes:
-        found: the places that the index had.
-        failed_at: places that turned out to be bad.
-    """
+    """A batch that the thread reads."""
 
     __slots__ = ("_msg_nos", "_places", "failed_at", "found", "read_view")
 
@@ -87,8 +82,8 @@ class _Batch:
         self._msg_nos = msg_nos
         self._places = places
         self.read_view = read_view
-        self.found: Mapping[int, Location] = {}
-        self.failed_at: dict[int, Place] = {}
+        self.found: Mapping[int, Location] = {}  # the places that the index had
+        self.failed_at: dict[int, Place] = {}  # places that turned out to be bad
 
     def read(self, files: SegmentReader, index: Index | None) -> Outcome:
         msg_nos, places, lacking = self._msg_nos, self._places, []

@@ -29,18 +29,14 @@ class ReadCache:
 
     Args:
         room_bytes: its size limit; a single batch may be larger.
-
-    Attributes:
-        contents: by key, oldest first; only to be looked at.
-        size_bytes: their size at most; messages of one publisher share their heads.
     """
 
     __slots__ = ("contents", "room_bytes", "size_bytes")
 
     def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
-        self.contents: dict[int, Message] = {}
+        self.contents: dict[int, Message] = {}  # by key, oldest first; only to be looked at
         self.room_bytes = room_bytes
-        self.size_bytes = 0
+        self.size_bytes = 0  # their size at most; messages of one publisher share their heads
 
     @property
     def is_crowded(self) -> bool:

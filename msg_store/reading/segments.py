@@ -41,16 +41,11 @@ PASSING: Final = frozenset(
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of a batch; every requested message is in one of the three.
-
-    Attributes:
-        failures: why a message could not be read, by number.
-        put_off: numbers to ask for again in a while.
-    """
+    """The outcome of a batch; every requested message is in one of the three."""
 
     messages: dict[int, Message] = field(default_factory=dict)
-    failures: dict[int, str] = field(default_factory=dict)
-    put_off: list[int] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)  # why a message was not read
+    put_off: list[int] = field(default_factory=list)  # numbers to ask for again in a while
     body_bytes: int = 0
 
 

@@ -46,25 +46,16 @@ class Damage:
 
 @dataclass(slots=True)
 class JournalFile:
-    """A journal file; the attributes are complete after ``frames`` has been read to its end.
-
-    Attributes:
-        used_bytes: its length without zeros at the end, which were taken ahead or never written.
-        header: None if it is damaged.
-        gaps: bad bytes with good frames behind them.
-        tail: bad bytes up to the end of the file, or to zeros there; None if there are none.
-        end: where the good frames end.
-        next_lsn: the number after the last record; None without a header and without a frame.
-    """
+    """A journal file; the attributes are complete after ``frames`` has been read to its end."""
 
     data: bytes
     uuid: bytes
-    header: FileHeader | None = None
-    gaps: list[Damage] = field(default_factory=list)
-    tail: Damage | None = None
-    end: int = HEADER_BYTES
-    next_lsn: int | None = None
-    used_bytes: int = 0
+    header: FileHeader | None = None  # None if it is damaged
+    gaps: list[Damage] = field(default_factory=list)  # bad bytes with good frames behind them
+    tail: Damage | None = None  # bad bytes up to the end of the file, or to zeros there
+    end: int = HEADER_BYTES  # where the good frames end
+    next_lsn: int | None = None  # after the last record; None without a header and a frame
+    used_bytes: int = 0  # its length without zeros at the end, taken ahead or never written
     _extend: Extend | None = None
     _prev_crc: int | None = None
     _damage_of_header: str = ""

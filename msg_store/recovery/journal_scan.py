@@ -34,19 +34,14 @@ class JournalScan:
 
     Args:
         trusted: after a failed sync, how far the disk can be trusted.
-
-    Attributes:
-        next_lsn: above all records that were read or passed over.
-        epoch_seen: the highest boot epoch in a header.
-        durable: how far everything was durable, by the last frame.
     """
 
     def __init__(
         self, folder: StoreFolder, report: RecoveryReport, trusted: DurablePosition | None
     ) -> None:
-        self.next_lsn = FIRST_LSN
-        self.epoch_seen = 0
-        self.durable = DurablePosition(0, 0, 0)
+        self.next_lsn = FIRST_LSN  # above all records that were read or passed over
+        self.epoch_seen = 0  # the highest boot epoch in a header
+        self.durable = DurablePosition(0, 0, 0)  # how far everything was durable, by the last frame
         self._folder = folder
         self._report = report
         self._trusted = trusted

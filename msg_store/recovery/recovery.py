@@ -80,29 +80,18 @@ _NEW = Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)
 
 @dataclass(frozen=True, slots=True)
 class StoreFiles:
-    """Where a store lies and how large its files become.
-
-    Attributes:
-        path: the folder; made if it is not there.
-        reserve: the ballast of the data directory, given up when the disk is full.
-        rdq_file_bytes: when a segment is full.
-        journal_file_bytes: when a journal file is full.
-        index_location: in the folder by default.
-        new_uuid: makes the 16 bytes of a new store.
-        inline_bytes_max: up to which the records of a flush go into the journal as well.
-        journal_ahead_bytes: how much room the journal takes ahead at most.
-    """
+    """Where a store lies and how large its files become."""
 
     files: Files
-    path: Path
-    reserve: Reserve
+    path: Path  # the folder; made if it is not there
+    reserve: Reserve  # the ballast of the data directory, given up when the disk is full
     now_ms: Callable[[], int]
-    rdq_file_bytes: int = rdq_writer.FILE_BYTES
-    journal_file_bytes: int = journal.FILE_BYTES
-    index_location: IndexLocation | None = None
-    new_uuid: Callable[[], bytes] = lambda: os.urandom(16)
-    inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX
-    journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX
+    rdq_file_bytes: int = rdq_writer.FILE_BYTES  # when a segment is full
+    journal_file_bytes: int = journal.FILE_BYTES  # when a journal file is full
+    index_location: IndexLocation | None = None  # in the folder by default
+    new_uuid: Callable[[], bytes] = lambda: os.urandom(16)  # makes the 16 bytes of a new store
+    inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX  # larger flushes are not inline
+    journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX  # how much room it takes ahead at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +153,6 @@ class Recovery:
 
     Attributes:
         rdq_log, journal_log: carry out the jobs of the group commit that ``run`` returns.
-        epoch_seen: the highest boot epoch that was used before.
     """
 
     def __init__(
@@ -189,7 +177,7 @@ class Recovery:
         self._is_new = False
         self._point = _NEW
         self._may_rebuild = True
-        self.epoch_seen = 0
+        self.epoch_seen = 0  # the highest boot epoch that was used before
         self._begin()
 
     def _begin(self) -> None:

@@ -30,14 +30,11 @@ class Replay:
         tables: with the counts of the index, and no changes yet.
         index: for rows and messages that are only there.
         from_lsn: records below it are in the index.
-
-    Attributes:
-        moved: messages that the collector copied.
     """
 
     def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
         self._durable = DurablePosition(0, 0, 0)
-        self.moved: set[int] = set()
+        self.moved: set[int] = set()  # messages that the collector copied
         self.msg_no_seen = 0
         self.file_no_seen = 0
         self._tables = tables
