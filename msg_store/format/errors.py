@@ -9,6 +9,10 @@ class Corrupt(StoreError):
     """Bytes differ from those that were written: a torn write, a flipped bit, a foreign file."""
 
 
+class ForeignFile(Corrupt):
+    """A segment or journal file belongs to another store."""
+
+
 class StoreFailed(StoreError):
     """The store met an error after which its files cannot be trusted; it must be recovered."""
 

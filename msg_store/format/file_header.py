@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.errors import Corrupt, ForeignFile
 
 with warnings.catch_warnings():
     # Without its C part the module warns that it is slow; then it is used to read only.
@@ -57,7 +57,7 @@ def _crc32(crc: int, data: bytes) -> int:
     return zlib.crc32(data, crc)
 
 
-_EXTENDERS: Final[dict[int, Extend]] = {CRC32: _crc32, CRC32C: google_crc32c.extend}
+EXTENDERS: Final[dict[int, Extend]] = {CRC32C: google_crc32c.extend, CRC32: _crc32}
 
 PREFERRED: Final = CRC32C if google_crc32c.implementation == "c" else CRC32
 
@@ -65,7 +65,7 @@ PREFERRED: Final = CRC32C if google_crc32c.implementation == "c" else CRC32
 def extender(kind: int) -> Extend:
     """Return the function ``(checksum so far, bytes) -> checksum`` of a kind; ``Corrupt`` if there is none."""
     try:
-        return _EXTENDERS[kind]
+        return EXTENDERS[kind]
     except KeyError:
         raise Corrupt(f"checksum kind {kind} is unknown") from None
 
@@ -102,20 +102,13 @@ class FileHeader:
         )
         return fields + _CRC.pack(zlib.crc32(fields))
 
-    @property
-    def extend(self) -> Extend:
-        return extender(self.crc_kind)
 
-    @property
-    def seed(self) -> int:
-        return seed_of(self.uuid)
-
-
-def decode_header(data: bytes, magic: bytes) -> FileHeader:
-    """Read a file's first bytes.
+def decode_header(data: bytes, magic: bytes, store_uuid: bytes | None = None) -> FileHeader:
+    """Read a file's first bytes; the file of any store will do without ``store_uuid``.
 
     Raises:
         Corrupt: too short, damaged, another kind of file, or written by a newer version.
+        ForeignFile: it is a file of another store.
     """
     if len(data) < HEADER_BYTES:
         raise Corrupt(f"file header of {len(data)} bytes, {HEADER_BYTES} expected")
@@ -131,6 +124,9 @@ def decode_header(data: bytes, magic: bytes) -> FileHeader:
     extender(crc_kind)
     if epoch > EPOCH_MAX:
         raise Corrupt(f"file of boot epoch {epoch}, at most {EPOCH_MAX}")
+    if store_uuid not in (None, uuid):
+        kind = "segment" if magic == RDQ_MAGIC else "journal"
+        raise ForeignFile(f"{kind} of another store, {uuid.hex()}")
     return FileHeader(found, number, uuid, created_ms, epoch, crc_kind, first_lsn, flags)
 
 

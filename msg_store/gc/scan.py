@@ -71,9 +71,7 @@ def scan(folder: StoreFolder, source: Source) -> Steps[None]:
         Corrupt: its header is damaged, so the kind of its checksums is unknown.
     """
     with folder.files.open_read(folder.rdq_path(source.file_no)) as file:
-        header = decode_header(file.pread(HEADER_BYTES, 0), RDQ_MAGIC)
-        if header.uuid != folder.uuid:
-            raise Corrupt(f"segment of another store, {header.uuid.hex()}")
+        header = decode_header(file.pread(HEADER_BYTES, 0), RDQ_MAGIC, folder.uuid)
         source.crc_kind = header.crc_kind
         offset, end = HEADER_BYTES, file.size_bytes()
         while offset < end:

@@ -16,7 +16,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -44,35 +43,28 @@ class LostRow(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True)
 class Audit:
-    """The result.
+    """An audit and its findings. The store is kept open as long as the audit is used."""
 
-    Attributes:
-        store: the store, inspected; kept open as long as the audit is used.
-        misplaced: rows whose messages are not at their locations and were found in another segment.
-        unreadable: messages that are not at their locations, with those.
-        bare: messages without a location, with how many rows name them.
-        odd: rows that give another body size than their message has, by queue; ``row, size``.
-        counts: messages whose rows are not as many as the index says: ``(said, counted)``.
-        terms: queues that do not hold what the index says: ``(said, counted)``.
-        files: segments whose live bytes are not what the index says: ``(said, counted)``.
-    """
-
-    store: Inspection = field(repr=False)
-    locations: LocationTable = field(default_factory=LocationTable)  # all messages
-    queues: dict[int, Terms] = field(default_factory=dict)  # what each queue holds, by counting
-    lost: list[LostRow] = field(default_factory=list)  # rows whose messages cannot be read
-    misplaced: list[LostRow] = field(default_factory=list)
-    unreadable: dict[int, Location] = field(default_factory=dict)
-    bare: Counter[int] = field(default_factory=Counter)
-    elsewhere: dict[int, Location] = field(default_factory=dict)  # where some of both were found
-    odd: dict[int, list[tuple[IndexRow, int]]] = field(default_factory=dict)
-    counts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    terms: dict[int, tuple[Terms, Terms]] = field(default_factory=dict)
-    files: dict[int, tuple[FileRow, FileRow]] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)  # how long each segment is
-    notes: list[str] = field(default_factory=list)  # harmless damage
+    def __init__(self, store: Inspection, progress: Progress) -> None:
+        self.store = store
+        self.locations = LocationTable()  # all messages
+        self.queues: dict[int, Terms] = {}  # messages, bytes and next seq of each, as counted
+        self.lost: list[LostRow] = []  # rows whose messages cannot be read
+        self.misplaced: list[LostRow] = []  # rows whose messages lie in another segment
+        self.unreadable: dict[int, Location] = {}  # messages that are not at these locations
+        self.bare: Counter[int] = Counter()  # messages without a location: how many rows each has
+        self.elsewhere: dict[int, Location] = {}  # where some of both were found
+        # Rows with another body size than their message, by queue; and that size:
+        self.odd: dict[int, list[tuple[IndexRow, int]]] = {}
+        # Where the index is wrong, its figures and those that were counted:
+        self.counts: dict[int, tuple[int, int]] = {}  # rows of a message
+        self.terms: dict[int, tuple[Terms, Terms]] = {}  # of a queue
+        self.files: dict[int, tuple[FileRow, FileRow]] = {}  # of a segment
+        self.sizes: dict[int, int] = {}  # how long each segment is
+        self.notes: list[str] = []  # harmless damage
+        self._progress = progress
+        self._wrong: dict[int, str] = {}  # by msg_no
 
     @property
     def is_index_sound(self) -> bool:
@@ -102,6 +94,148 @@ class Audit:
                 f" and {after.valid_bytes} are"
             )
 
+    # The work.
+
+    def run(self) -> Audit:
+        """Do all of it; return the audit."""
+        for msg_no, location in self.store.locations():
+            self.locations.add(msg_no, location)
+        self._count_rows()
+        self._read_messages()
+        if self._wrong:
+            self.elsewhere = search(self.store.folder, self._wrong)
+            self._judge_odd()
+            self._name_rows()
+        self._compare_counts()
+        self._compare_terms()
+        self._compare_files()
+        return self
+
+    def _count_rows(self) -> None:
+        locations, done = self.locations, 0
+        total = sum(terms.messages for terms in self.store.queues.values())
+        for queue_no in self.store.queue_nos():
+            terms = self.queues[queue_no] = Terms()
+            for row in self.store.rows(queue_no):
+                seq, msg_no, size, _, _ = row
+                terms.messages += 1
+                terms.size_bytes += size
+                terms.next_seq = seq + 1
+                at = locations.count(msg_no)
+                if at == UNKNOWN:
+                    self.bare[msg_no] += 1
+                    self._wrong[msg_no] = "the index has no location for it"
+                elif locations.sizes[at] != size:
+                    self.odd.setdefault(queue_no, []).append((row, locations.sizes[at]))
+                done += 1
+                if not done % _TOLD_EVERY:
+                    self._progress("rows", done, total)
+
+    # Segments.
+
+    def _read_messages(self) -> None:
+        locations, done = self.locations, 0
+        total = sum(locations.lengths)
+        present = set(self.store.folder.rdq_nos())
+        for file_no, positions in locations.by_file().items():
+            if file_no not in present:
+                why = f"segment {file_no:08x} is missing"
+                self._note_wrong(positions, why)
+                continue
+            with Segment(self.store.folder, file_no) as segment:
+                if segment.damage:
+                    self.notes.append(f"segment {file_no:08x}: {segment.damage}")
+                self._read_segment(segment, positions, done, total)
+            done += sum(locations.lengths[at] for at in positions)
+            self._progress("messages", done, total)
+
+    def _read_segment(self, segment: Segment, positions: array[int], done: int, total: int) -> None:
+        locations, start, data = self.locations, 0, b""
+        for count, at in enumerate(positions, 1):
+            offset, length = locations.offsets[at], locations.lengths[at]
+            if not start <= offset <= start + len(data) - length:
+                start = offset
+                try:
+                    data = segment.bytes_at(offset, max(length, WINDOW_BYTES))
+                except OSError:  # perhaps only bytes behind the message cannot be read
+                    data = b""
+            if why := self._wrong_at(segment, at, data, start):
+                self._note_wrong([at], why)
+            done += length
+            if not count % _TOLD_EVERY:
+                self._progress("messages", done, total)
+
+    def _wrong_at(self, segment: Segment, at: int, data: bytes, start: int) -> str:
+        locations = self.locations
+        msg_no, length, offset = locations.msg_nos[at], locations.lengths[at], locations.offsets[at]
+        why = ""
+        try:
+            record = (
+                segment.decode(data, length, msg_no, offset - start)
+                if data
+                else segment.read(offset, length, msg_no)
+            )
+            if len(record.body) != locations.sizes[at]:
+                why = f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected"
+        except Corrupt as error:
+            why = str(error)
+        except OSError as error:
+            why = error.strerror or str(error)
+        return why and f"{why}, segment {locations.file_nos[at]:08x}, offset {offset}"
+
+    def _note_wrong(self, positions: Iterable[int], why: str) -> None:
+        locations = self.locations
+        for at in positions:
+            self._wrong[locations.msg_nos[at]] = why
+            self.unreadable[locations.msg_nos[at]] = locations.location(at)
+
+    def _name_rows(self) -> None:
+        for queue_no in self.queues:
+            for seq, msg_no, size, _, _ in self.store.rows(queue_no):
+                why = self._wrong.get(msg_no)
+                if why is not None:
+                    is_found = msg_no in self.elsewhere
+                    rows = self.misplaced if is_found else self.lost
+                    rows.append(LostRow(queue_no, seq, msg_no, size, why))
+
+    def _judge_odd(self) -> None:
+        """Compare odd rows with the messages that were found, where the location was wrong."""
+        elsewhere = self.elsewhere
+        for queue_no, odd in self.odd.items():
+            true = [(row, elsewhere.get(row[1], (0, 0, 0, size, 0))[3]) for row, size in odd]
+            self.odd[queue_no] = [(row, size) for row, size in true if row[2] != size]
+        self.odd = {no: odd for no, odd in self.odd.items() if odd}
+
+    # Sums.
+
+    def _compare_counts(self) -> None:
+        locations = self.locations
+        if locations.counts == locations.rows:
+            return
+        for at, msg_no in enumerate(locations.msg_nos):
+            if locations.counts[at] != locations.rows[at]:
+                self.counts[msg_no] = (locations.counts[at], locations.rows[at])
+
+    def _compare_terms(self) -> None:
+        for queue_no, counted in self.queues.items():
+            said = self.store.queues.get(queue_no, Terms())
+            is_same = (said.messages, said.size_bytes) == (counted.messages, counted.size_bytes)
+            if not is_same or said.next_seq < counted.next_seq:
+                self.terms[queue_no] = (said, counted)
+
+    def _compare_files(self) -> None:
+        locations = self.locations
+        counted = dict.fromkeys(self.store.folder.rdq_nos(), 0)
+        for at, file_no in enumerate(locations.file_nos):
+            if file_no in counted and locations.rows[at]:
+                counted[file_no] += locations.lengths[at]
+        for file_no, state in self.store.recovered.memtables.files.items():
+            valid_bytes = counted.get(file_no, 0)
+            self.sizes[file_no] = state.size_bytes
+            if state.valid_bytes != valid_bytes:
+                said = FileRow(state.valid_bytes, state.size_bytes)
+                self.files[file_no] = (said, FileRow(valid_bytes, state.size_bytes))
+
 
 def queue_text(queue_no: int, name: str | None) -> str:
     """Return a queue's name for people."""
@@ -123,160 +257,11 @@ def audited(
     with ExitStack() as stack:
         store = stack.enter_context(Inspection(path, index_damage, may_rebuild, files))
         try:
-            audit = _Auditor(store, progress).run()
+            audit = Audit(store, progress).run()
         except IndexDamaged as error:
             if index_damage:
                 raise
             stack.close()
             store = stack.enter_context(Inspection(path, str(error), may_rebuild, files))
-            audit = _Auditor(store, progress).run()
+            audit = Audit(store, progress).run()
         yield audit
-
-
-class _Auditor:
-    def __init__(self, store: Inspection, progress: Progress) -> None:
-        self._store = store
-        self._progress = progress
-        self._audit = Audit(store)
-        self._wrong: dict[int, str] = {}  # by msg_no
-
-    def run(self) -> Audit:
-        for msg_no, location in self._store.locations():
-            self._audit.locations.add(msg_no, location)
-        self._count_rows()
-        self._read_messages()
-        if self._wrong:
-            self._audit.elsewhere = search(self._store.folder, self._wrong)
-            self._judge_odd()
-            self._name_rows()
-        self._compare_counts()
-        self._compare_terms()
-        self._compare_files()
-        return self._audit
-
-    def _count_rows(self) -> None:
-        locations, done = self._audit.locations, 0
-        total = sum(terms.messages for terms in self._store.queues.values())
-        for queue_no in self._store.queue_nos():
-            terms = self._audit.queues[queue_no] = Terms()
-            for row in self._store.rows(queue_no):
-                seq, msg_no, size, _, _ = row
-                terms.messages += 1
-                terms.size_bytes += size
-                terms.next_seq = seq + 1
-                at = locations.count(msg_no)
-                if at == UNKNOWN:
-                    self._audit.bare[msg_no] += 1
-                    self._wrong[msg_no] = "the index has no location for it"
-                elif locations.sizes[at] != size:
-                    self._audit.odd.setdefault(queue_no, []).append((row, locations.sizes[at]))
-                done += 1
-                if not done % _TOLD_EVERY:
-                    self._progress("rows", done, total)
-
-    # Segments.
-
-    def _read_messages(self) -> None:
-        locations, done = self._audit.locations, 0
-        total = sum(locations.lengths)
-        present = set(self._store.folder.rdq_nos())
-        for file_no, positions in locations.by_file().items():
-            if file_no not in present:
-                why = f"segment {file_no:08x} is missing"
-                self._note_wrong(positions, why)
-                continue
-            with Segment(self._store.folder, file_no) as segment:
-                if segment.damage:
-                    self._audit.notes.append(f"segment {file_no:08x}: {segment.damage}")
-                self._read_segment(segment, positions, done, total)
-            done += sum(locations.lengths[at] for at in positions)
-            self._progress("messages", done, total)
-
-    def _read_segment(self, segment: Segment, positions: array[int], done: int, total: int) -> None:
-        locations, start, data = self._audit.locations, 0, b""
-        for count, at in enumerate(positions, 1):
-            offset, length = locations.offsets[at], locations.lengths[at]
-            if not start <= offset <= start + len(data) - length:
-                start = offset
-                try:
-                    data = segment.bytes_at(offset, max(length, WINDOW_BYTES))
-                except OSError:  # perhaps only bytes behind the message cannot be read
-                    data = b""
-            if why := self._wrong_at(segment, at, data, start):
-                self._note_wrong([at], why)
-            done += length
-            if not count % _TOLD_EVERY:
-                self._progress("messages", done, total)
-
-    def _wrong_at(self, segment: Segment, at: int, data: bytes, start: int) -> str:
-        locations = self._audit.locations
-        msg_no, length, offset = locations.msg_nos[at], locations.lengths[at], locations.offsets[at]
-        why = ""
-        try:
-            record = (
-                segment.decode(data, length, offset - start)
-                if data
-                else segment.read(offset, length)
-            )
-            if record.msg_no != msg_no:
-                why = f"message {record.msg_no:#x} lies where {msg_no:#x} should"
-            elif len(record.body) != locations.sizes[at]:
-                why = f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected"
-        except Corrupt as error:
-            why = str(error)
-        except OSError as error:
-            why = error.strerror or str(error)
-        return why and f"{why}, segment {locations.file_nos[at]:08x}, offset {offset}"
-
-    def _note_wrong(self, positions: Iterable[int], why: str) -> None:
-        locations = self._audit.locations
-        for at in positions:
-            self._wrong[locations.msg_nos[at]] = why
-            self._audit.unreadable[locations.msg_nos[at]] = locations.location(at)
-
-    def _name_rows(self) -> None:
-        for queue_no in self._audit.queues:
-            for seq, msg_no, size, _, _ in self._store.rows(queue_no):
-                why = self._wrong.get(msg_no)
-                if why is not None:
-                    is_found = msg_no in self._audit.elsewhere
-                    rows = self._audit.misplaced if is_found else self._audit.lost
-                    rows.append(LostRow(queue_no, seq, msg_no, size, why))
-
-    def _judge_odd(self) -> None:
-        """Compare odd rows with the messages that were found, where the location was wrong."""
-        elsewhere = self._audit.elsewhere
-        for queue_no, odd in self._audit.odd.items():
-            true = [(row, elsewhere.get(row[1], (0, 0, 0, size, 0))[3]) for row, size in odd]
-            self._audit.odd[queue_no] = [(row, size) for row, size in true if row[2] != size]
-        self._audit.odd = {no: odd for no, odd in self._audit.odd.items() if odd}
-
-    # Sums.
-
-    def _compare_counts(self) -> None:
-        locations = self._audit.locations
-        if locations.counts == locations.rows:
-            return
-        for at, msg_no in enumerate(locations.msg_nos):
-            if locations.counts[at] != locations.rows[at]:
-                self._audit.counts[msg_no] = (locations.counts[at], locations.rows[at])
-
-    def _compare_terms(self) -> None:
-        for queue_no, counted in self._audit.queues.items():
-            said = self._store.queues.get(queue_no, Terms())
-            is_same = (said.messages, said.size_bytes) == (counted.messages, counted.size_bytes)
-            if not is_same or said.next_seq < counted.next_seq:
-                self._audit.terms[queue_no] = (said, counted)
-
-    def _compare_files(self) -> None:
-        locations = self._audit.locations
-        counted = dict.fromkeys(self._store.folder.rdq_nos(), 0)
-        for at, file_no in enumerate(locations.file_nos):
-            if file_no in counted and locations.rows[at]:
-                counted[file_no] += locations.lengths[at]
-        for file_no, state in self._store.recovered.memtables.files.items():
-            valid_bytes = counted.get(file_no, 0)
-            self._audit.sizes[file_no] = state.size_bytes
-            if state.valid_bytes != valid_bytes:
-                said = FileRow(state.valid_bytes, state.size_bytes)
-                self._audit.files[file_no] = (said, FileRow(valid_bytes, state.size_bytes))

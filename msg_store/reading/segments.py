@@ -116,9 +116,7 @@ class SegmentReader:
         """Read one message again, with bytes of its own, since the file may have grown; or note its failure."""
         file_no, offset, length = place[:3]
         try:
-            record = segment.read(offset, length)
-            if record.msg_no != msg_no:
-                raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
+            record = segment.read(offset, length, msg_no)
             outcome.messages[msg_no] = (*parts_of(record.meta), record.body)
             outcome.body_bytes += len(record.body)
         except Corrupt as error:

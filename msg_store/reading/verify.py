@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Self
+from typing import Self
 
 from leveret.core.files import File
 from leveret.core.message import Message
-from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.errors import Corrupt, ForeignFile
 from leveret.msg_store.format.file_header import (
-    CRC32,
-    CRC32C,
+    EXTENDERS,
     HEADER_BYTES,
     RDQ_MAGIC,
     Extend,
@@ -31,8 +30,6 @@ from leveret.msg_store.format.record import (
 )
 from leveret.msg_store.format.rows import Location
 
-_KINDS: Final = (CRC32C, CRC32)
-
 
 class Segment:
     """A segment opened for checking; if its header is damaged, either kind of checksum will do."""
@@ -41,17 +38,14 @@ class Segment:
         self._file: File = folder.files.open_read(folder.rdq_path(file_no))
         self._seed = seed_of(folder.uuid)
         self.header: FileHeader | None = None
-        self.damage = ""
+        self.damage, self.is_foreign = "", False
         try:
-            header = decode_header(self._first_bytes(), RDQ_MAGIC)
-            if header.uuid != folder.uuid:
-                raise Corrupt(f"segment of another store, {header.uuid.hex()}")
-            self.header = header
+            self.header = decode_header(self._first_bytes(), RDQ_MAGIC, folder.uuid)
         except Corrupt as error:
+            self.is_foreign = isinstance(error, ForeignFile)
             self.damage = str(error)
-        kinds = _KINDS if self.header is None else (self.header.crc_kind,)
-        self._kinds = kinds
-        self._extends: list[Extend] = [extender(kind) for kind in kinds]
+        self._kinds = list(EXTENDERS) if self.header is None else [self.header.crc_kind]
+        self._extends: list[Extend] = [extender(kind) for kind in self._kinds]
         self.size_bytes = self._file.size_bytes()
 
     def _first_bytes(self) -> bytes:
@@ -61,22 +55,24 @@ class Segment:
             self.close()
             raise
 
-    @property
-    def is_foreign(self) -> bool:
-        return self.damage.startswith("segment of another")
-
     def bytes_at(self, offset: int, count: int) -> bytes:
         return self._file.pread(count, offset)
 
-    def read(self, offset: int, length: int) -> Record:
-        """Read the record that should fill these bytes; ``Corrupt`` if it does not."""
-        return self.decode(self._file.pread(length, offset), length)
+    def read(self, offset: int, length: int, msg_no: int | None = None) -> Record:
+        """Read the record that should fill these bytes; ``Corrupt`` as in ``decode``."""
+        return self.decode(self._file.pread(length, offset), length, msg_no)
 
-    def decode(self, data: bytes, length: int, at: int = 0) -> Record:
-        """Read the record that should fill so many bytes, from ``at`` in ``data``; ``Corrupt`` if it does not."""
+    def decode(self, data: bytes, length: int, msg_no: int | None = None, at: int = 0) -> Record:
+        """Read the record that should fill ``length`` bytes from ``at`` in ``data``.
+
+        Raises:
+            Corrupt: it is damaged, of another length, or not that of message ``msg_no``.
+        """
         record = self._decoded(data, at)
         if record.total_len != length:
             raise Corrupt(f"a record of {record.total_len} bytes where one of {length} should be")
+        if msg_no not in (None, record.msg_no):
+            raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
         return record
 
     def decode_run(
@@ -167,9 +163,7 @@ def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:
 def _wrong_at(segment: Segment, msg_no: int, location: Location) -> str:
     file_no, offset, length, _, _ = location
     try:
-        found = segment.read(offset, length).msg_no
-        if found != msg_no:
-            raise Corrupt(f"message {found:#x} lies where {msg_no:#x} should")
+        segment.read(offset, length, msg_no)
     except Corrupt as error:
         return f"{error}, segment {file_no:08x}, offset {offset}"
     return ""

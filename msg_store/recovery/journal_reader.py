@@ -16,12 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
-from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.errors import Corrupt, ForeignFile
 from leveret.msg_store.format.file_header import (
-    CRC32,
-    CRC32C,
+    EXTENDERS,
     HEADER_BYTES,
     JOURNAL_MAGIC,
     Extend,
@@ -56,6 +54,7 @@ class JournalFile:
     end: int = HEADER_BYTES  # where the good frames end
     next_lsn: int | None = None  # after the last record; None without a header and a frame
     used_bytes: int = 0  # its length without zeros at the end, taken ahead or never written
+    is_foreign: bool = False  # it is another store's
     _extend: Extend | None = None
     _prev_crc: int | None = None
     _damage_of_header: str = ""
@@ -63,19 +62,14 @@ class JournalFile:
     def __post_init__(self) -> None:
         self.used_bytes = len(self.data.rstrip(b"\0"))
         try:
-            header = decode_header(self.data, JOURNAL_MAGIC)
-            if header.uuid != self.uuid:
-                raise Corrupt(f"journal of another store, {header.uuid.hex()}")
+            header = decode_header(self.data, JOURNAL_MAGIC, self.uuid)
         except Corrupt as error:
+            self.is_foreign = isinstance(error, ForeignFile)
             self._damage_of_header = str(error)
             return
         self.header, self.next_lsn = header, header.first_lsn
-        self._extend = header.extend
+        self._extend = extender(header.crc_kind)
         self._prev_crc = chain_start(self.data[:HEADER_BYTES])
-
-    @property
-    def is_foreign(self) -> bool:
-        return self._damage_of_header.startswith("journal of another")
 
     def is_foreign_as(self, file_no: int) -> bool:
         """Tell whether the file belongs to another store, or under another number."""
@@ -120,7 +114,7 @@ class JournalFile:
 
     def _behind(self, offset: int) -> tuple[int, tuple[Frame, list[JournalRecord]]] | None:
         """Find the first frame behind bad bytes whose numbers go on."""
-        kinds = [self._extend] if self._extend else [extender(kind) for kind in _KINDS]
+        kinds = [self._extend] if self._extend else EXTENDERS.values()
         for extend in kinds:
             at = offset
             while (found := next_frame(self.data, extend, seed_of(self.uuid), at)) is not None:
@@ -134,6 +128,3 @@ class JournalFile:
                 self._extend = extend
                 return at, (frame, records)
         return None
-
-
-_KINDS: Final = (CRC32C, CRC32)

@@ -100,7 +100,7 @@ MUTANTS = {
     ),
     "messages found elsewhere are not named": Mutant(
         "offline/audit.py",
-        "rows = self._audit.misplaced if is_found else self._audit.lost",
-        "rows = [] if is_found else self._audit.lost",
+        "rows = self.misplaced if is_found else self.lost",
+        "rows = [] if is_found else self.lost",
     ),
 }

@@ -6,7 +6,9 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "any message will do": Mutant(
-        "msg_store/reading/segments.py", "if record.msg_no != msg_no:", "if False:"
+        "msg_store/reading/segments.py",
+        "segment.read(offset, length, msg_no)",
+        "segment.read(offset, length)",
     ),
     "what is far is not read": Mutant(
         "msg_store/reading/segments.py", "for first, end in found:", "for first, end in found[:1]:"

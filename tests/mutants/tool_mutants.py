@@ -11,13 +11,15 @@ MUTANTS: Final = {
         "offline/audit.py", "if locations.counts[at] != locations.rows[at]:", "if False:"
     ),
     "an audit believes that a record is the right one": Mutant(
-        "offline/audit.py", "if record.msg_no != msg_no:", "if False:"
+        "offline/audit.py",
+        "segment.decode(data, length, msg_no, offset - start)",
+        "segment.decode(data, length, None, offset - start)",
     ),
     "an audit does not search": Mutant(
-        "offline/audit.py", "search(self._store.folder, self._wrong)", "{}"
+        "offline/audit.py", "search(self.store.folder, self._wrong)", "{}"
     ),
     "an audit passes over rows without a location": Mutant(
-        "offline/audit.py", "self._audit.bare[msg_no] += 1", "continue"
+        "offline/audit.py", "self.bare[msg_no] += 1", "continue"
     ),
     "an inspection forgets what the journal acked": Mutant(
         "offline/inspection.py", "active.changed.get(no, location)", "location"
