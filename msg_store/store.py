@@ -31,7 +31,7 @@ from leveret.core.errors import StoreError
 from leveret.core.message import Message
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
-from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob
+from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.format.errors import StoreFailed
@@ -381,7 +381,7 @@ class MsgStore:
         Raises:
             StoreError: another snapshot is being made, or the store is about to end.
         """
-        self._checkpointer.begin_snapshot(Snapshot(SnapshotJob(target), self.pins, done))
+        self._checkpointer.begin_snapshot(Snapshot(target, self.pins, done))
 
     # End.
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.checkpoint.snapshot import Snapshot, SnapshotJob, disk_full
+from leveret.msg_store.checkpoint.snapshot import Snapshot, disk_full
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import (
@@ -119,7 +119,7 @@ class Checkpointer:
         self._limits = limits or CheckpointLimits()
         self._is_requested = False
         self._read: ReadJob | None = None
-        self._write: WriteJob | SnapshotJob | None = None
+        self._write: WriteJob | Snapshot | None = None
         self._is_last = False
 
     def request(self) -> None:
@@ -145,7 +145,7 @@ class Checkpointer:
 
     def _give_snapshot_up(self, error: Exception) -> None:
         """End a snapshot, unless the thread is at it."""
-        if self.snapshot is not None and self._write is not self.snapshot.job:
+        if self.snapshot is not None and self._write is not self.snapshot:
             self.end_snapshot(error)
 
     def stop(self) -> None:
@@ -271,25 +271,23 @@ class Checkpointer:
 
     # Writing.
 
-    def write_job(self) -> WriteJob | SnapshotJob | None:
+    def write_job(self) -> WriteJob | Snapshot | None:
         """Return what should be written now, unless something is."""
         core, snapshot = self._core, self.snapshot
         if self._write is not None or self.is_full or core.error is not None:
             return None
         if snapshot is not None and 0 < snapshot.memtable_no == core.memtables.committed:
-            self._write = snapshot.job
+            self._write = snapshot
             return self._write
         if not core.memtables.frozen:
             return None
         self._write = WriteJob(core.memtables.frozen[0])
         return self._write
 
-    def write_done(
-        self, job: WriteJob | SnapshotJob, error: Exception | None = None
-    ) -> Report | None:
+    def write_done(self, job: WriteJob | Snapshot, error: Exception | None = None) -> Report | None:
         """Drop the memtable, or keep it; returns a report if the store has failed."""
         self._write = None
-        if isinstance(job, SnapshotJob):
+        if isinstance(job, Snapshot):
             self.end_snapshot(error)
             self._core.wake_index()
             return None

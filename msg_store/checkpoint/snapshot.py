@@ -3,7 +3,7 @@
 A snapshot is the store as of one LSN, the *cut*. Segments never change, so they are only linked; the
 index does, so it is copied. Between the two there is nothing: the cut is where a memtable of the
 tables ends (``checkpoint``), and the index is copied when that memtable is in it and no later one.
-So a snapshot needs no journal, and its index alone says what it holds.
+So a snapshot needs no journal, and its index alone names its contents.
 
 ::
 
@@ -72,31 +72,12 @@ def copy_index(index: Index, target: Path) -> None:
 
 
 @dataclass(slots=True)
-class SnapshotJob:
-    """The job of the checkpoint's thread. ``target``, the store's folder in the draft, must not be there."""
-
-    target: Path
-
-    def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Steps[None]:
-        """Link and copy; yields the points that are reached. The reserve is not for this."""
-        new = make_draft(folder, self.target)
-        check_room(folder.files, self.target, index)
-        yield "snapshot: made"
-        for file_no, row in sorted(index.files().items()):
-            if row.valid_bytes:
-                folder.files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
-                yield "snapshot: linked"
-        copy_index(index, self.target)
-        yield "snapshot: copied"
-
-
-@dataclass(slots=True)
 class Snapshot:
-    """A snapshot on its way. For the loop."""
+    """A snapshot that is being made. For the loop, but for ``run``."""
 
-    job: SnapshotJob  # for the thread
+    target: Path  # the store's folder in the draft; not there yet
     pins: Pins  # of the store
-    done: Callable[[Exception | None], None]  # gets None, or why there is none
+    done: Callable[[Exception | None], None]  # gets the error, None if there was none
     wants_cut: bool = False  # the next memtable that ends is to end for it
     memtable_no: int = 0  # the memtable that is frozen at the cut; 0 before
     _pinned: list[int] = field(default_factory=list)
@@ -123,7 +104,19 @@ class Snapshot:
         self.memtable_no, self._pinned = memtable_no, list(file_nos)
         self.pins.pin(self._pinned)
 
+    def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Steps[None]:
+        """Link and copy, on the checkpoint's thread; yields the points that are reached. The reserve stays."""
+        new = make_draft(folder, self.target)
+        check_room(folder.files, self.target, index)
+        yield "snapshot: made"
+        for file_no, row in sorted(index.files().items()):
+            if row.valid_bytes:
+                folder.files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
+                yield "snapshot: linked"
+        copy_index(index, self.target)
+        yield "snapshot: copied"
+
     def then(self, error: Exception | None) -> None:
-        """Let the segments go, and tell."""
+        """Release the segments, and call ``done``."""
         self.pins.unpin(self._pinned)
         self.done(error)

@@ -52,9 +52,7 @@ from leveret.msg_store.format.rows import (
     QueueTerms,
 )
 from leveret.msg_store.index.lmdb_errors import (
-    free_bytes,
     open_lmdb,
-    store_error,
     store_errors,
     sync,
 )
@@ -103,7 +101,7 @@ class LmdbIndex:
         self._path = path
         self._data = path / DATA
         self._is_readonly = is_readonly
-        self.closed: Callable[[], None] = _nothing  # called once, when it has been closed
+        self.closed: Callable[[], None] = lambda: None  # called once, when it has been closed
         self._lock = threading.Lock()  # readers, and whoever changes the map
         if is_readonly and not _size_of(self._data):
             raise IndexMissing(f"{self._data} is missing")
@@ -297,18 +295,16 @@ class LmdbIndex:
 
         Raises:
             IndexFull: the disk is full.
-            IndexDamaged: the index is not what it was.
+            IndexDamaged: a page is damaged.
         """
         folder.mkdir(mode=0o700)
         target = folder / DATA
-        with store_errors(folder):
-            try:
-                self._env.copy(str(folder), compact=True)
-            except lmdb.Error as error:
-                if not isinstance(store_error(error, free_bytes(folder)), IndexDamaged):
-                    raise
-                # Pages that nobody refers to are no damage, but a compact copy fails on them.
-                target.unlink(missing_ok=True)
+        try:
+            self.compact_to(folder)
+        except IndexDamaged:
+            # Pages that nobody refers to are no damage, but a compact copy fails on them.
+            target.unlink(missing_ok=True)
+            with store_errors(folder):
                 self._env.copy(str(folder))
         target.chmod(0o600)
 
@@ -343,7 +339,7 @@ class LmdbIndex:
     def close(self) -> None:
         with self._lock:
             self._env.close()
-        closed, self.closed = self.closed, _nothing
+        closed, self.closed = self.closed, lambda: None
         closed()
 
 
@@ -449,7 +445,3 @@ def _unsealed(value: bytes) -> bytes:
     if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != zlib.crc32(value[_CRC.size :]):
         raise IndexDamaged("a record of the index has a wrong checksum")
     return value[_CRC.size :]
-
-
-def _nothing() -> None:
-    """Tell nobody."""

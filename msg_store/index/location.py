@@ -71,11 +71,24 @@ class LmdbLocation:
     def open(self) -> LmdbIndex:
         """Open it, or make it; a file of mostly free pages is compacted first."""
         index = self._opened()
-        if index.size_bytes < self._compact_bytes_min:
+        before = index.size_bytes
+        if before < self._compact_bytes_min:
             return index
-        if index.live_bytes * LIVE_SHARE_MAX > index.size_bytes:
+        if index.live_bytes * LIVE_SHARE_MAX > before:
             return index
-        return self._compacted(index)
+        try:
+            self._write_draft(index)
+        except OSError as error:
+            log.warning("index of messages not compacted index=%s error=%s", self._path, error)
+            shutil.rmtree(self._draft, ignore_errors=True)
+            return index
+        except BaseException:
+            index.close()
+            raise
+        index = self._swapped(index)
+        text = "index of messages compacted index=%s bytes_before=%d bytes_after=%d"
+        log.info(text, self._path, before, index.size_bytes)
+        return index
 
     def compact(self) -> tuple[int, int]:
         """Compact the file; return how many bytes were in use before and after.
@@ -87,13 +100,10 @@ class LmdbLocation:
         before = index.size_bytes
         try:
             self._write_draft(index)
+            index = self._swapped(index)
+            return before, index.size_bytes
         finally:
             index.close()
-        self._take_draft()
-        index = self._opened()
-        after = index.size_bytes
-        index.close()
-        return before, after
 
     def _opened(self) -> LmdbIndex:
         shutil.rmtree(self._draft, ignore_errors=True)  # of a start that was cut off
@@ -110,24 +120,6 @@ class LmdbLocation:
     def _draft(self) -> Path:
         return self._path.with_name(self._path.name + _DRAFT)
 
-    def _compacted(self, index: LmdbIndex) -> LmdbIndex:
-        before = index.size_bytes
-        try:
-            self._write_draft(index)
-        except OSError as error:
-            log.warning("index of messages not compacted index=%s error=%s", self._path, error)
-            shutil.rmtree(self._draft, ignore_errors=True)
-            return index
-        except BaseException:
-            index.close()
-            raise
-        index.close()
-        self._take_draft()
-        index = self._opened()
-        text = "index of messages compacted index=%s bytes_before=%d bytes_after=%d"
-        log.info(text, self._path, before, index.size_bytes)
-        return index
-
     def _write_draft(self, index: LmdbIndex) -> None:
         need = index.live_bytes + ROOM_BYTES
         if free_bytes(self._path) < need:
@@ -140,17 +132,18 @@ class LmdbLocation:
             raise OSError(str(error)) from error
         sync(self._draft / DATA)
 
-    def _take_draft(self) -> None:
-        """Rename the copy over the index, which is closed.
+    def _swapped(self, index: LmdbIndex) -> LmdbIndex:
+        """Close the index, rename the copy over it and open that.
 
         The number of the last transaction also stands in LMDB's lock file, as long as any process
         has that open, and the copy begins to count anew: with the old lock file it may look empty.
         """
+        index.close()
         (self._path / _LOCK).unlink(missing_ok=True)
         sync(self._path)
         os.replace(self._draft / DATA, self._path / DATA)
         sync(self._path)
-        shutil.rmtree(self._draft, ignore_errors=True)
+        return self._opened()
 
     def set_aside(self, quarantine: Path, name: str) -> None:
         """Move the folder to the quarantine, under a name that is free."""

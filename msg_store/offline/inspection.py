@@ -138,7 +138,9 @@ class Inspection:
 
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""
-        return sorted({*self.index.queue_nos(), *self.queues, *self.recovered.memtables.active.rows})
+        return sorted(
+            {*self.index.queue_nos(), *self.queues, *self.recovered.memtables.active.rows}
+        )
 
     def rows(self, queue_no: int) -> Iterator[IndexRow]:
         view, low = self.recovered.memtables.read_view(), 0

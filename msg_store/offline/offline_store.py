@@ -12,12 +12,10 @@ from typing import Final
 
 from leveret.core.errors import StoreError
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
-from leveret.msg_store.format.append_log import AppendLog, Job
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.msg_store.gc.collector import Collected, Collector, Moving, Task, Wait
-from leveret.msg_store.gc.collector import Job as CollectorJob
+from leveret.msg_store.gc.collector import Collected, Collector, Job, Moving, Task, Wait
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.wal.group_commit import Due
 
@@ -57,11 +55,9 @@ class OfflineStore:
             if self.core.is_full:
                 raise OSError(errno.ENOSPC, "the disk is full", str(self._opened.folder.path))
             flush = self.core.start()
-            errors = [
-                _error_of(self._opened.rdq_log, flush.rdq),
-                _error_of(self._opened.journal_log, flush.journal),
-            ]
-            report = self.core.finish(*errors)
+            rdq_error = _error_in(self._opened.rdq_log.run(flush.rdq))
+            journal_error = _error_in(self._opened.journal_log.run(flush.journal))
+            report = self.core.finish(rdq_error, journal_error)
             if report.error is not None:
                 raise report.error
 
@@ -113,7 +109,7 @@ class OfflineStore:
             except StopIteration:
                 return
             error = None
-            if isinstance(wait, CollectorJob):
+            if isinstance(wait, Job):
                 error = _error_in(wait.steps)
             elif isinstance(wait, Moving):
                 self.flush()
@@ -138,15 +134,6 @@ class OfflineStore:
     def close(self) -> None:
         """Close the files without writing."""
         self._opened.close()
-
-
-def _error_of(log: AppendLog, job: Job) -> OSError | None:
-    try:
-        for _ in log.run(job):
-            pass
-    except OSError as error:
-        return error
-    return None
 
 
 def _error_in(steps: Iterable[str]) -> Exception | None:

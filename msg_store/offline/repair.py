@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,19 +88,13 @@ def repair(
 
 
 def _write(path: Path, audit: Audit, now_ms: Callable[[], int]) -> None:
-    files = Files()
-    folder = StoreFolder(files, path, lambda: b"", now_ms)
-    try:
+    with closing(StoreFolder(Files(), path, lambda: b"", now_ms)) as folder:
         gone = _set_aside(folder, audit, now_ms())
-        index = LmdbIndex(path / lmdb_index.FOLDER, folder.uuid)
-        try:
-            index.write(_batch(audit, gone, index.queues()))
-        except IndexFull as error:
-            raise OSError(errno.ENOSPC, str(error), str(path)) from error
-        finally:
-            index.close()
-    finally:
-        folder.close()
+        with closing(LmdbIndex(path / lmdb_index.FOLDER, folder.uuid)) as index:
+            try:
+                index.write(_batch(audit, gone, index.queues()))
+            except IndexFull as error:
+                raise OSError(errno.ENOSPC, str(error), str(path)) from error
 
 
 def _set_aside(folder: StoreFolder, audit: Audit, now_ms: int) -> set[int]:

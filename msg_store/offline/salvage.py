@@ -25,6 +25,7 @@ from leveret.msg_store.format.rows import (
     FileRow,
     IndexFull,
     IndexRow,
+    Location,
     QueueTerms,
 )
 from leveret.msg_store.index import lmdb_index
@@ -179,22 +180,12 @@ class _Salvage:
         locations = self._locations
         for first in range(0, len(locations), PIECE):
             some = range(first, min(first + PIECE, len(locations)))
-            yield Batch(
-                locations=[
-                    (
-                        locations.msg_nos[at],
-                        (
-                            self._new_file_nos[at],
-                            self._new_offsets[at],
-                            locations.lengths[at],
-                            locations.sizes[at],
-                            locations.rows[at],
-                        ),
-                    )
-                    for at in some
-                    if self._new_file_nos[at]
-                ]
-            )
+            kept = [at for at in some if self._new_file_nos[at]]
+            yield Batch(locations=[(locations.msg_nos[at], self._location(at)) for at in kept])
+
+    def _location(self, at: int) -> Location:
+        _, _, length, size, _ = self._locations.location(at)
+        return self._new_file_nos[at], self._new_offsets[at], length, size, self._locations.rows[at]
 
     def _row_batches(self, queue_no: int, terms: Terms) -> Iterator[Batch]:
         piece: dict[int, IndexRow] = {}

@@ -8,8 +8,6 @@ bytes stay: they may have been confirmed. The store is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from leveret.core.files import Files
@@ -19,19 +17,16 @@ from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.journal_reader import JournalFile
+from leveret.msg_store.threads.worker import Steps
 
 
-@dataclass(slots=True)
-class Torn:
-    """How many bytes at the ends of files a crash has spoilt."""
-
-    size_bytes: int = 0
-
-
-def take(files: Files, path: Path, target: Path, torn: Torn) -> Iterator[str]:
+def take(files: Files, path: Path, target: Path) -> Steps[int]:
     """Make a draft of a snapshot; yields the points that are reached. Nothing is synced.
 
-    ``target``, the store's folder in the draft, must not be there; ``torn`` gets the bytes that were left out.
+    ``target``, the store's folder in the draft, must not be there.
+
+    Returns:
+        How many bytes were left out because a crash has torn them.
 
     Raises:
         StoreLocked: a process has the store open.
@@ -42,19 +37,18 @@ def take(files: Files, path: Path, target: Path, torn: Torn) -> Iterator[str]:
         old = StorePaths(files, path, store.folder.uuid)
         new = make_draft(old, target)
         yield "snapshot: made"
-        yield from _take_segments(store, old, new, torn)
+        torn_bytes = yield from _take_segments(store, old, new)
         for file_no in old.journal_nos():
             if file_no >= store.recovered.point.first_journal:
-                _take_journal(old, new, file_no, torn)
+                torn_bytes += _take_journal(old, new, file_no)
         check_room(files, target, store.index)
         copy_index(store.index, target)
         yield "snapshot: copied"
+    return torn_bytes
 
 
-def _take_segments(
-    store: Inspection, old: StorePaths, new: StorePaths, torn: Torn
-) -> Iterator[str]:
-    known, has_crashed = store.index.files(), not store.recovered.is_clean
+def _take_segments(store: Inspection, old: StorePaths, new: StorePaths) -> Steps[int]:
+    known, has_crashed, torn_bytes = store.index.files(), not store.recovered.is_clean, 0
     for file_no in old.rdq_nos():
         row = known.get(file_no)
         source, target = old.rdq_path(file_no), new.rdq_path(file_no)
@@ -65,9 +59,11 @@ def _take_segments(
         if end == size_bytes:
             old.files.link(source, target)
         else:
-            torn.size_bytes += size_bytes - end
-            _copy(old.files, source, target, end)
+            torn_bytes += size_bytes - end
+            with old.files.open_read(source) as read, old.files.create_copy(target) as copy:
+                copy.append_from(read, 0, end)
         yield "snapshot: linked"
+    return torn_bytes
 
 
 def _good_end(store: StorePaths, file_no: int, start: int) -> tuple[int, int]:
@@ -82,20 +78,17 @@ def _good_end(store: StorePaths, file_no: int, start: int) -> tuple[int, int]:
     return end, size_bytes
 
 
-def _take_journal(store: StorePaths, new: StorePaths, file_no: int, torn: Torn) -> None:
+def _take_journal(store: StorePaths, new: StorePaths, file_no: int) -> int:
+    """Copy a journal file up to its torn end; return how many bytes are behind."""
     file = JournalFile(store.files.read(store.journal_path(file_no)), store.uuid)
     if file.is_foreign_as(file_no) or file.is_empty:
-        return
+        return 0
     for _ in file.frames():
         pass
-    end = file.end if file.tail is None else file.tail.end
+    torn_bytes, end = 0, file.end if file.tail is None else file.tail.end
     if file.tail is not None and file.header is not None and file_no == store.journal_nos()[-1]:
-        torn.size_bytes += end - file.tail.offset
+        torn_bytes = end - file.tail.offset
         end = file.tail.offset
     with store.files.create(new.journal_path(file_no)) as target:
         target.append([memoryview(file.data)[:end]])
-
-
-def _copy(files: Files, source: Path, target: Path, count: int) -> None:
-    with files.open_read(source) as old, files.create_copy(target) as new:
-        new.append_from(old, 0, count)
+    return torn_bytes

@@ -85,14 +85,13 @@ class _Batch:
         self.found: Mapping[int, Location] = {}  # the places that the index had
         self.failed_at: dict[int, Place] = {}  # places that turned out to be bad
 
-    def read(self, files: SegmentReader, index: Index | None) -> Outcome:
+    def read(self, files: SegmentReader, index: Index) -> Outcome:
         msg_nos, places, lacking = self._msg_nos, self._places, []
         if None in places:
             unknown = msg_nos
             if places.count(None) < len(places):
                 unknown = [no for no, at in zip(msg_nos, places, strict=True) if at is None]
-            if index is not None:
-                self.found = index.locations(unknown)
+            self.found = index.locations(unknown)
             if len(self.found) < len(unknown):
                 lacking = [no for no in unknown if no not in self.found]
             msg_nos, places = self._known()
@@ -123,7 +122,7 @@ class ContentReader:
         residents: Residents,
         places: Places,
         files: SegmentReader,
-        index: Index | None,
+        index: Index,
         background: ReadThread,
         loop: Loop,
         read_cache: ReadCache,

@@ -130,30 +130,14 @@ def open_store(
     """
     folder = StoreFolder(where.files, where.path, where.new_uuid, where.now_ms)
     try:
-        recovery = Recovery(folder, where, boot_epoch, trusted)
-        recovered, core = recovery.run()
+        return Recovery(folder, where, boot_epoch, trusted).run()
     except BaseException:
         folder.close()
         raise
-    return Opened(
-        folder,
-        where.reserve,
-        Identity(folder.uuid, boot_epoch),
-        where.now_ms,
-        recovered,
-        core,
-        recovery.rdq_log,
-        recovery.journal_log,
-        recovery.index_location,
-    )
 
 
 class Recovery:
-    """The steps. Use ``run`` or ``inspect`` once.
-
-    Attributes:
-        rdq_log, journal_log: carry out the jobs of the group commit that ``run`` returns.
-    """
+    """The steps. Use ``run`` or ``inspect`` once."""
 
     def __init__(
         self,
@@ -163,9 +147,9 @@ class Recovery:
         trusted: DurablePosition | None = None,
     ) -> None:
         default = LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
-        self.index_location = where.index_location or default
-        self.rdq_log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, where.reserve)
-        self.journal_log = AppendLog(
+        self._index_location = where.index_location or default
+        self._rdq_log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, where.reserve)
+        self._journal_log = AppendLog(
             folder.files, folder.journal, JOURNAL_NAME, where.reserve, where.journal_ahead_bytes
         )
         self._folder = folder
@@ -189,7 +173,7 @@ class Recovery:
         )
         self._msg_no_seen = self._file_no_seen = 0
 
-    def run(self) -> tuple[Recovered, GroupCommit]:
+    def run(self) -> Opened:
         return self._twice(self._run)
 
     def inspect(self, may_rebuild: bool = True) -> Recovered:
@@ -224,13 +208,23 @@ class Recovery:
             self._index.close()
             raise
 
-    def _run(self, damage: str) -> tuple[Recovered, GroupCommit]:
+    def _run(self, damage: str) -> Opened:
         recovered = self._judged(damage)
         self._sync_what_was_open()
         core = self._opened(recovered.memtables)
         self._remove_segments(recovered.memtables)
         self._write_report()
-        return recovered, core
+        return Opened(
+            self._folder,
+            self._where.reserve,
+            self._identity,
+            self._where.now_ms,
+            recovered,
+            core,
+            self._rdq_log,
+            self._journal_log,
+            self._index_location,
+        )
 
     def _judged(self, damage: str) -> Recovered:
         point = None if damage else self._index.checkpoint()
@@ -258,7 +252,7 @@ class Recovery:
     def _open_index(self) -> str:
         """Open the index, a new one if it cannot be used; return the damage of the old one."""
         try:
-            self._index = self.index_location.open()
+            self._index = self._index_location.open()
         except IndexDamaged as error:
             self._check_may_rebuild(str(error))
             self._new_index()
@@ -272,8 +266,8 @@ class Recovery:
 
     def _new_index(self) -> None:
         name = f"index-{self._identity.boot_epoch:06x}"
-        self.index_location.set_aside(self._folder.quarantine, name)
-        self._index = self.index_location.open()
+        self._index_location.set_aside(self._folder.quarantine, name)
+        self._index = self._index_location.open()
         self._is_new = True
 
     def _why_rebuild(self, point: Checkpoint | None) -> str:
@@ -396,7 +390,7 @@ class Recovery:
         )
         durable = DurablePosition(self._scan.next_lsn, *rdq.reached)
         job = frames.job(self._acks_of_dropped(), durable, self._where.now_ms())
-        for _ in self.journal_log.run(job):
+        for _ in self._journal_log.run(job):
             pass
         durable, epoch = (
             DurablePosition(frames.end.next_lsn, *rdq.reached),

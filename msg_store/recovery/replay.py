@@ -60,7 +60,7 @@ class Replay:
                     self.moved.add(msg_no)
                     self.file_no_seen = max(self.file_no_seen, file_no)
                     copy = Relocation(msg_no, ANY_SOURCE, file_no, offset, length)
-                    self._tables.moved([copy], _nothing)
+                    self._tables.moved([copy], lambda _: None)
 
     def finish(self) -> None:
         """Look up the counts in the index that acks and copies need."""
@@ -148,7 +148,3 @@ def pages(index: Index, queue_no: int, low: int, high: int) -> Iterable[IndexRow
     while rows := index.rows(queue_no, low, high, _PAGE_ROWS):
         yield from rows
         low = rows[-1][0] + 1
-
-
-def _nothing(is_used: bool) -> None:
-    """Tell nobody."""

@@ -28,7 +28,7 @@ from leveret.msg_store.format.folder import FORMAT as STORE_FORMAT
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.msg_store.offline.snapshot import Torn, take
+from leveret.msg_store.offline.snapshot import take
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry
@@ -50,7 +50,7 @@ class Wanted:
     name: str
     node: str
     vhosts: list[str] = field(default_factory=list)
-    torn: dict[str, Torn] = field(default_factory=dict)
+    torn: dict[str, int] = field(default_factory=dict)
 
 
 def take_offline(files: Files, data_dir: Path, draft: Path, wanted: Wanted) -> Iterator[str]:
@@ -66,8 +66,7 @@ def take_offline(files: Files, data_dir: Path, draft: Path, wanted: Wanted) -> I
     for vhost in _checked(load(draft / METADATA), wanted):
         source, target = store_folder(data_dir, vhost), store_folder(draft, vhost)
         if (source / STORE_FORMAT).exists():  # else the vhost was never started
-            torn = wanted.torn[_relative(target, draft)] = Torn()
-            yield from take(files, source, target, torn)
+            wanted.torn[_relative(target, draft)] = yield from take(files, source, target)
 
 
 def complete(files: Files, draft: Path, wanted: Wanted, reached: Reached) -> Manifest:
@@ -169,7 +168,7 @@ def _store(
             recovered.next_lsn,
             recovered.point.boot_epoch,
             is_clean=torn is None or recovered.is_clean,
-            torn_bytes=torn.size_bytes if torn is not None else 0,
+            torn_bytes=torn or 0,
             dropped=len(report.dropped) + len(report.lost),
             unknown_messages=sum(
                 terms.messages for no, terms in store.queues.items() if no not in known

@@ -46,8 +46,8 @@ MUTANTS = {
     ),
     "a snapshot that failed fails the store": Mutant(
         "checkpoint/checkpoint.py",
-        "if isinstance(job, SnapshotJob):",
-        "if isinstance(job, SnapshotJob) and error is None:",
+        "if isinstance(job, Snapshot):",
+        "if isinstance(job, Snapshot) and error is None:",
     ),
     "the room that the store needs is taken": Mutant(
         "checkpoint/snapshot.py",
@@ -61,7 +61,7 @@ MUTANTS = {
         "            if offset != end:\n                break\n            end = offset + record.total_len\n",
     ),
     "journals are left out": Mutant(
-        "offline/snapshot.py", "_take_journal(old, new, file_no, torn)", "pass"
+        "offline/snapshot.py", "torn_bytes += _take_journal(old, new, file_no)", "pass"
     ),
     "a torn frame stays": Mutant("offline/snapshot.py", "        end = file.tail.offset\n", ""),
     "segments that only the journal knows are left out": Mutant(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.files import Files
-from leveret.msg_store.checkpoint.snapshot import SnapshotJob
+from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.server.cli.main import main
 from leveret.server.cli.snapshot_create import Asked, create
 
@@ -28,14 +28,14 @@ def die_at(point: str) -> Any:
 
 
 def serve(point: str, arguments: list[str]) -> int:
-    run, reached = SnapshotJob.run, die_at(point)
+    run, reached = Snapshot.run, die_at(point)
 
     def deadly(*given: Any) -> Iterator[str]:
         for here in run(*given):
             reached(here)
             yield here
 
-    SnapshotJob.run = deadly  # type: ignore[method-assign]
+    Snapshot.run = deadly  # type: ignore[method-assign]
     return main(["serve", *arguments])
 
 
