@@ -4,8 +4,8 @@ The backing queue itself is a plain object. The actor stands for it towards supe
 takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); late news reach the amqqueue as
 the mails ``Confirmed``, ``Refused`` and ``Resident``.
 
-After every operation that changes the queue it is asked whether it ``needs_timeout``: that work is done
-in the actor's next turns, one slice each.
+After every operation that changes the queue the actor asks whether it ``needs_timeout``, and calls
+``timeout`` in its next turns, one slice of work in each.
 
 A queue that can page reports to the node's memory monitor how many seconds of traffic it keeps in RAM, and
 takes the answer as its target. It is listed as active after each operation until it has reported.
@@ -74,7 +74,7 @@ class ReportRamDuration:
 
 
 class StoreResumes:
-    """Mail to itself: the store has room again, or has read what was requested."""
+    """Mail to itself: the store has room again, or has read the requested messages."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ class BackingActor(GenServer):
         return self.queue.len()
 
     def done(self, answer: A) -> A:
-        """After an operation: schedule the work that the queue needs, list it as active, pass the answer on."""
+        """Schedule the work that an operation left over, list the queue as active; return the answer."""
         if not self._has_work and self.queue.needs_timeout():
             self._has_work = True
             self.runtime.again(self.ref, _HOUSEKEEPING)
@@ -125,7 +125,7 @@ class BackingActor(GenServer):
         return answer
 
     def _list_active(self) -> None:
-        """Have the memory monitor ask for a report: what is in RAM may have changed."""
+        """Have the memory monitor ask for a report: the queue may hold more or less in RAM."""
         assert self._memory is not None
         self._is_listed = True
         self._memory.active[self.ref] = None
@@ -148,7 +148,7 @@ class BackingActor(GenServer):
             super().handle_cast(message)
 
     def _report(self) -> None:
-        """Report what is in RAM, again and again until the queue's rates have faded."""
+        """Report the RAM duration, again and again until the queue's rates have faded."""
         assert self._memory is not None
         duration_s = self.queue.ram_duration()
         self._set_ram_duration_target(self._memory.report(self.ref, duration_s))
@@ -183,7 +183,7 @@ class BackingActor(GenServer):
             self.runtime.send(self.ref, _STORE_RESUMES)
 
     def nacked(self, runs: list[tuple[int, int]]) -> None:
-        """Tell the amqqueue that these could not be written now."""
+        """Tell the amqqueue that these messages could not be written now."""
         if self._amqqueue is not None:
             self.runtime.send(self._amqqueue, Refused(runs))
 

@@ -4,12 +4,12 @@ The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, so that one 
 variable queue, in RAM or over a store, and with a priority queue over several of them.
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
-message within its queue and is the ack tag; batches are lists of them. What goes down (predicates,
-folds) is pure and returns its effects as data; late news (confirms, refusals, messages that had to be
-read) reach the amqqueue as mails of the backing actor: ``Confirmed``, ``Refused`` and ``Resident``.
+message within its queue and is the ack tag; batches are lists of them. The functions that an amqqueue
+passes in (predicates, fold steps) are pure. Late news reach the amqqueue as mails of the backing actor:
+``Confirmed``, ``Refused``, and ``Resident`` for messages that had to be read.
 
-No operation waits for the disk: it does what it can without the messages that must be read, says
-``pending``, and ``take_resident`` tells when to try again.
+No operation waits for the disk: it handles the messages in RAM, says ``pending`` if others must be read
+first, and ``take_resident`` tells when to try again.
 
 Confirms: ``publish`` and ``publish_delivered`` answer ``(first_seq, safe)``. A batch that is not safe
 yet becomes so later, message by message; ``Confirmed`` says which.
@@ -60,7 +60,7 @@ class Fetched:
 
 
 class Dropped:
-    """What ``dropwhile`` removed.
+    """The answer of ``dropwhile``.
 
     Attributes:
         count: messages removed.
@@ -79,7 +79,7 @@ class Dropped:
 class Confirmed:
     """Mail of a backing actor: ``(first_seq, count)`` that are safe now.
 
-    A flush of the store sends each queue one; those that wait in the amqqueue's mailbox become one.
+    A flush of the store sends each queue one; the mails that wait in the amqqueue's mailbox are merged.
     """
 
     __slots__ = ("runs",)
@@ -256,4 +256,4 @@ class BackingQueue(QueueOperations, Protocol):
         """Do a bounded piece of that work."""
 
     def resume(self) -> None:
-        """Go on with paging and reading; the store has room again, or has read what was requested."""
+        """Go on with paging and reading; the store has room again, or has read the requested messages."""

@@ -15,11 +15,11 @@ else                                  S / n / m
 ====================================  ================
 
 The 1 keeps the sum from sticking at 0 when all queues are on disk. Source: ``rabbit_memory_monitor``.
-Differs from RabbitMQ: above the limit queues page even if none has any traffic; else what lies in idle
+Differs from RabbitMQ: above the limit queues page even if none has any traffic; else the messages of idle
 queues would keep publishers blocked for ever.
 
-Nothing here measures or ticks: the memory watch calls ``update``, and has the queues in ``active`` report. A
-queue puts itself there when it is used; one that was not used since its last report has nothing new to say.
+The monitor neither measures nor ticks: the memory watch calls ``update``, and has the queues in ``active``
+report. A queue puts itself there when it is used: an unused queue's duration does not change.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def desired_duration_s(
     Args:
         ratio: memory in use by the limit; infinite when the limit is 0.
         sum_s: of the finite durations reported.
-        count: how many these are.
+        count: how many durations were finite.
         disk_alarm: the disk is nearly full.
-        paging_ratio: below which nothing is paged.
+        paging_ratio: a ratio below which nothing is paged.
     """
     if disk_alarm:
         return INFINITE_S
@@ -127,9 +127,9 @@ class MemoryMonitor:
         """Work out the desired duration anew.
 
         Returns:
-            The queues that must hear of it before their next report, with what they must hear: those
-            that keep more than is desired now and were told of more; with the disk alarm those that
-            were told of less.
+            The queues that must take the new duration before their next report, each with it: queues
+            whose last answer and whose own report were above it; with the disk alarm, which stops
+            paging, queues whose last answer was below it.
         """
         ratio = used_bytes / limit_bytes if limit_bytes else INFINITE_S
         desired_s = self.desired_s = desired_duration_s(

@@ -5,9 +5,9 @@ because all levels draw from one counter: a batch has consecutive seqs whatever 
 level sees ascending ones with gaps, which a variable queue allows (``skip_to``). Which level an unacked
 message came from is kept in one dict, seq to level, for the unacked only.
 
-A fetch serves one level, the highest that has messages, so that those handed out before are always the
-first of a batch; the caller asks again. A message without priority has 0, one above the queue's
-maximum has the maximum.
+A fetch serves one level, the highest that has messages, so that the redelivered messages are always the
+first of a batch; the caller asks again. A message without priority has 0, and the queue's maximum
+replaces a higher one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PriorityQueue:
         self._level_of: dict[int, VariableQueue] = {}
         self._next_seq = 0
         for level in levels:
-            level.uses_columns = False  # the seqs between a level's own are the others'
+            level.uses_columns = False  # the seqs between its own belong to other levels
 
     # Lifecycle.
 
@@ -183,7 +183,7 @@ class PriorityQueue:
     # Back.
 
     def _by_level(self, seqs: list[int], forget: bool) -> dict[VariableQueue, list[int]]:
-        """Sort unacked seqs by level, those of a level in order; unknown ones are passed over."""
+        """Group unacked seqs by level, in order; unknown seqs are passed over."""
         by_level: dict[VariableQueue, list[int]] = {}
         levels = map(self._level_of.pop if forget else self._level_of.get, seqs, repeat(None))
         for seq, level in zip(seqs, levels, strict=True):
@@ -225,7 +225,7 @@ class PriorityQueue:
     # Figures and housekeeping.
 
     def take_resident(self) -> bool:
-        """Whether what was pending in any level may be there now."""
+        """Whether the pending messages of any level may be in RAM now."""
         news = [level.take_resident() for level in self._levels]
         return any(news)
 
@@ -242,7 +242,7 @@ class PriorityQueue:
         return min(level.ram_duration() for level in self._levels)
 
     def set_ram_duration_target(self, duration_s: float) -> None:
-        """Set it for all levels; what goes to disk then goes level by level, a step in each turn."""
+        """Set it for all levels, which then page one after the other, a step in each turn."""
         lower = [level for level in self._levels if aim_at(level, duration_s)]
         for level in lower:
             level.bump = True
@@ -270,7 +270,7 @@ class PriorityQueue:
         self.timeout()
 
     def info(self) -> dict[str, Any]:
-        """Return figures: numbers are summed up, but for what all levels share."""
+        """Return figures: numbers are summed up, except figures that all levels share."""
         infos = [level.info() for level in self._levels]
         total = dict(infos[0])
         for name, value in total.items():

@@ -1,4 +1,4 @@
-"""Entries: what a queue has per message, an exact tuple, and what its states are called.
+"""Entries: a queue's record of a message, an exact tuple, and the names of its states.
 
 An *entry* is ``(seq, message, expiry_ms, persistent, msg_no, size, index_on_disk, content_on_disk)``:
 
@@ -16,9 +16,9 @@ index  name                 meaning
 7      ``CONTENT_ON_DISK``  the content has been issued to a store; implied by ``INDEX_ON_DISK``
 =====  ===================  ========================================================================
 
-Nobody outside the backing looks beyond the first four. The states are read off: *alpha* has a message; *beta* has none and no ``INDEX_ON_DISK``; *gamma*
-has none but ``INDEX_ON_DISK``; a *delta* has no entry at all. "On disk" means issued: what is synced
-matters for confirms only, and the store counts those.
+Code outside the backing queue reads only the first four. An entry shows its state: an *alpha* has a
+message; a *beta* has none and no ``INDEX_ON_DISK``; a *gamma* has none but ``INDEX_ON_DISK``; a *delta* has no
+entry at all. "On disk" means issued: whether it is synced matters for confirms only, which the store counts.
 
 Entries are exact tuples of ints, bools and a tuple of bytes, so that the garbage collector forgets
 them within two young passes (``docs/decisions/0003-messages-are-tuples.md``). A change of state is

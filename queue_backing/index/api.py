@@ -1,15 +1,15 @@
-"""QueueIndex: all that a variable queue sees of the disk, one per queue.
+"""QueueIndex: a variable queue's interface to the disk, one per queue.
 
 The index keeps *rows*, which are positions (``seq`` to ``msg_no``, size, expiry, persistence), and
 stands for the queue towards the stores that keep *contents* by ``msg_no``. A batch is a list of
-entries (``queue_backing/status.py``); an implementation reads what it needs of them and keeps none.
+entries (``queue_backing/status.py``); an implementation keeps no reference to them.
 
 When things happen:
 
-* A call only *issues*. The owner's ``confirmed`` hears what is synced; the order of issue is the order
-  on disk, so an ack never reaches the disk before the row that it acks.
-* Nothing waits for a disk. What is not in RAM is answered None, the reading starts, and when it is
-  done, or when the store takes more again, the queue's ``resume`` is called.
+* A call only *issues*. When messages have been synced, the index calls the owner's ``confirmed``. The order
+  of issue is the order on disk, so an ack never reaches the disk before the row that it acks.
+* Nothing waits for a disk. For rows and contents that are not in RAM the answer is None, and the reading
+  starts; when it is done, or when the store takes more again, the queue's ``resume`` is called.
 * ``page_out`` takes *credit*, the number of contents the store has room for; when it answers fewer
   than asked for, it owes a ``resume``.
 
@@ -77,9 +77,9 @@ class QueueIndex(Protocol):
         """
 
     def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
-        """Return the first rows of a range, as ``read``, but only what is in RAM.
+        """Return the first rows of a range, as ``read``, but only rows in RAM.
 
-        It says that ``read`` will go on at ``low`` soon, so that an implementation may begin to.
+        ``read`` will go on at ``low`` soon, so that an implementation may begin to read there.
         """
 
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:

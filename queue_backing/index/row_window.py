@@ -30,8 +30,8 @@ class RowWindow:
     """The window of one queue on one kind of its rows.
 
     Args:
-        ask: reads from a seq on so many rows, or fewer; it calls back in a later turn, and what it
-            says is true of that turn.
+        ask: reads from a seq on so many rows, or fewer; it calls back in a later turn, with the rows as
+            they are in that turn.
         resume: called when an answer has come that ``read`` did not have.
     """
 
@@ -42,11 +42,11 @@ class RowWindow:
         self._ask = ask
         self._resume = resume
         self._low = self._high = 0
-        self._entries: list[Entry] = []  # ascending; also rows that have left
-        self._gone: set[int] = set()  # seqs of those, and of others between them perhaps
+        self._entries: list[Entry] = []  # ascending; also rows that were acked
+        self._gone: set[int] = set()  # acked seqs, with or without a row here
         self._wanted = (0, 0, 0)
         self._is_asking = False
-        self._ticket = 0  # of the answer that is waited for
+        self._ticket = 0  # of the awaited answer
 
     def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
         """Return the first ``limit`` rows with ``low <= seq < high``; None: they are being read."""
@@ -65,8 +65,8 @@ class RowWindow:
 
         Args:
             low: where ``read`` will go on soon; if the window is elsewhere, nothing is done.
-            high: the end of what will be read.
-            limit: how many at most; if fewer are there, those behind the window are asked for.
+            high: the end of the range that will be read.
+            limit: how many at most; if the window holds fewer, the rows behind it are asked for.
         """
         if not self._high and not self._is_asking:
             self._begin(low)  # there is no window yet
@@ -105,7 +105,7 @@ class RowWindow:
     def _trim(self, low: int) -> None:
         """Forget much that lies before a range that is asked for: it has been loaded."""
         if len(self._entries) < ROWS:
-            return  # a walk comes back to where it was; it must not find the window gone each time
+            return  # a walk that goes on from an earlier seq must not find the window gone each time
         del self._entries[: self._at(low)]
         self._gone = {seq for seq in self._gone if seq >= low}
         self._low = low
@@ -139,7 +139,7 @@ class RowWindow:
         self.forget(map(seq_of, self._entries[self._at(low) : self._at(high)]))
 
     def cut(self, seq: int) -> None:
-        """There are new rows, from this seq on: what was known behind it is not true any more."""
+        """End the window at this seq, from which on there are new rows."""
         if seq >= self._high:
             return
         del self._entries[self._at(seq) :]

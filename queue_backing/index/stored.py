@@ -1,15 +1,15 @@
 """StoredIndex: the ``QueueIndex`` of a queue over a message store.
 
 It translates between the queue's entries and the store's rows, a batch at a time, and keeps nothing per
-message but the stretch of rows that is being loaded (``row_window``). Persistent messages are the
-store's (``msg_store.queue_client``), paged-out transients the transient store's (``transients``); a range
-of rows is both, merged.
+message but the stretch of rows that is being loaded (``row_window.py``). The rows of persistent messages
+come from the store's ``QueueClient``, those of paged-out transients from the ``TransientStore``; a range is
+read from both and merged.
 
-The *owner* hears which messages are safe and when the queue should ``resume``;
-it passes that on as mail, so the queue is never entered while it is at work.
+The *owner* hears which messages are safe and when the queue should ``resume``; it passes that on as mail,
+so the queue is never entered while it is at work.
 
-A content that is damaged is answered ``LOST``; the queue acks its row, and the store's log and
-quarantine say which messages of which queues went.
+For a damaged content the answer is ``LOST``; the queue acks its row, and the store's log and quarantine
+name the lost messages and their queues.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class StoredIndex:
     """See ``QueueIndex`` for the methods.
 
     Args:
-        client: the queue's part in the store; this index is what it serves from now on.
-        owner: hears of what comes later.
+        client: the queue's part in the store; it calls this index back from now on.
+        owner: hears of confirms, refusals and the end of reads.
     """
 
     __slots__ = ("_cache", "_client", "_first_seq", "_has_paged", "_lost", "_owner",

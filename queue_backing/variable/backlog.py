@@ -6,13 +6,13 @@
 
 Q3 and Q2 hold betas and gammas, delta is a range of seqs of which only the index knows (``delta.py``).
 Delta is loaded window by window, each becoming betas at Q3's tail. RabbitMQ reads the index there and then
-(``maybe_deltas_to_betas``). Here the rows may have to be read first: then nothing changes but
-``rows_awaited``, and the queue's ``resume`` tries again. Meanwhile the queue is in order: a new message goes
-to Q1 as if Q3 held something, and a fetch says ``pending``.
+(``maybe_deltas_to_betas``). Here the rows may have to be read first: then only ``rows_awaited`` changes, and
+the queue's ``resume`` tries again. Meanwhile the queue works as usual: a new message goes to Q1 as if Q3 held
+something, and a fetch says ``pending``.
 
-While Q3 is taken from, contents are *read ahead*: its first messages and, behind its end, delta's first ones
-are a stretch whose contents have been asked for: so many, or so many bytes. The stretch is looked at again
-when a quarter of it has been taken (the *mark*), and what it has then behind its *end* is asked for.
+While messages are fetched from Q3, contents are *read ahead*: the queue has asked for the contents of a
+stretch, Q3's first messages and, behind Q3's end, delta's, up to a count and a size. When a quarter of the
+stretch has been fetched (the *mark*), the contents between its *end* and the new end are asked for.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from leveret.queue_backing.variable.limits import Limits
 
 NOTHING: Final[deque[Entry]] = deque()  # shared by parts that are empty; never written to
-# Merging an entry costs as much as turning the deque by so many, which an insertion does on average
-# by a quarter of its length, twice.
+# Merging one entry costs as much as rotating a deque by so many places. An insertion rotates it twice, on
+# average by a quarter of its length.
 _MERGE_TURNS: Final = 200
 
 
@@ -66,9 +66,7 @@ class Backlog:
         limits: the constants.
 
     Attributes:
-        q3: next to Q4.
-        delta: the range behind it.
-        q2: behind that.
+        q3, delta, q2: the parts, from the head to the tail.
         transient_threshold: transients below this seq are left from before a restart.
         rows_awaited: Q3 is empty, delta is not, and its rows are not in RAM yet.
         loading_goes_on: the search for rows that are not unacked goes on in the next turn.
@@ -91,8 +89,8 @@ class Backlog:
         self.delta: Delta = BLANK
         self.transient_threshold = self.paged_bytes = self.reads = self.writes = 0
         self.rows_awaited = self.loading_goes_on = self.waiting = self.wanted = self.news = False
-        # When Q3's head passes the mark, more is asked for; -1 if Q3 has changed but at its ends: what
-        # was taken, or loaded. Up to the end contents of Q3 and delta were asked for before.
+        # When Q3's head passes the mark, more contents are asked for, from the end on. The mark is -1 after a
+        # change of Q3 other than fetching at its head and loading at its tail.
         self._read_ahead_mark = self._read_ahead_end = -1
 
     def count(self) -> int:
@@ -111,7 +109,7 @@ class Backlog:
             self.paged_bytes -= bytes_of([entry for entry in entries if entry[MESSAGE] is None])
 
     def append(self, entries: list[Entry]) -> None:
-        """Append what was Q1's head."""
+        """Append entries taken from Q1's head."""
         if self.delta is BLANK:
             if self.q3 is NOTHING:
                 self.q3 = deque()
@@ -122,7 +120,7 @@ class Backlog:
             self.q2.extend(self.trim(entries))
 
     def prepend(self, entries: list[Entry]) -> None:
-        """Prepend what was Q4's tail, the youngest first."""
+        """Prepend entries taken from Q4's tail, the youngest first."""
         if self.q3 is NOTHING:
             self.q3 = deque()
         self.q3.extendleft(self.trim(entries))
@@ -141,7 +139,7 @@ class Backlog:
         self._read_ahead_mark = -1
 
     def push_to_delta(self, quota: int, is_lazy: bool) -> None:
-        """Push Q3's tail, then Q2's head to delta; in lazy mode also what is in the head's segment."""
+        """Push Q3's tail, then Q2's head to delta; only in lazy mode also entries of the head's segment."""
         q3 = self.q3
         if q3:
             head: int = q3[0][SEQ]
@@ -202,7 +200,7 @@ class Backlog:
         return False
 
     def _ready(self, rows: list[Entry]) -> list[Entry]:
-        """Leave out rows of unacked messages; drop transients that a restart has left."""
+        """Leave out rows of unacked messages; ack rows of transients from before a restart."""
         for unacked in (self._pending.in_ram, self._pending.on_disk):
             if unacked and not unacked.keys().isdisjoint(map(seq_of, rows)):
                 rows = [row for row in rows if row[SEQ] not in unacked]
@@ -256,7 +254,7 @@ class Backlog:
         return news
 
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
-        """Return the contents of entries, None for those to be read first, ``LOST`` for damaged ones."""
+        """Return the contents in order: None where it must be read first, ``LOST`` where it is damaged."""
         missing = [entry for entry in entries if entry[MESSAGE] is None]
         if not missing:
             return list(map(message_of, entries))
@@ -275,7 +273,7 @@ class Backlog:
         self.index.prefetch(self._within(list(islice(entries, self.limits.read_ahead))))
 
     def read_ahead(self) -> None:
-        """Have the contents of what follows in Q3, which is not empty, and in delta read, if it is time."""
+        """Have the contents of the next messages in Q3, which is not empty, and delta read, if it is time."""
         if self.q3[0][SEQ] <= self._read_ahead_mark:
             return
         ahead = self._within(self._next())
@@ -307,8 +305,8 @@ class Backlog:
 def merge(ready: deque[Entry], back: list[Entry]) -> None:
     """Put sorted entries back to their places in a sorted deque, without a walk over the rest.
 
-    A few into the middle of a long queue are inserted, many are merged with what lies between the first
-    and the last of them.
+    A few entries are inserted into a long queue one by one; many are merged with the stretch of the queue
+    between the first and the last of them.
     """
     low = bisect_left(ready, back[0][SEQ], key=seq_of)
     between = bisect_left(ready, back[-1][SEQ], lo=low, key=seq_of) - low

@@ -52,7 +52,7 @@ class Columns:
     def append(
         self, seq: int, messages: list[Message], persistent: bool, expiries_ms: list[int] | None
     ) -> None:
-        """Append a batch of at least one message, which follow those that are there without a gap."""
+        """Append at least one message; ``seq`` follows the youngest message's without a gap."""
         if expiries_ms is not None and self._expiries_ms is None:
             self._expiries_ms = deque(repeat(NEVER_MS, len(self.messages)))
         if self._expiries_ms is not None:

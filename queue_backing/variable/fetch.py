@@ -1,9 +1,9 @@
-"""Fetch: how messages leave a variable queue at its head, where they are not simply alphas in Q4.
+"""Fetch: how messages leave a variable queue at its head, if some of them are not alphas in Q4.
 
 The head is Q4, and Q3 when Q4 is empty. A part is taken from in *chunks*, sized so that a batch keeps
 to its bytes; the rest of a chunk goes back. Contents of Q3 come from the store's read cache; the first
-message whose content is not there ends the batch, which then says ``pending``, and is read meanwhile. A
-damaged content is passed over and its message forgotten: read again it would be damaged again.
+message whose content is not there ends the batch, which then says ``pending`` while the content is read. A
+message with damaged content is passed over and forgotten: read again it would be damaged again.
 
 A message leaves Q3 for the consumer, never for Q4. RabbitMQ takes the head and puts it back when a
 predicate refuses it (``in_r``); here the predicate sees it in its place, so nothing is put back.
@@ -39,7 +39,7 @@ class Batch:
     Args:
         queue: the queue.
         ack_required: the messages become unacked; else they are forgotten.
-        bytes_max: of all bodies; the first message is taken whatever it has.
+        bytes_max: of all bodies; the first message may have more.
         with_contents: contents are read; else messages are taken without.
     """
 
@@ -112,7 +112,7 @@ class Batch:
         return None
 
     def _find_head(self) -> bool:
-        """See to it that the head is in RAM, if there is one; return False when it is awaited."""
+        """Bring the head into RAM, if there is one; return False when its row must be read first."""
         queue = self._queue
         if queue.q4:
             return True
@@ -138,7 +138,7 @@ class Batch:
         return chunk
 
     def _resolve(self, part: deque[Entry], chunk: list[Entry], is_q4: bool) -> None:
-        """Get the contents of a chunk; put back what comes from the first on that is not in RAM."""
+        """Get the contents of a chunk; put back its end, from the first message that is not in RAM on."""
         queue, backlog = self._queue, self._queue.backlog
         if is_q4 and not queue.absent:
             self.messages += map(message_of, chunk)

@@ -1,9 +1,8 @@
-"""What holds of a variable queue after every operation; for tests, for it walks over everything.
+"""The invariants of a variable queue after every operation; only tests check them, by a walk over it all.
 
-I1 to I13 are those of a queue in default mode, L1 to L3 those of lazy mode; the numbers are named in
-the messages. RabbitMQ asserts I1 to I4; the others follow from what the operations do. Two are weaker
-here, because nothing waits for the disk: while rows are awaited Q3 may be empty before a delta, and Q4
-may hold messages whose content is on disk only.
+I1 to I13 hold in default mode, L1 to L3 in lazy mode; the messages name the number. RabbitMQ asserts I1 to
+I4; the others follow from the operations. Two are weaker here, because nothing waits for the disk: while
+rows are awaited Q3 may be empty before a delta, and Q4 may hold messages whose content is on disk only.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def check(queue: VariableQueue) -> None:
     """Assert all of it.
 
     Raises:
-        AssertionError: names what is broken.
+        AssertionError: names the broken invariant.
     """
     assert not NOTHING, "the shared empty deque was written to"
     assert not NOBODY, "the shared empty dict was written to"
@@ -99,7 +98,7 @@ def _check_order(queue: VariableQueue) -> None:
         chain(before[-1:], behind[-1:], queue.pending.in_ram, queue.pending.on_disk), default=-1
     )
     assert newest < queue.next_seq, "I7: a seq was not given out yet"
-    assert delta.end <= queue.next_seq, "I7: delta ends beyond what was given out"
+    assert delta.end <= queue.next_seq, "I7: delta ends beyond the last seq that was given out"
 
 
 def _check_entries(queue: VariableQueue) -> None:

@@ -1,11 +1,11 @@
 """The rarer operations of a variable queue: start, end and purge.
 
-A start takes what the index has as one delta, of which the first window is loaded: recovery costs
-the same for a hundred messages as for a hundred million. After a clean end the terms say what had
-been handed out; after any other everything counts as handed out, hence redelivered.
+A start takes all rows of the index as one delta, of which the first window is loaded: recovery costs the
+same for a hundred messages as for a hundred million. After a clean end the terms tell up to which seq
+messages had been handed out; after any other end all count as handed out, hence redelivered.
 
-A purge acks *runs* of seqs that are free of unacked ones, so that its cost is that of the runs; only
-contents without a row, which no range reaches, are given up one by one (``release.py``).
+A purge acks *runs* of seqs that are free of unacked ones: it costs as much as there are runs. Only contents
+without a row, which no range reaches, are given up one by one (``release.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def recover(queue: VariableQueue) -> None:
-    """Start with what the index has."""
+    """Start with the rows of the index."""
     (low, next_seq), terms = queue.index.bounds(), queue.index.terms()
     queue.next_seq = queue.next_deliver = next_seq
     if terms is not None:
@@ -48,7 +48,7 @@ def recover(queue: VariableQueue) -> None:
 
 
 def terminate(queue: VariableQueue) -> None:
-    """End and keep what is persistent; the unacked come back as ready."""
+    """End and keep the persistent messages; the unacked ones come back as ready."""
     if queue.releasing:
         queue.releasing.finish()
     if queue.can_page:

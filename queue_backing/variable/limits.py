@@ -9,16 +9,16 @@ class Limits(NamedTuple):
     """Constants of a variable queue.
 
     Attributes:
-        segment: seqs of an index segment; Q3 keeps at least what it has of its head's segment.
+        segment: seqs of an index segment; Q3 keeps its entries of its head's segment.
         io_batch: betas that must be too many before any is pushed to delta.
-        step: transitions of each kind in one turn. RabbitMQ makes 8,000, twice its store credit; ours
-            are this few so that a turn, with the store's part of it, stays below 5 ms.
+        step: transitions of each kind in one turn. RabbitMQ makes 8,000, twice its store credit; here
+            they are fewer so that a turn, with the store's part of it, stays below 5 ms.
         read_max: seqs of delta that are loaded at once.
         slack: messages, or a 16th of the target if that is more, by which the target may be passed
             before a publish looks at it.
         windows: windows of delta that are looked through in one turn.
-        read_ahead: contents that are asked for before they are wanted.
-        read_ahead_bytes: and their size, of which one message may be more.
+        read_ahead: contents that are asked for before they are fetched.
+        read_ahead_bytes: the size of their bodies; a single message may have more.
     """
 
     segment: int = 2048

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from leveret.queue_backing.variable.queue import VariableQueue
 
 
-PAGED_BYTES_MIN: Final = 64 * 1024  # of bodies; less is not worth an index
+PAGED_BYTES_MIN: Final = 64 * 1024  # of bodies; paging out fewer is not worth an index
 
 
 def aim_at(queue: VariableQueue, duration_s: float) -> bool:
-    """Set the target, and page nothing yet; return whether some may have to go.
+    """Set the target, and page nothing yet; return whether messages may have to be paged out.
 
-    A queue without an index gets one when there is a target and it is large enough for that to matter.
+    A queue without an index gets one when there is a target and its messages are large enough to matter.
     """
     if not queue.can_page:
         is_large = queue.ready_bytes + queue.pending.size_bytes >= PAGED_BYTES_MIN
@@ -55,8 +55,8 @@ def aim_at(queue: VariableQueue, duration_s: float) -> bool:
 def set_mode(queue: VariableQueue, mode: QueueMode) -> None:
     """Change between ``default`` and ``lazy``.
 
-    What must go to disk goes in steps, the first of them in the next turn: there may be many levels of a
-    priority queue to tell in this one. A queue that gets no index stays in RAM.
+    Messages are paged out in steps, the first in the next turn: in this turn all levels of a priority queue
+    may have to change their mode. A queue that gets no index stays in RAM.
     """
     if mode == ("lazy" if queue.to_lazy else queue.mode) and queue.can_page:
         return
@@ -105,7 +105,7 @@ def permitted_betas(queue: VariableQueue, target: float) -> float:
 
 
 def reduce_memory_use(queue: VariableQueue) -> None:
-    """Make one step towards the target; ``bump`` says afterwards whether more is to do at once."""
+    """Make one step towards the target; ``bump`` tells afterwards whether the next may follow at once."""
     queue.bump = False
     target = 0.0 if queue.to_lazy else queue.ram.target
     if target == INFINITE or not queue.can_page:
@@ -174,7 +174,7 @@ def _finish_to_lazy(queue: VariableQueue, blocked: bool) -> None:
 
 
 def page_out(queue: VariableQueue, entries: list[Entry], must: bool = False) -> int:
-    """See to it that contents are on disk; return for how many of the first ones they are."""
+    """Page out contents that are not on disk; return how many of the first ones are on disk now."""
     missing = [entry for entry in entries if not entry[CONTENT_ON_DISK]]
     if not missing:
         return len(entries)
@@ -254,7 +254,7 @@ def _paged_out(
     take: Callable[[], Entry],
     put_back: Callable[[Iterable[Entry]], None],
 ) -> list[Entry]:
-    """Take ``count`` alphas off an end and page them out; what the store has no credit for goes back."""
+    """Take ``count`` alphas off an end and page them out; put back those beyond the store's credit."""
     batch = [take() for _ in range(count)]
     done = page_out(queue, batch)
     if done < count:

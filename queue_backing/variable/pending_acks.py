@@ -20,11 +20,11 @@ class PendingAcks:
     """Two dicts by seq, made on first use.
 
     Attributes:
-        in_ram: those with their content in RAM; RabbitMQ's RAM pending acks.
-        on_disk: those without; RabbitMQ's disk pending acks.
-        size_bytes: the bodies of all of them.
+        in_ram: messages with their content in RAM; RabbitMQ's RAM pending acks.
+        on_disk: messages without; RabbitMQ's disk pending acks.
+        size_bytes: the bodies of both.
         is_sorted: ``in_ram`` is in the order of seqs.
-        last_seq: of what was added to ``in_ram`` last.
+        last_seq: the seq that was added to ``in_ram`` last.
     """
 
     __slots__ = ("in_ram", "is_sorted", "last_seq", "on_disk", "size_bytes")
@@ -48,7 +48,7 @@ class PendingAcks:
         return [entry[SIZE] for entry in self.entries() if entry[PERSISTENT]]
 
     def add(self, seqs: list[int] | range, entries: Iterable[Entry], size_bytes: int) -> None:
-        """Add entries with content; ``seqs`` are theirs, ascending, not empty."""
+        """Add entries with content, at least one; ``seqs`` are their seqs, ascending."""
         in_ram = self.in_ram
         if not in_ram:
             if in_ram is NOBODY:
@@ -107,7 +107,7 @@ class PendingAcks:
         return [take()[1] for _ in range(min(limit, len(in_ram)))]
 
     def put_back(self, entries: list[Entry]) -> None:
-        """Put the last of what ``take_youngest`` returned back."""
+        """Put back the last entries that ``take_youngest`` returned."""
         back = entries[::-1]
         self.in_ram.update(zip(map(seq_of, back), back, strict=True))
 

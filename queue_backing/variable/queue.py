@@ -1,4 +1,4 @@
-"""VariableQueue: a backing queue that keeps what will be wanted soon in RAM and the rest on disk.
+"""VariableQueue: a backing queue that keeps the next messages in RAM and the rest on disk.
 
 A message is in one of four states: *alpha*, content and position in RAM; *beta* and *gamma*, content
 on disk, position in RAM (beta) or in RAM and on disk (gamma); *delta*, both on disk, nothing in RAM.
@@ -9,26 +9,26 @@ They stand in five parts::
                    gammas    gammas
 
 A queue that fits into RAM is Q4 alone. A queue that is not durable has no index until it must page
-(``begin_paging``); till then nothing is counted but its messages. When the RAM target is passed, the
-middle goes to disk first: that is as far from being delivered as from having been published. Delta is
-never the head, so after every operation (``invariants.py`` has all of it)::
+(``begin_paging``); till then it counts its messages only. When the RAM target is passed, the middle goes to
+disk first: it is as far from being delivered as from having been published. Delta is never the head, so
+after every operation (``invariants.py`` has all invariants)::
 
     Q1 not empty => Q3 not empty       Q2 not empty => delta not empty => Q3 not empty
 
 The one exception is ``Backlog.rows_awaited``: delta's first rows have been asked for and are not in RAM
-yet. For the same reason Q4 may hold entries without content, ``absent`` counts them: a message that was put
+yet. For the same reason Q4 may hold entries without content (``absent`` of them): a message that was put
 back while its content was not in RAM is read when it is handed out.
 
 A new message enters Q4 if nothing lies behind Q4, else Q1. In *lazy* mode there are Q3 and delta only,
 and a new message goes to delta at once.
 
-The parts: Q4 with its ``Columns`` and Q1 are here, Q3, delta and Q2 the ``Backlog``, what was handed out the
-``PendingAcks``; ``RamTarget`` says how much may be in RAM, ``paging.py`` moves messages towards the disk,
-``fetch.py`` takes those that are not simply in Q4.
+This module has Q4 with its ``Columns``, and Q1. Q3, delta and Q2 are the ``Backlog``, unacked messages the
+``PendingAcks``. ``RamTarget`` says how much may be in RAM, ``paging.py`` moves messages towards the disk,
+``fetch.py`` hands out messages that may have to be read.
 
-The disk is a ``QueueIndex`` that never waits, time is an injected clock, and what takes long is done in
-steps by ``timeout`` as long as ``needs_timeout`` asks for it. Entries are exact tuples (``status.py``),
-batches are lists of them. Source: ``rabbit_variable_queue``, 3.10.8.
+The disk is a ``QueueIndex`` that never waits, time is an injected clock, and long work is done in steps by
+``timeout`` as long as ``needs_timeout`` asks for it. Entries are exact tuples (``status.py``), batches are lists
+of them. Source: ``rabbit_variable_queue``, 3.10.8.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ if TYPE_CHECKING:
     from leveret.queue_backing.variable.release import Release
 
 AHEAD: Final = 256  # entries made of columns at once, so that small fetches cost no more
-_DIRECT: Final = 8  # messages at once for which no entries are put into Q4
+_DIRECT: Final = 8  # from so many messages on a fetch takes them from the columns, not through Q4
 _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
-_UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # of those that come in and go out at once
+_UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # messages that came in and went out at once
 
 
 class VariableQueue:
@@ -92,8 +92,8 @@ class VariableQueue:
     Attributes:
         q4, columns: the head: entries, and behind them messages that came in batches or are many.
         q1: the tail.
-        backlog: what lies between them; shared by queues of which nothing was paged out.
-        pending: the unacked.
+        backlog: the parts between them; shared by queues of which nothing was paged out.
+        pending: unacked messages.
         ram: the target; shared by queues that do not page, and then infinite.
         count, ready_bytes: ready messages, and their bodies.
         next_deliver: every message below this seq has been handed out.
@@ -166,7 +166,7 @@ class VariableQueue:
             self.releasing.index = index
 
     def terminate(self) -> None:
-        """End and keep what is persistent; the unacked come back as ready."""
+        """End and keep the persistent messages; the unacked ones come back as ready."""
         if self._open_index is None:
             lifecycle.terminate(self)
         else:
@@ -411,7 +411,7 @@ class VariableQueue:
         return self.q4
 
     def q3_was_taken_from(self) -> None:
-        """See to what must follow when the last of Q3 is taken, and ask early for what comes next."""
+        """After a fetch from Q3: read ahead, or bring the part behind an empty Q3 to the head."""
         backlog = self.backlog
         if backlog.q3:
             backlog.read_ahead()
@@ -481,10 +481,10 @@ class VariableQueue:
     def requeue(self, seqs: list[int]) -> int:
         """Put unacked messages back to their places.
 
-        Sorted by seq they fall into three stages: what lies before Q3's head belongs into Q4, what lies
-        before delta into Q3, all the rest into delta; Q2 and Q1 hold only what was never handed out, which
-        is younger. Each is brought into the state of its place: contents for Q4, none for Q3, a row as well
-        for delta. The store is not asked whether it has credit: a message cannot stay half put back.
+        By their seqs they fall into three groups: messages before Q3's head belong into Q4, messages before
+        delta into Q3, all others into delta; Q2 and Q1 hold only messages that were never handed out, which
+        are younger. Each message is brought into the state of its place: with content in Q4, without in Q3,
+        with a row in delta. Paging out goes beyond the store's credit: a requeue cannot stop half-way.
         """
         back = self.pending.take(seqs)
         if not back:
@@ -515,10 +515,10 @@ class VariableQueue:
         return len(back)
 
     def _requeue_to_q4(self, back: list[Entry]) -> None:
-        """Q4 wants contents.
+        """Put entries into Q4, with their contents where these are in RAM.
 
-        RabbitMQ reads the missing ones; here those that are in RAM are taken, the others are asked for and
-        go into Q4 without (``absent``): a fetch finds them in the read cache or must wait.
+        RabbitMQ reads missing contents. Here they are asked for, and the entries go into Q4 without
+        (``absent``): a fetch finds the contents in the read cache, or says ``pending``.
         """
         backlog = self.backlog
         if any(entry[MESSAGE] is None for entry in back):
@@ -585,7 +585,7 @@ class VariableQueue:
             paging.go_on(self)
 
     def resume_later(self) -> None:
-        """As ``resume``, but what it has to do is done in steps, none of them now."""
+        """As ``resume``, but all work is left to ``timeout``."""
         self.backlog.note_news()
         if self.backlog.rows_awaited:
             self.backlog.loading_goes_on = True

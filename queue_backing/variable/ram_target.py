@@ -4,8 +4,8 @@ Four averages per second: messages in, out, into the unacked, acked. Each is an 
 moving average with a half life of five seconds, brought up to date from raw counters whenever a
 hundred messages have passed, so that the message path only adds integers.
 
-The *RAM duration* is how many seconds of traffic are in RAM: half the mean of two samples of what is
-there, over the mean rate. RabbitMQ declares the previous sample but never stores it, so that its
+The *RAM duration* is how many seconds of traffic are in RAM: half the mean of two samples of the number
+of messages in RAM, over the mean rate. RabbitMQ declares the previous sample but never stores it, so that its
 figure is half of what its formula intends (``rabbit_variable_queue:ram_duration/1`` of 3.6 to 3.10).
 Differs from RabbitMQ: we store it.
 """
@@ -63,7 +63,7 @@ class Rates:
         return self.ack_in - self.ack_out > self.incoming - self.outgoing
 
     def duration_s(self, in_ram: int, in_ram_before: int) -> float:
-        """Return the RAM duration for two samples of what is in RAM, ready and unacked."""
+        """Return the RAM duration for two samples of the messages in RAM, ready and unacked."""
         fastest = max(self.incoming, self.outgoing, self.ack_in, self.ack_out)
         if fastest < IDLE_PER_S:
             return float("inf")

@@ -1,8 +1,8 @@
-"""Release: free what a queue has dropped, a slice a turn.
+"""Release: free entries that a queue has dropped, a slice a turn.
 
 Freeing a million entries takes a good part of a second, and their contents on disk must be given up
 as well. So large containers are put aside and freed by the timeouts that follow; small ones are freed at
-once. The queue has forgotten them by then: they are in none of its counters.
+once. None of the queue's counters includes them any more.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 SLICE: Final = 10_000  # entries freed in one go, some milliseconds
 
-NOTHING_ON_DISK: Final = "nothing"  # only RAM: there is nothing on disk, or it goes as a whole
-CONTENTS: Final = "contents"  # contents without a row; rows have gone as ranges
-ROWS_AND_CONTENTS: Final = "rows"
+NOTHING_ON_DISK: Final = "nothing"  # ack nothing: nothing is on disk, or the queue is deleted there
+CONTENTS: Final = "contents"  # ack contents without a row; the rows were acked as ranges
+ROWS_AND_CONTENTS: Final = "rows"  # ack all that is on disk
 
 
 class Release:
     """Containers that wait to be freed.
 
     Args:
-        index: told of what goes; None as long as nothing can be on disk.
+        index: acks rows and contents on disk; None as long as nothing can be on disk.
     """
 
     __slots__ = ("_aside", "index")
@@ -41,7 +41,7 @@ class Release:
         return bool(self._aside)
 
     def take(self, entries: deque[Entry] | dict[int, Entry], what: str) -> None:
-        """Free the entries, of which nobody else knows any more: a slice now, the rest later."""
+        """Free a container that nothing else refers to: at once, or a slice a turn if it is large."""
         if len(entries) > SLICE:
             self._aside.append((entries, what))
         else:

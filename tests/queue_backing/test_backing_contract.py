@@ -1,7 +1,6 @@
 """All backing queues do the same: random runs beside a variable queue in RAM, which has its own model.
 
-So whatever the RAM target, mode and constants, nothing of it is seen outside; and what is done for it
-on disk stays within its bounds.
+So the RAM target, the mode and the constants change no answer, and the work on disk stays within its bounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""RowWindow against a dict: whatever is read late, acked or added meanwhile, ranges come out as they are."""
+"""RowWindow against a dict: ranges come out right, also if rows are read late, acked or added meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Rows:
         self.resumed += 1
 
     def answer(self, rows_max: int | None = None) -> bool:
-        """Answer what was asked first, with fewer rows than wanted if told so."""
+        """Answer the oldest request, with fewer rows than wanted if told so."""
         if not self.asked:
             return False
         low, limit, answer = self.asked.pop(0)
@@ -116,7 +116,7 @@ def test_what_is_read_ahead_is_there_when_it_is_wanted(monkeypatch: pytest.Monke
     rows.answer()
     assert rows.window.read(10, 20, 99) == [(seq, "row") for seq in range(10, 20)]
     assert len(rows.window.ahead(10, 20, 99)) == 10, "nothing is read beyond what will be wanted"
-    assert rows.window.ahead(90, 99, 9) == [], "nor is what is not next"
+    assert rows.window.ahead(90, 99, 9) == [], "nor are rows behind a gap"
     assert not rows.asked
 
 

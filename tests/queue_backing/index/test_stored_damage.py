@@ -1,4 +1,4 @@
-"""Queues over a real store with damage on its disk: what is lost, what is not, and who is told."""
+"""Queues over a real store with damage on its disk: which messages are lost, and where that is reported."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBen
     index = bench.location.index
 
     def damaged(*_: object) -> list:
-        raise IndexDamaged("a page is not what it was")
+        raise IndexDamaged("a page was changed")
 
     index.rows = damaged  # type: ignore[method-assign]
     queue.queue.fetch(1, UNBOUNDED, ack_required=True)

@@ -46,7 +46,7 @@ class Oracle:
 
 
 async def drained(path: Path, epoch: int, forget: bool) -> dict[int, list[str]]:
-    """Open the store, return what is in each queue; it all stays there unless told otherwise."""
+    """Open the store and return the messages of each queue, which stay there unless told otherwise."""
     running = running_store(path / "store", epoch)
     found: dict[int, list[str]] = {}
     for number in QUEUES:
@@ -79,7 +79,7 @@ async def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracl
         epoch += 1
         for queue_no, found in (await drained(path, epoch, forget=False)).items():
             oracle.compare(queue_no, found)
-            oracle.confirmed[queue_no] = set(found)  # what is there now is durable
+            oracle.confirmed[queue_no] = set(found)  # messages found after the kill are durable
             oracle.acked[queue_no] -= set(found)
     await drained(path, epoch + 1, forget=True)
     assert not any((await drained(path, epoch + 2, forget=False)).values())

@@ -1,8 +1,8 @@
 """The model of the variable queue, with a real store on a faulty disk under the queue.
 
-Everything that ``test_variable_queue_model`` demands holds here as well, at any interleaving of the store's
-threads; and after a crash: what was confirmed and not acked is there, what is there was published and
-not durably acked, and all of it counts as redelivered.
+The assertions of ``test_queue_model`` hold here as well, at any interleaving of the store's threads. After a
+crash the queue has every message that was confirmed and not acked, and no message that was never published
+or was durably acked; all count as redelivered.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class StoredQueueMachine(VariableQueueMachine):
 
     @rule(written=st.integers(0, 2))
     def kill_the_queue(self, written: int) -> None:
-        """The queue is gone with whatever it was doing; no seq is used twice."""
+        """Crash the queue in the middle of its work; no seq is used twice."""
         used = self.next_seq
         self._drain()
         self.unsafe |= self.owed

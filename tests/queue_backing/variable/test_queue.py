@@ -464,7 +464,7 @@ def test_a_queue_that_has_become_lazy_keeps_to_its_target() -> None:
     rig = VariableRig(Limits(segment=2, io_batch=0, step=1, slack=0))
     rig.publish_some(9)
     rig.queue.fetch(5, UNBOUNDED, ack_required=True)
-    rig.queue.ram.rates.ack_out = 1.0  # so it begins with what is ready
+    rig.queue.ram.rates.ack_out = 1.0  # so it begins with the ready messages
     rig.queue.set_queue_mode("lazy")
     rig.set_target(2)
 
