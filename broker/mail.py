@@ -21,6 +21,8 @@ QueueUp             amqqueue -> channel    the queue runs again after a crash: s
 QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
 ==================  =====================  =======================================================
 
+``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry.
+
 Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
 """
 
@@ -188,26 +190,6 @@ class QueueDeleted(Struct, eq=False):
     """The queue ended because it was deleted; sent to every channel it owes confirms."""
 
     queue: Ref
-
-
-class QueueUp(Struct, eq=False):
-    """The queue runs again after a crash; sent to the channels that watch its entry.
-
-    Attributes:
-        entry: its registry entry (``queue/registry.py``), by which a channel finds its consumers.
-    """
-
-    entry: object
-
-
-class QueueFailed(Struct, eq=False):
-    """The queue will not be started again; sent to the channels that watch its entry.
-
-    Attributes:
-        entry: its registry entry, likewise.
-    """
-
-    entry: object
 
 
 class PolicyChanged(Struct, eq=False):

@@ -8,20 +8,20 @@ each once, so cycles and double paths end in one copy per queue. Missing exchang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import Struct
 
 from leveret.routing.exchange import DEFAULT_EXCHANGE, Exchange
+from leveret.routing.topology import QueueT, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.tables import Table
-    from leveret.routing.topology import Topology
 
 
-class Routed(Struct, eq=False):
+class Routed(Struct, Generic[QueueT], eq=False):
     """The route of a message.
 
     Attributes:
@@ -31,14 +31,14 @@ class Routed(Struct, eq=False):
         steps: exchanges and targets visited: a measure of the work.
     """
 
-    queues: list[Any]
+    queues: list[QueueT]
     needs_headers: bool
     steps: int
 
 
 def route(
-    topology: Topology, exchange: Exchange, keys: Sequence[bytes], headers: Table | None
-) -> Routed:
+    topology: Topology[QueueT], exchange: Exchange, keys: Sequence[bytes], headers: Table | None
+) -> Routed[QueueT]:
     """Return the queues for a message with these routing keys (bytes as on the wire) and headers.
 
     ``headers`` is None if they are not decoded; then check ``needs_headers``.
@@ -52,7 +52,7 @@ def route(
     return _walk(topology, exchange, keys, headers, found)
 
 
-def _queues_named(topology: Topology, keys: Sequence[bytes]) -> list[Any]:
+def _queues_named(topology: Topology[QueueT], keys: Sequence[bytes]) -> list[QueueT]:
     """Return the queues whose names these keys are: the default exchange's routing.
 
     Only for publishes. As an alternate exchange the default exchange has no routes, as in RabbitMQ.
@@ -65,12 +65,12 @@ def _queues_named(topology: Topology, keys: Sequence[bytes]) -> list[Any]:
 
 
 def _walk(
-    topology: Topology,
+    topology: Topology[QueueT],
     exchange: Exchange,
     keys: Sequence[bytes],
     headers: Table | None,
     found: dict[Any, Any],
-) -> Routed:
+) -> Routed[QueueT]:
     queues: dict[Any, None] = {}
     work = [exchange]
     seen = {exchange.name}
@@ -91,7 +91,7 @@ def _walk(
     return Routed(list(queues), needs_headers, steps)
 
 
-def _alternate(topology: Topology, exchange: Exchange) -> tuple[Exchange, ...]:
+def _alternate(topology: Topology[QueueT], exchange: Exchange) -> tuple[Exchange, ...]:
     name = exchange.alternate
     target = topology.exchanges.get(name) if name is not None else None
     return (target,) if target is not None else ()

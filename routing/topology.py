@@ -9,7 +9,7 @@ whoever keeps routes compares it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[str, str]  # kind and name of a destination
 
 
+class Queue(Protocol):
+    """A queue as topologies know it, hashed by identity; it outlives restarts of the queue's actors."""
+
+    durable: bool
+
+
+QueueT = TypeVar("QueueT", bound=Queue)
+
+
 class Removed(Struct, eq=False):
     """What went away with something: all bindings, and the auto-delete exchanges left bare.
 
@@ -33,14 +42,13 @@ class Removed(Struct, eq=False):
     exchanges: list[Exchange] = []
 
 
-class Topology:
+class Topology(Generic[QueueT]):
     """Exchanges, queues and bindings of one vhost.
 
     Attributes:
         vhost: its name, for the texts of errors.
         exchanges: by name; change it with the methods only.
-        queues: the broker's queue entries by name. An entry is hashed by identity, has ``durable``
-            and keeps its identity when the queue's actors are restarted.
+        queues: the broker's queue entries by name.
         epoch: grows with every change.
     """
 
@@ -49,7 +57,7 @@ class Topology:
     def __init__(self, vhost: str = "/") -> None:
         self.vhost = vhost
         self.exchanges: dict[str, Exchange] = {}
-        self.queues: dict[str, Any] = {}
+        self.queues: dict[str, QueueT] = {}
         self.epoch = 0
         self._incoming: dict[Place, dict[Binding, None]] = {}
 
@@ -62,7 +70,7 @@ class Topology:
             raise NotFound(f"no exchange '{name}' in vhost '{self.vhost}'")
         return exchange
 
-    def queue(self, name: str) -> Any:
+    def queue(self, name: str) -> QueueT:
         """Return a queue entry; NotFound, with RabbitMQ's text, when it is missing."""
         entry = self.queues.get(name)
         if entry is None:
@@ -98,7 +106,7 @@ class Topology:
         self._remove_exchanges(deque([self.exchanges[name]]), removed)
         return removed
 
-    def add_queue(self, name: str, entry: Any) -> None:
+    def add_queue(self, name: str, entry: QueueT) -> None:
         """Take a new queue's entry in; its name must be free."""
         assert name not in self.queues, name
         self.queues[name] = entry
@@ -129,7 +137,7 @@ class Topology:
         identity = identity_of(kind, destination, key, arguments)
         if identity in exchange.bindings:
             return None
-        is_durable = exchange.durable and bool(target.durable)
+        is_durable = exchange.durable and target.durable
         binding = Binding(source, identity, arguments, target, is_durable)
         exchange.bindings[identity] = binding
         exchange.matcher.add(binding)

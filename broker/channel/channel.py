@@ -20,8 +20,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from leveret.actors.gen_server import GenServer
+from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Down
+from leveret.actors.runtime.timers import Timer
 from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
 from leveret.amqp.fields import Method
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
@@ -47,11 +49,9 @@ from leveret.broker.mail import (
     Deliver,
     Leave,
     QueueDeleted,
-    QueueFailed,
-    QueueUp,
     Resume,
 )
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import PUBLISH_TURN_WORK
 
@@ -101,7 +101,7 @@ class Channel(GenServer):
         self.last_queue = ""
         self.deliveries = Deliveries(self, gate)
         self.publisher = Publisher(self)
-        self._watched: dict[Ref, Any] = {}
+        self._watched: dict[Ref, MonitorRef] = {}
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
         self._busy = False
@@ -111,7 +111,7 @@ class Channel(GenServer):
         self._when_writable: Callable[[Any], None] | None = None
         self._state = "running"
         self._current = 0
-        self.check_timer: Any = None
+        self.check_timer: Timer | None = None
         self._oldest_s = 0.0
         self._oldest_tag: int | None = None
         self.send_method(ChannelOpenOk())
@@ -332,11 +332,9 @@ class Channel(GenServer):
 
     def on_queue_up(self, mail: QueueUp) -> None:
         """A queue was restarted: subscribe the consumers again."""
-        assert isinstance(mail.entry, QueueEntry)
         resubscribe(self, mail.entry)
 
     def on_queue_failed(self, mail: QueueFailed) -> None:
-        assert isinstance(mail.entry, QueueEntry)
         cancel_consumers(self, mail.entry)
 
     def _queue_down(self, queue: Ref, deleted: bool) -> None:

@@ -12,28 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from leveret.amqp import spec
+from leveret.amqp import methods, spec
 from leveret.amqp.errors import CommandInvalid, NotAllowed, NotFound, NotImplemented_, SoftError
-from leveret.amqp.methods import (
-    AccessRequestOk,
-    BasicCancel,
-    BasicCancelOk,
-    BasicConsumeOk,
-    BasicGetEmpty,
-    BasicQosOk,
-    BasicRecoverOk,
-    ChannelFlowOk,
-    ConfirmSelectOk,
-    ExchangeBindOk,
-    ExchangeDeclareOk,
-    ExchangeDeleteOk,
-    ExchangeUnbindOk,
-    QueueBindOk,
-    QueueDeclareOk,
-    QueueDeleteOk,
-    QueuePurgeOk,
-    QueueUnbindOk,
-)
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.deliveries import Consumer
 from leveret.broker.channel.session import ChannelActor
@@ -97,27 +77,27 @@ def _readable_queue(channel: Channel, given: str) -> QueueEntry:
 # -- channel, access, confirm ---------------------------------------------------------------------
 
 
-def channel_flow(channel: Channel, method: Any) -> None:
+def channel_flow(channel: Channel, method: methods.ChannelFlow) -> None:
     """channel.flow: the broker never stops sending on request."""
     if not method.active:
         raise NotImplemented_("active=false")
-    channel.send_method(ChannelFlowOk(True))
+    channel.send_method(methods.ChannelFlowOk(True))
 
 
-def access_request(channel: Channel, method: Any) -> None:
+def access_request(channel: Channel, method: methods.AccessRequest) -> None:
     """access.request of AMQP 0-8: always granted, tickets are ignored."""
-    channel.send_method(AccessRequestOk(1))
+    channel.send_method(methods.AccessRequestOk(1))
 
 
-def confirm_select(channel: Channel, method: Any) -> None:
+def confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
     """confirm.select: number publishes from now on."""
     if channel.publisher.confirms is None:
         channel.publisher.confirms = Confirms()
     if not method.nowait:
-        channel.send_method(ConfirmSelectOk())
+        channel.send_method(methods.ConfirmSelectOk())
 
 
-def tx_unavailable(channel: Channel, method: Any) -> None:
+def tx_unavailable(channel: Channel, method: Method) -> None:
     """tx.*: transactions are not there yet."""
     raise NotImplemented_("transactions are not supported")
 
@@ -125,33 +105,35 @@ def tx_unavailable(channel: Channel, method: Any) -> None:
 # -- exchange -------------------------------------------------------------------------------------
 
 
-def exchange_declare(channel: Channel, method: Any) -> Steps:
+def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> Steps:
     """exchange.declare."""
     method.exchange = strip_crlf(method.exchange)
     yield from channel.session.vhost.declare_exchange(channel.session.user, method)
-    return None if method.nowait else ExchangeDeclareOk()
+    return None if method.nowait else methods.ExchangeDeclareOk()
 
 
-def exchange_delete(channel: Channel, method: Any) -> Steps:
+def exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> Steps:
     """exchange.delete."""
     method.exchange = strip_crlf(method.exchange)
     yield from channel.session.vhost.delete_exchange(channel.session.user, method)
-    return None if method.nowait else ExchangeDeleteOk()
+    return None if method.nowait else methods.ExchangeDeleteOk()
 
 
-def exchange_bind(channel: Channel, method: Any) -> Steps:
+def exchange_bind(channel: Channel, method: methods.ExchangeBind) -> Steps:
     """exchange.bind."""
     yield from channel.session.vhost.bind(channel.session, *_between_exchanges(method))
-    return None if method.nowait else ExchangeBindOk()
+    return None if method.nowait else methods.ExchangeBindOk()
 
 
-def exchange_unbind(channel: Channel, method: Any) -> Steps:
+def exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> Steps:
     """exchange.unbind."""
     yield from channel.session.vhost.unbind(channel.session, *_between_exchanges(method))
-    return None if method.nowait else ExchangeUnbindOk()
+    return None if method.nowait else methods.ExchangeUnbindOk()
 
 
-def _between_exchanges(method: Any) -> tuple[str, str, str, bytes, Table]:
+def _between_exchanges(
+    method: methods.ExchangeBind | methods.ExchangeUnbind,
+) -> tuple[str, str, str, bytes, Table]:
     key = _wire(method.routing_key)
     return (
         strip_crlf(method.source),
@@ -165,7 +147,7 @@ def _between_exchanges(method: Any) -> tuple[str, str, str, bytes, Table]:
 # -- queue ----------------------------------------------------------------------------------------
 
 
-def queue_declare(channel: Channel, method: Any) -> Steps:
+def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     """queue.declare, active and passive; both make the queue the channel's last one."""
     session = channel.session
     method.queue = strip_crlf(method.queue)
@@ -177,47 +159,49 @@ def queue_declare(channel: Channel, method: Any) -> Steps:
     ready, consumers = 0, 0
     if not method.nowait:
         ready, consumers = yield from ask_queue(entry, Stat())
-    return None if method.nowait else QueueDeclareOk(entry.name, ready, consumers)
+    return None if method.nowait else methods.QueueDeclareOk(entry.name, ready, consumers)
 
 
-def queue_bind(channel: Channel, method: Any) -> Steps:
+def queue_bind(channel: Channel, method: methods.QueueBind) -> Steps:
     """queue.bind; with neither queue nor key the key is the queue's name."""
     yield from channel.session.vhost.bind(channel.session, *_to_queue(channel, method))
-    return None if method.nowait else QueueBindOk()
+    return None if method.nowait else methods.QueueBindOk()
 
 
-def queue_unbind(channel: Channel, method: Any) -> Steps:
+def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> Steps:
     """queue.unbind."""
     yield from channel.session.vhost.unbind(channel.session, *_to_queue(channel, method))
-    return QueueUnbindOk()
+    return methods.QueueUnbindOk()
 
 
-def _to_queue(channel: Channel, method: Any) -> tuple[str, str, str, bytes, Table]:
+def _to_queue(
+    channel: Channel, method: methods.QueueBind | methods.QueueUnbind
+) -> tuple[str, str, str, bytes, Table]:
     name = queue_name(channel, method.queue)
     key = method.routing_key if method.queue or method.routing_key else name
     return strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
 
 
-def queue_purge(channel: Channel, method: Any) -> Steps:
+def queue_purge(channel: Channel, method: methods.QueuePurge) -> Steps:
     """queue.purge: ready messages only."""
     entry = _readable_queue(channel, method.queue)
     count = yield from ask_queue(entry, Purge())
-    return None if method.nowait else QueuePurgeOk(count)
+    return None if method.nowait else methods.QueuePurgeOk(count)
 
 
-def queue_delete(channel: Channel, method: Any) -> Steps:
+def queue_delete(channel: Channel, method: methods.QueueDelete) -> Steps:
     """queue.delete."""
     name = queue_name(channel, method.queue)
     count = yield from channel.session.vhost.delete_queue(
         channel.session, name, method.if_unused, method.if_empty
     )
-    return None if method.nowait else QueueDeleteOk(count)
+    return None if method.nowait else methods.QueueDeleteOk(count)
 
 
 # -- basic ----------------------------------------------------------------------------------------
 
 
-def basic_qos(channel: Channel, method: Any) -> None:
+def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
     """basic.qos: per consumer started later, or (global) for the whole channel now."""
     if method.prefetch_size:
         raise NotImplemented_(f"prefetch_size!=0 ({method.prefetch_size})")
@@ -227,10 +211,10 @@ def basic_qos(channel: Channel, method: Any) -> None:
     else:
         deliveries.prefetch = method.prefetch_count
         deliveries.set_limit(0)
-    channel.send_method(BasicQosOk())
+    channel.send_method(methods.BasicQosOk())
 
 
-def basic_consume(channel: Channel, method: Any) -> Steps:
+def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     """basic.consume; consume-ok comes before the first delivery."""
     deliveries = channel.deliveries
     tag = _wire(method.consumer_tag)
@@ -247,7 +231,7 @@ def basic_consume(channel: Channel, method: Any) -> Steps:
     if answer is not None:
         deliveries.remove(tag)
         raise answer
-    return None if method.nowait else BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
+    return None if method.nowait else methods.BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
 
 
 def consume_request(channel: Channel, consumer: Consumer, quiet: bool = False) -> Consume:
@@ -268,7 +252,7 @@ def consume_request(channel: Channel, consumer: Consumer, quiet: bool = False) -
     )
 
 
-def basic_cancel(channel: Channel, method: Any) -> Steps:
+def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
     """basic.cancel; unacked messages stay with the channel, nothing is delivered after cancel-ok."""
     tag = _wire(method.consumer_tag)
     consumer = channel.deliveries.consumers.get(tag)
@@ -276,50 +260,52 @@ def basic_cancel(channel: Channel, method: Any) -> Steps:
         with suppress(NotFound):  # a queue that is gone delivers nothing either
             yield from ask_queue(consumer.entry, Cancel(channel.ref, tag), raises=False)
         channel.deliveries.remove(tag)
-    return None if method.nowait else BasicCancelOk(method.consumer_tag)
+    return None if method.nowait else methods.BasicCancelOk(method.consumer_tag)
 
 
-def basic_get(channel: Channel, method: Any) -> Steps:
+def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
     """basic.get."""
     entry = _readable_queue(channel, method.queue)
     if not channel.deliveries.gate.is_open:
         yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:
-        return BasicGetEmpty()
+        return methods.BasicGetEmpty()
     channel.deliveries.got(*answer)
     return None
 
 
-def basic_ack(channel: Channel, method: Any) -> None:
+def basic_ack(channel: Channel, method: methods.BasicAck) -> None:
     """basic.ack with multiple (single ones come in runs)."""
     channel.deliveries.ack(method)
 
 
-def basic_nack(channel: Channel, method: Any) -> None:
+def basic_nack(channel: Channel, method: methods.BasicNack) -> None:
     """basic.nack."""
     channel.deliveries.nack(method)
 
 
-def basic_reject(channel: Channel, method: Any) -> None:
+def basic_reject(channel: Channel, method: methods.BasicReject) -> None:
     """basic.reject."""
     channel.deliveries.reject(method.delivery_tag, method.requeue)
 
 
-def basic_recover(channel: Channel, method: Any) -> None:
+def basic_recover(channel: Channel, method: methods.BasicRecover) -> None:
     """basic.recover: recover-ok first, redeliveries after it."""
     basic_recover_async(channel, method)
-    channel.send_method(BasicRecoverOk())
+    channel.send_method(methods.BasicRecoverOk())
 
 
-def basic_recover_async(channel: Channel, method: Any) -> None:
+def basic_recover_async(
+    channel: Channel, method: methods.BasicRecover | methods.BasicRecoverAsync
+) -> None:
     """basic.recover-async."""
     if not method.requeue:
         raise NotImplemented_("requeue=false")
     channel.deliveries.refuse(channel.deliveries.unacked.take_all(), requeue=True)
 
 
-def ignored(channel: Channel, method: Any) -> None:
+def ignored(channel: Channel, method: methods.BasicCancelOk) -> None:
     """basic.cancel-ok: the answer to a basic.cancel that asked for none.
 
     Differs from RabbitMQ: it closes the connection with 503.
@@ -367,7 +353,9 @@ def cancel_consumers(channel: Channel, entry: QueueEntry) -> None:
 
 def _cancel(channel: Channel, consumer: Consumer) -> None:
     if channel.deliveries.remove(consumer.tag) and channel.session.cancel_notify:
-        channel.send_method(BasicCancel(consumer.tag.decode("utf-8", "surrogateescape"), True))
+        channel.send_method(
+            methods.BasicCancel(consumer.tag.decode("utf-8", "surrogateescape"), True)
+        )
 
 
 HANDLERS: Final[dict[int, Callable[[Channel, Any], Steps | None]]] = {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.broker.vhost.vhost import Client
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.timers import Timer
     from leveret.broker.channel.routes import Routes
     from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.vhost import VHost
@@ -68,7 +69,7 @@ class ChannelActor(Protocol):
 
     number: int
     session: Session
-    check_timer: Any
+    check_timer: Timer | None
 
     @property
     def ref(self) -> Ref: ...

@@ -18,6 +18,7 @@ from leveret.actors.actor import IGNORE
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, CallFailed, Down, Exit
+from leveret.actors.runtime.timers import Timer
 from leveret.amqp import spec
 from leveret.amqp.errors import (
     ChannelError,
@@ -100,7 +101,8 @@ class Reader(GenServer):
         self.connected_at_s = self.runtime.clock.wall_s()
         self.state = State.HEADER
         self.early = b""
-        self.scanner: Any = None
+        self.scanner = self._new_scanner(FRAME_MIN_BYTES)
+        self.scanner.stepwise = True
         self.writer = Writer(self.runtime, transport)
         throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
         self.read_control = ReadControl(transport, self.writer, connections.turns, throttle)
@@ -113,7 +115,7 @@ class Reader(GenServer):
         self.unanswered_closes = 0
         self.forced: ProtocolError | None = None
         self.heartbeat: Heartbeat | None = None
-        self.timer: Any = self.start_timer(connections.settings.handshake_s, "handshake")
+        self.timer: Timer | None = self.start_timer(connections.settings.handshake_s, "handshake")
         protocol.attach(self, transport)
         return None
 
@@ -176,8 +178,6 @@ class Reader(GenServer):
             self._part()
             return
         self.handshake = Handshake(self.connections, address.is_loopback(self.peer))
-        self.scanner = Scanner(FRAME_MIN_BYTES, self.connections.settings.message_bytes_max)
-        self.scanner.stepwise = True
         self._enter(Event.HEADER_ACCEPTED)
         self.send_method(self.handshake.start())
         if rest:
@@ -470,7 +470,10 @@ class Reader(GenServer):
         A fresh one finds the answer when the client's next bytes begin a frame; the timer ends the
         connection when not.
         """
-        self.scanner = Scanner(self.scanner.frame_max, self.connections.settings.message_bytes_max)
+        self.scanner = self._new_scanner(self.scanner.frame_max)
+
+    def _new_scanner(self, frame_max: int) -> Scanner:
+        return Scanner(frame_max, self.connections.settings.message_bytes_max)
 
     def _part(self) -> None:
         """Say no more, and give the peer some time to close the socket.

@@ -51,6 +51,7 @@ from leveret.broker.queue.mailbox import (
     MaybeExpire,
 )
 from leveret.broker.queue.publisher_credit import PublisherCredit
+from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, Refused, Resident
 from leveret.queue_backing.proxy import BackingProxy
@@ -103,7 +104,7 @@ class AmqQueue(GenServer):
         self._apply_settings()
         watchers = entry.up(self.ref)
         for channel in watchers:
-            self.post(channel, mail.QueueUp(entry))
+            self.post(channel, QueueUp(entry))
         if entry.auto_delete and entry.was_consumed:
             self._returning = {channel: self.monitor(channel) for channel in watchers}
             self.post(self.ref, _CHECK_RETURNED)
@@ -635,7 +636,7 @@ class AmqQueue(GenServer):
         supervisor = self._entry.supervisor
         if supervisor is not None and not supervisor.is_alive:
             for channel in self._entry.crashed():
-                self.post(channel, mail.QueueFailed(self._entry))
+                self.post(channel, QueueFailed(self._entry))
 
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
         mail.Publish: _publish,

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from msgspec import Struct
+
 from leveret.amqp.errors import NotFound
 from leveret.broker.queue.effective import NO_POLICIES, settings_of
 from leveret.msg_store.format.record import route_no
@@ -24,6 +26,18 @@ if TYPE_CHECKING:
     from leveret.broker.queue.effective import AppliedPolicies, Arguments
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
+
+
+class QueueUp(Struct, eq=False):
+    """Mail: the queue runs again after a crash; sent to the channels that watch its entry."""
+
+    entry: QueueEntry
+
+
+class QueueFailed(Struct, eq=False):
+    """Mail: the queue will not be started again; sent to the channels that watch its entry."""
+
+    entry: QueueEntry
 
 
 class QueueEntry:

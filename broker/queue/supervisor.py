@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.mail import QueueFailed
 from leveret.broker.queue.amqqueue import AmqQueue
 from leveret.broker.queue.factory import in_memory
+from leveret.broker.queue.registry import QueueFailed
 from leveret.queue_backing.actor import BackingActor
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor

@@ -154,7 +154,9 @@ def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
     exchange.policy_alternate = definition.get(ALTERNATE_EXCHANGE)
 
 
-async def apply_to_all(runtime: Runtime, policies: Policies, topology: Topology) -> None:
+async def apply_to_all(
+    runtime: Runtime, policies: Policies, topology: Topology[QueueEntry]
+) -> None:
     """Apply changed policies to all exchanges and queues of a vhost, in slices.
 
     An exchange or queue declared meanwhile has them already; a queue restarted meanwhile finds them

@@ -83,7 +83,7 @@ class VHost:
         self._runtime = runtime
         self._metadata = metadata
         self._memory = memory
-        self.topology = Topology(name)
+        self.topology: Topology[QueueEntry] = Topology(name)
         self.policies = Policies()
         self.queues_sup: Ref | None = None
         self.msg_store: MsgStore | None = None
@@ -245,7 +245,8 @@ class VHost:
             queue_arguments.check_equivalent(
                 current, durable, method.auto_delete, owner, method.arguments
             )
-            if current.state == "starting":
+            is_starting = current.state == "starting"
+            if is_starting:
                 yield Until(current.when_running)
                 if current.state == "deleted":  # its declaration was taken back
                     return (yield from self.declare_queue(client, method))

@@ -12,7 +12,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
@@ -41,7 +41,7 @@ def test_when_one_half_dies_both_are_restarted_and_the_entry_stays(half: str, re
     assert not old_queue.is_alive
     assert not old_backing.is_alive
     assert rig.entry.is_running
-    assert [up.entry for up in channel.take(mail.QueueUp)] == [rig.entry]
+    assert [up.entry for up in channel.take(QueueUp)] == [rig.entry]
     assert rig.stat() == (0, 0)
     channel.bodies()
     assert channel.consume(b"c", quiet=True) is None
@@ -93,7 +93,7 @@ def test_a_queue_whose_supervisor_is_killed_is_crashed() -> None:
 
     rig.runtime.exit(rig.sup, KILL)
 
-    assert [told.entry for told in channel.take(mail.QueueFailed)] == [rig.entry]
+    assert [told.entry for told in channel.take(QueueFailed)] == [rig.entry]
     assert rig.entry.state == "crashed"
     assert not rig.queue.is_alive
 
@@ -104,11 +104,11 @@ def test_watchers_are_told_once_that_the_queue_has_crashed_for_good() -> None:
     rig.entry.watch(channel.ref)
     for _ in range(RESTARTS_MAX):
         rig.runtime.exit(rig.queue, KILL)
-        assert channel.take(mail.QueueFailed) == []
+        assert channel.take(QueueFailed) == []
 
     rig.runtime.exit(rig.queue, KILL)
 
-    assert [told.entry for told in channel.take(mail.QueueFailed)] == [rig.entry]
+    assert [told.entry for told in channel.take(QueueFailed)] == [rig.entry]
 
 
 def test_a_vhost_that_comes_back_starts_its_queue_again() -> None:
@@ -179,7 +179,7 @@ def test_a_stopped_vhost_is_named_as_the_reason() -> None:
     rig.entry.watch(channel.ref)
     rig.runtime.exit(rig.sup, "shutdown")
 
-    assert channel.take(mail.QueueFailed) == []
+    assert channel.take(QueueFailed) == []
     assert rig.entry.state == "stopped"
     assert str(rig.entry.missing()) == (
         "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor"
@@ -195,7 +195,7 @@ def test_a_channel_that_stopped_watching_is_not_told() -> None:
 
     rig.runtime.exit(rig.queue, KILL)
 
-    assert channel.take(mail.QueueUp) == []
+    assert channel.take(QueueUp) == []
 
 
 def test_arguments_are_read_without_their_types() -> None:
