@@ -49,7 +49,6 @@ Encoders (module functions)
   The first ``redelivered`` messages carry redelivered = true.
 * ``content(channel, method: bytes, frame_max: int, head: bytes, body: bytes) -> bytes``: one
   content-carrying method of any kind (``method`` is its raw payload).
-* ``split_acks`` is not needed: confirms are few and are made in Python.
 """
 
 from __future__ import annotations

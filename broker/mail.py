@@ -12,6 +12,7 @@ Ack                 channel -> amqqueue    deliveries were acknowledged
 Requeue             channel -> amqqueue    nack, reject, recover, end of channel: put them back
 Reject              channel -> amqqueue    nack, reject without requeue
 Resume              channel -> amqqueue    the gate or the channel's limiter has room again
+PolicyChanged       operator -> amqqueue   other policies apply
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
@@ -23,7 +24,9 @@ QueueFailed         queue -> channel       it crashed too often: basic.cancel fo
 
 ``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry.
 
-Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete.
+Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info.
+
+A reader sends a channel a ``list``: the runs of one read (``amqp.kernel.Run``).
 """
 
 from __future__ import annotations
@@ -267,6 +270,6 @@ class Delete(Struct):
 
 
 class Info(Struct):
-    """Answered a dict of figures for status and list_queues (see ``amqqueue.info``)."""
+    """Answered a dict of figures for status and list_queues (``AmqQueue._info``)."""
 
     items: tuple[str, ...] = ()

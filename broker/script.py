@@ -8,8 +8,7 @@ each wait; ``Script`` runs it on continuations, one answer at a time:
   ``CallFailed`` is the value (not raised: the script knows what it means).
 * ``Until(register)`` calls ``register(resume)`` and goes on with what ``resume`` is called with.
 
-An exception inside the generator goes to ``failed``. The message path never
-uses scripts.
+An exception inside the generator goes to ``failed``. The message path never uses scripts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""All ceilings, with units and sources."""
+"""The ceilings that clients meet, and those that several parts share, with units and sources.
+
+A ceiling of one part alone is a constant at the head of its module.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ CHANNEL_MAX: Final = 2_047
 HEARTBEAT_S: Final = 60
 MESSAGE_BYTES_MAX: Final = 134_217_728
 SHORTSTR_BYTES_MAX: Final = 255
+PRIORITIES_MAX: Final = 255  # of x-max-priority
 TTL_MS_MAX: Final = 315_360_000_000  # ten years
 TABLE_DEPTH_MAX: Final = 128  # nested tables and arrays; in RabbitMQ only frame-max is a bound
 TABLE_FIELDS_MAX: Final = 65_536  # values in one table, all levels together

@@ -12,7 +12,7 @@ class StoreStatus:
     """The figures of one store.
 
     Attributes:
-        sync_mean_s, sync_longest_s: their duration.
+        sync_mean_s, sync_longest_s: how long the syncs of segments and journal took.
     """
 
     messages: int  # rows of all queues that are durable

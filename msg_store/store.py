@@ -9,7 +9,7 @@
        RowReader, ContentReader          reading back
        Collector, TransientStore         room on the disk; paged-out transients
 
-``recovery.open_store`` locks and recovers the store; it blocks, in any thread. ``MsgStore`` takes
+``recovery.recovery.open_store`` locks and recovers the store; it blocks, in any thread. ``MsgStore`` takes
 over on the loop. Reports of group commit are distributed to the queues' clients.
 
 A store that has **failed** reports it once and takes no work any more: its owner ends it (``kill``) and

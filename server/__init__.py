@@ -1,7 +1,11 @@
 """Configuration, boot, the embedding API and the command line.
 
-``Broker``, ``child_spec``, ``Config`` and ``Address`` can be imported from here; each is loaded when
-it is first asked for, so that the command line starts without the broker.
+``broker`` is the broker as one object, ``control`` the socket through which ``admin`` answers operators; the
+folders are the other subjects, layers in the order of ``pyproject.toml``.
+
+``Broker``, ``child_spec``, ``Config`` and ``Address`` can be imported from here; each is loaded when it is
+first used, so that the command line starts without the broker.
+May import every package but testing.
 """
 
 from __future__ import annotations

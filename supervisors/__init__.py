@@ -1,6 +1,11 @@
 """OTP supervision: child specs, strategies, intensity, orderly stop.
 
+``spec`` describes children and supervisors; ``core`` decides without I/O, with the strategies in ``groups`` and
+``dynamic``; ``supervisor`` is the actor that carries the decisions out, ``on_thespian`` the same over Thespian's
+system bases. ``running`` runs a tree as a program or inside one.
+
 The names for services are imported from here; each is loaded when it is first used, without the broker.
+Imports actors and core only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Finding actors of a running tree by path: ``vhost:/ > queue:orders > backing``.
 
-A path lists labels from the root downwards; levels may be left out as long as exactly one actor matches, so
-``queue:orders > backing`` suffices if only one vhost has such a queue. ``*`` in a label matches any text: ``connection:* > channel:1``. Labels that contain `` > `` themselves are given as a tuple.
-Where many actors have one path (readers) a ``Node`` of the tree names one of them.
+A path lists labels from the root downwards; levels may be left out as long as exactly one actor matches,
+so ``queue:orders > backing`` suffices if only one vhost has such a queue. ``*`` in a label matches any
+text: ``connection:* > channel:1``. Labels that contain `` > `` themselves are given as a tuple. Where many
+actors have one path (readers) a ``Node`` of the tree names one of them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """An actor in a process of its own, seen from the parent's side.
 
 ``ProcessHost`` is the actor that a supervisor starts. It starts the process, which loads the actor's
-class by its import path, and is the actor's proxy: mail, exit signals, links and monitors of its address are
-the actor's. It ends as the actor ends, when the process is gone; with ``noconnection`` if the process was
-killed or died without a reason. When the host is killed, so is the process.
-Processes end with their parent (``die_with_parent``).
+class by its import path, and is the actor's proxy: mail, exit signals, links and monitors of its
+address are the actor's. It ends as the actor ends, when the process is gone; with ``noconnection`` if
+the process was killed or died without a reason. When the host is killed, so is the process. Processes
+end with their parent (``die_with_parent``).
 
 Class and arguments are checked in the parent: a class that cannot be imported, or an argument that
-cannot be sent over the link, fails the start as an error in ``init`` does. Log records of the process are handled by the loggers here.
+cannot be sent over the link, fails the start as an error in ``init`` does. Log records of the process
+are handled by the loggers here.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ When caller and callee share a loop, "send a request, let the callee handle its 
 request, get the answer" is one of the schedules the run queue could have chosen anyhow. Taking it
 at once costs a method call, and the pair stays two actors to supervisors, monitors and tests.
 
-Rules: only downwards in a fixed order (channel > amqqueue > backing > store client); never to an
-actor on the call stack, which is refused. An error in the callee ends the callee, and the caller
-gets ``CallExit``, which ends it, too.
+Rules: only downwards in a fixed order; never to an actor on the call stack, which is refused. In the
+broker an amqqueue calls its backing actor in this way (``InlineTurn``) and nothing else does;
+``call_inline`` is for services and tests. An error in the callee ends the callee, and the caller gets
+``CallExit``, which ends it, too.
 
 The callee's waiting mail is handled first. If more than ``INLINE_MAILS`` wait, the request
 overtakes the rest. A suspended callee is run: it is the caller's turn that is being spent.

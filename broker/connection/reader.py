@@ -83,7 +83,7 @@ _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class Reader(GenServer):
-    """One connection."""
+    """The actor of one connection: reads its socket, and speaks for channel 0."""
 
     def init(
         self,

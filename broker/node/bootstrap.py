@@ -15,7 +15,7 @@ from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.vhost import policy_validation as policy_rules
+from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
 from leveret.metadata import passwords
 from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
@@ -115,8 +115,8 @@ def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
     """Take policies in; one that this version would refuse stays stored and has no effect."""
     for row in rows:
         try:
-            policy_rules.check(row)
-        except policy_rules.PolicyError as error:
+            policy_validation.check(row)
+        except policy_validation.PolicyError as error:
             log.warning("policy skipped vhost=%s name=%s reason=%s", row.vhost, row.name, error)
         else:
             if row.vhost in vhosts:

@@ -61,7 +61,7 @@ _MEASURES_ANEW: Final = ("transient", 1.0)
 
 
 class BrokerSup(Supervisor):
-    """The root."""
+    """The root: its end is the end of the broker."""
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start metadata, the vhosts, then the way in; they stop in the opposite order."""
@@ -154,7 +154,7 @@ class QueuesSup(Supervisor):
 
 
 class ListenersSup(Supervisor):
-    """The way in."""
+    """Keeps the listener, and the readers and connections of the clients that came through it."""
 
     def init(self, node: Node) -> SupervisorSpec:
         """Start readers and connections before clients can connect."""

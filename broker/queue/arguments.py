@@ -18,7 +18,7 @@ from leveret.amqp.erlang_text import binary
 from leveret.amqp.errors import PreconditionFailed, ResourceLocked
 from leveret.amqp.tables import type_name
 from leveret.broker.queue.equivalence import assert_argument, assert_property
-from leveret.core.limits import TTL_MS_MAX
+from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Field, Table
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 QUEUE_TYPE: Final = "x-queue-type"
-PRIORITIES_MAX: Final = 255
 CLASSIC: Final = "classic"
 
 _INTEGERS: Final = frozenset("bBsuIilL")

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from leveret.core.limits import TTL_MS_MAX
+from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 from leveret.queue_backing.api import QueueMode
 
 if TYPE_CHECKING:
     from leveret.metadata.tables import PolicyRow
-
-PRIORITY_MAX: Final = 255
 
 Arguments: TypeAlias = "dict[str, tuple[str, Any]]"
 
@@ -42,7 +40,7 @@ class QueueSettings(Struct):
     @property
     def highest_priority(self) -> int:
         """The highest priority of the queue; 0 when it has no ``x-max-priority``."""
-        return min(self.max_priority or 0, PRIORITY_MAX)
+        return min(self.max_priority or 0, PRIORITIES_MAX)
 
 
 NO_SETTINGS: Final = QueueSettings()

@@ -51,7 +51,7 @@ class QueueEntry:
         applied: the policies that apply to it.
         settings: the arguments and policies in effect.
         queue_no: its number in the message store; 0 when it is not durable.
-        route_no: the route number of its messages there (``msg_store.format.route_numbers``).
+        route_no: the route number of its messages there (``msg_store.format.record.route_no``).
         transient_no: its number there when it is not durable and pages out; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.

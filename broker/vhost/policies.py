@@ -63,7 +63,7 @@ class _Policy:
 class Policies:
     """The policies of one vhost.
 
-    Rows are taken as checked (``policy_rules.check``).
+    Rows are taken as checked (``policy_validation.check``).
     """
 
     __slots__ = ("_applied", "_operator", "_policies")

@@ -1,7 +1,8 @@
 """The store's kernel: its contract, and which of the two implementations runs.
 
-The kernel handles each message of a batch that comes back from the disk; all other code deals with batches. Two modules implement it: ``leveret.msg_store.format._kernel_py`` and
-``leveret.msg_store.format._kernel_c`` (Cython, optional); ``leveret.core.compiled`` says which one is taken.
+The kernel handles each message of a batch that comes back from the disk; all other code deals with
+batches. Two modules implement it: ``leveret.msg_store.format._kernel_py`` and
+``leveret.msg_store.format._kernel_c`` (Cython, optional); ``leveret.core.compiled`` chooses one of them.
 Everything below is true of both; the same tests and properties hold them to it.
 
 A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``rows.Location`` is.
@@ -46,8 +47,9 @@ does not wait for the loop, nor hold it up.
   bytes, ``fdatasync``. The list may be empty.
 * ``submit_call(work: Callable[[], object])``: has the thread call a function instead, which may not raise. Both:
   ``RuntimeError`` if the outcome of the work before has not been taken, or after ``close``.
-* ``take_outcome() -> tuple[int, int, int, object] | None``: the outcome, once, when the work is done: how many calls succeeded, the errno of
-  the call after them (0: none failed), how long the syncs took, in ns, and the function's result.
+* ``take_outcome() -> tuple[int, int, int, object] | None``: the outcome, once, when the work is done: how many
+  calls succeeded, the errno of the call after them (0: none failed), how long the syncs took, in ns, and
+  the function's result.
 * ``close()``: from any thread, once: ``run`` ends when the submitted work is done.
 
 ``Notifier(descriptor)`` counts finished batches, of one ``Caller`` or several, and wakes the loop once for all of them.

@@ -32,9 +32,10 @@ that happened is in the index on disk (until then a damaged journal could bring 
 in it), and no snapshot pins it. Therefore nothing that was overlooked while copying is lost, and what
 died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only messages still at their source.
 
-The work is written as *tasks*, generators that say what they wait for, and *jobs*, generators that block and name
-the points they have reached; ``TURN`` is where a job may be put aside. The driver, or a test, goes on with a task
-when that has come, or throws into it what went wrong. Jobs run on the collector's thread in turns of bounded work. At most two merges are on their way.
+The work is written as *tasks*, generators that yield each wait, and *jobs*, generators that block and
+name the points they have reached; ``TURN`` is where a job may be put aside. The driver, or a test, resumes
+a task when its wait is over, or throws the error of its job into it. Jobs run on the collector's thread in
+turns of bounded work. At most two merges are on their way.
 
 A merge that fails is given up, and its copy removed. With a full disk the next one waits
 (``Wait.RETRY``). A source that made a merge fail, or did not come out of it empty (a message that a queue

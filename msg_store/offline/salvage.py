@@ -43,7 +43,7 @@ _BUFFER_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Salvaged:
-    """The result."""
+    """How much of a damaged store ``salvage`` has copied, and what it had to leave."""
 
     messages: int = 0
     rows: int = 0

@@ -53,7 +53,7 @@ class Worker(Protocol):
 
 
 class MakeWorker(Protocol):
-    """Makes workers."""
+    """Starts a thread with a name; tests pass one that runs jobs when they say so."""
 
     def __call__(
         self,

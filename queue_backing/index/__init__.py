@@ -1,5 +1,5 @@
-"""What a variable queue sees of the disk: the protocol ``QueueIndex``, and the one over a message store.
+"""The index of a variable queue: the protocol ``QueueIndex``, and ``StoredIndex`` over a message store.
 
-One instance per queue, none for a queue that stays in RAM.
-Imports api and status; ``stored`` imports msg_store.
+A queue that stays in RAM has none. ``row_window`` keeps the rows that are being loaded.
+Imports ``status``; ``stored`` imports msg_store.
 """

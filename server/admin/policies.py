@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
-from leveret.broker.vhost import policy_validation as policy_rules
+from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_all
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.lookups import vhost_named
@@ -87,9 +87,9 @@ def _no_json(word: str) -> NoReturn:
 def _check(row: PolicyRow) -> None:
     """Refuse a row that is not a valid policy, or cannot be stored."""
     try:
-        policy_rules.check(row)
+        policy_validation.check(row)
         msgpack.packb(row.to_fields(), unicode_errors="surrogateescape")
-    except policy_rules.PolicyError as error:
+    except policy_validation.PolicyError as error:
         raise RefusedError(f"Validation failed\n\n{error}\n") from error
     except (ValueError, OverflowError) as error:
         raise RefusedError(f"Validation failed\n\nit cannot be stored: {error}\n") from error

@@ -1,4 +1,4 @@
-"""Reading a definitions file."""
+"""A definitions file as JSON: read and checked to be an object, or refused with its place."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
-from leveret.broker.vhost import policy_validation as policy_rules
+from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.access import patterns_of
 from leveret.broker.vhost.exchange_rules import RESERVED
 from leveret.broker.vhost.policies import WITHOUT_EFFECT
@@ -159,7 +159,7 @@ class Plan:
 
     def _add_policy(self, row: PolicyRow) -> None:
         self.vhost(row.vhost)
-        policy_rules.check(row)
+        policy_validation.check(row)
         if idle := ", ".join(sorted(WITHOUT_EFFECT & row.definition.keys())):
             self.notices.append(f"{described(row)}: {idle} without effect so far")
         self._add_setting(row)

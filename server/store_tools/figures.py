@@ -1,4 +1,4 @@
-"""Figures of a store."""
+"""``leveret store stat``: figures of an offline store, as text or JSON."""
 
 from __future__ import annotations
 
