@@ -44,6 +44,7 @@ CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 # Alarms: publishers are blocked above or below.
 MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
 DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)
+MEMORY_PAGING_RATIO: Final = 0.5  # RabbitMQ's vm_memory_high_watermark_paging_ratio
 
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 READS_PER_ROUND: Final = 4  # connections held up or flooding that are read again after one round

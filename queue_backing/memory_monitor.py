@@ -27,8 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from leveret.core.limits import MEMORY_PAGING_RATIO
+
 INFINITE_S: Final = float("inf")
-PAGING_RATIO: Final = 0.5  # vm_memory_high_watermark_paging_ratio
 INTERVAL_S: Final = 2.5  # memory_monitor_interval
 
 _INCREMENT_S: Final = 1.0
@@ -37,7 +38,11 @@ _EPSILON_S: Final = 1e-6  # a sum below is 0 with rounding errors
 
 
 def desired_duration_s(
-    ratio: float, sum_s: float, count: int, disk_alarm: bool, paging_ratio: float = PAGING_RATIO
+    ratio: float,
+    sum_s: float,
+    count: int,
+    disk_alarm: bool,
+    paging_ratio: float = MEMORY_PAGING_RATIO,
 ) -> float:
     """Return the duration desired of each queue.
 
@@ -74,7 +79,7 @@ class MemoryMonitor:
 
     __slots__ = ("_count", "_reported", "_sent", "_sum_s", "active", "desired_s", "paging_ratio")
 
-    def __init__(self, paging_ratio: float = PAGING_RATIO) -> None:
+    def __init__(self, paging_ratio: float = MEMORY_PAGING_RATIO) -> None:
         self.paging_ratio = paging_ratio
         self.active: dict[Any, None] = {}
         self._reported: dict[Hashable, float] = {}

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import socket
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from leveret.actors.runtime.calls import Answer
@@ -28,7 +29,6 @@ from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.node.store_server import let_go
 from leveret.broker.node.tree import BrokerSup
-from leveret.broker.settings import BrokerSettings
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.files import Files
@@ -133,7 +133,9 @@ class Broker:
         data_dir = self._directory.path if self._directory is not None else None
         self.node = Node(
             self.runtime,
-            self._settings(),
+            replace(
+                self.config, cluster_name=self.config.cluster_name or f"leveret@{self.node_id}"
+            ),
             self._store,
             data_dir,
             self._files,
@@ -273,32 +275,6 @@ class Broker:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.stop()
-
-    def _settings(self) -> BrokerSettings:
-        config = self.config
-        return BrokerSettings(
-            handshake_s=config.handshake_s,
-            frame_max_bytes=config.frame_max,
-            channel_max=config.channel_max,
-            heartbeat_s=config.heartbeat_s,
-            message_bytes_max=config.message_bytes_max,
-            consumer_timeout_ms=config.consumer_timeout_ms or 0,
-            connections_max=config.connections_max or 0,
-            connection_channels_max=config.connection_channels_max or 0,
-            memory_high_watermark=config.memory_high_watermark,
-            memory_paging_ratio=config.memory_paging_ratio,
-            memory_total_bytes=config.memory_total_bytes or 0,
-            disk_free_limit=config.disk_free_limit,
-            product=config.product,
-            product_version=config.product_version,
-            cluster_name=config.cluster_name or f"leveret@{self.node_id}",
-            default_user=config.default_user,
-            default_password=config.default_pass,
-            default_user_tags=config.default_user_tags,
-            default_permissions=config.default_permissions,
-            default_vhost=config.default_vhost,
-            loopback_users=frozenset(config.loopback_users),
-        )
 
 
 def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:

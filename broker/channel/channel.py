@@ -351,7 +351,9 @@ class Channel(GenServer):
             self._arm_check()
 
     def _arm_check(self) -> None:
-        period_s = min(_SETTLEMENT_CHECK_S, self.session.settings.consumer_timeout_ms / 2000)
+        timeout_ms = self.session.settings.consumer_timeout_ms
+        assert timeout_ms is not None
+        period_s = min(_SETTLEMENT_CHECK_S, timeout_ms / 2000)
         self.check_timer = self.start_timer(period_s, _CheckSettlement())
 
     def _check_settlement(self) -> None:
@@ -367,6 +369,7 @@ class Channel(GenServer):
         if oldest != self._oldest_tag:
             self._oldest_tag, self._oldest_s = oldest, now_s
         timeout_ms = self.session.settings.consumer_timeout_ms
+        assert timeout_ms is not None  # no timer runs without a time-out
         if (now_s - self._oldest_s) * 1000 < timeout_ms or self._busy:
             self._arm_check()
             return

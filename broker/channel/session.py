@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.channel.routes import Routes
-    from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.vhost import VHost
+    from leveret.core.settings import BrokerSettings
 
 
 class Output(Protocol):

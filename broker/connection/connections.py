@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.session import Session
     from leveret.broker.connection.alarms import Alarms
-    from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.vhost import VHost
+    from leveret.core.settings import BrokerSettings
 
 CONNECTIONS: Final = "connections"
 

@@ -28,9 +28,9 @@ from leveret.core.limits import FRAME_MIN_BYTES
 if TYPE_CHECKING:
     from leveret.amqp.fields import Method
     from leveret.broker.connection.connections import Connections
-    from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import VHost
+    from leveret.core.settings import BrokerSettings
 
 HEADER_BYTES: Final = 8
 REFUSAL: Final = b"AMQP\x00\x00\x09\x01"
@@ -171,11 +171,11 @@ class Handshake:
         self._mechanism = method.mechanism
         settings = self._connections.settings
         self._state = spec.CONNECTION_TUNE_OK
-        return ConnectionTune(settings.channel_max, settings.frame_max_bytes, settings.heartbeat_s)
+        return ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat_s)
 
     def _tune(self, method: ConnectionTuneOk) -> None:
         settings = self._connections.settings
-        if _exceeds(method.frame_max, settings.frame_max_bytes) or (
+        if _exceeds(method.frame_max, settings.frame_max) or (
             0 < method.frame_max < FRAME_MIN_BYTES
         ):
             raise RefusedError(f"negotiated frame_max = {method.frame_max}")

@@ -24,8 +24,8 @@ from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.settings import BrokerSettings
     from leveret.broker.vhost.vhost import VHost
+    from leveret.core.settings import BrokerSettings
     from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ async def _number_queues(node: Node, contents: Contents) -> None:
 
 def first_rows(settings: BrokerSettings) -> list[Row]:
     """Return the rows of RabbitMQ's first start: vhost ``/``, user ``guest``, all permissions."""
-    password_hash = passwords.hash_password(settings.default_password.encode(), os.urandom(4))
+    password_hash = passwords.hash_password(settings.default_pass.encode(), os.urandom(4))
     return [
         VhostRow(settings.default_vhost, "Default virtual host"),
         UserRow(settings.default_user, password_hash, tags=list(settings.default_user_tags)),

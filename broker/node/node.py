@@ -25,7 +25,7 @@ from leveret.msg_store.format.ballast import Ballast
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.reader import Reader
-    from leveret.broker.settings import BrokerSettings
+    from leveret.core.settings import BrokerSettings
     from leveret.metadata.interface import Metadata
 
 VHOSTS: Final = "vhosts"

@@ -13,8 +13,8 @@ from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.settings import BrokerSettings
     from leveret.core.machine import Machine
+    from leveret.core.settings import BrokerSettings
     from leveret.core.sizes import SizeLimit
 
 MEMORY_WATCH: Final = "memory_watch"

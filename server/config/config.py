@@ -1,4 +1,4 @@
-"""The settings of one broker in one frozen dataclass; only ``server/config/files.py`` knows the keys of files.
+"""All settings of one broker in one frozen dataclass; only ``server/config/files.py`` knows the keys of files.
 
 Every ``Config`` is valid: ``__post_init__`` checks every value, and its error names the value found and the
 values allowed. The kernels are chosen by ``LEVERET_KERNEL`` in the environment (``core/compiled.py``), not by a
@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from leveret.core import limits
 from leveret.core.errors import ConfigError
-from leveret.core.sizes import SizeLimit
-from leveret.queue_backing.memory_monitor import PAGING_RATIO
+from leveret.core.settings import BrokerSettings
 
 DEFAULT_PORT: Final = 5672
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
@@ -61,8 +60,8 @@ class SettingError(ConfigError):
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
-    """The settings of a broker.
+class Config(BrokerSettings):
+    """The settings of a broker: those that the broker itself reads, and these.
 
     Attributes:
         listen: addresses for AMQP. An address of the default pair that the machine does not have
@@ -73,31 +72,8 @@ class Config:
             an embedding service has its own logging.
         log_file: a second destination of the log; None: stderr only.
         log_file_level: of that file; None: ``log_level``.
-        handshake_s: the time from accept to connection.open.
-        frame_max: offered frame size in bytes, overhead included; 0: no limit.
-        channel_max: offered number of channels per connection; 0: no limit (65535).
-        heartbeat_s: offered heartbeat; 0: none.
-        message_bytes_max: the largest body accepted.
-        consumer_timeout_ms: how long a delivery may stay unacknowledged; None: no limit.
-        connections_max: open connections of the node; None: no limit.
-        connection_channels_max: open channels per connection, whatever was negotiated; None: as
-            negotiated.
-        default_user: created in an empty data directory, with all permissions on ``default_vhost``.
-        default_pass: its password.
-        default_user_tags: its tags.
-        default_permissions: its configure, write and read patterns.
-        default_vhost: created in an empty data directory.
         load_definitions: a definitions file, imported at every start before clients can connect. With
             it, an empty data directory gets no default user and no default vhost.
-        loopback_users: users that may log in only from this machine.
-        memory_high_watermark: publishers are blocked while more memory is in use.
-        memory_paging_ratio: the share of the high watermark at which queues start to page messages out.
-        memory_total_bytes: the RAM that shares refer to; None: the machine's.
-        disk_free_limit: publishers are blocked while less disk space is free in the data directory.
-        product: the broker's name in server-properties. kombu switches its prefetch semantics on
-            exactly ``RabbitMQ`` and a version of at least 3.3.
-        product_version: the version of ``product``.
-        cluster_name: in server-properties; None: ``leveret@<node id>``.
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
@@ -105,28 +81,7 @@ class Config:
     log_level: str = "info"
     log_file: Path | None = None
     log_file_level: str | None = None
-    handshake_s: float = limits.HANDSHAKE_S
-    frame_max: int = limits.FRAME_MAX_BYTES
-    channel_max: int = limits.CHANNEL_MAX
-    heartbeat_s: int = limits.HEARTBEAT_S
-    message_bytes_max: int = limits.MESSAGE_BYTES_MAX
-    consumer_timeout_ms: int | None = limits.CONSUMER_TIMEOUT_MS
-    connections_max: int | None = None
-    connection_channels_max: int | None = None
-    default_user: str = "guest"
-    default_pass: str = "guest"  # as in RabbitMQ; guest can log in only from this machine
-    default_user_tags: tuple[str, ...] = ("administrator",)
-    default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
-    default_vhost: str = "/"
     load_definitions: Path | None = None
-    loopback_users: tuple[str, ...] = ("guest",)
-    memory_high_watermark: SizeLimit = limits.MEMORY_HIGH_WATERMARK
-    memory_paging_ratio: float = PAGING_RATIO
-    memory_total_bytes: int | None = None
-    disk_free_limit: SizeLimit = limits.DISK_FREE_LIMIT
-    product: str = "RabbitMQ"
-    product_version: str = "3.10.8"
-    cluster_name: str | None = None
 
     def __post_init__(self) -> None:
         folder: object = self.data_dir

@@ -23,8 +23,8 @@ from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.node import Node
 from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
-from leveret.broker.settings import BrokerSettings
 from leveret.core.errors import StoreError
+from leveret.core.settings import BrokerSettings
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 from leveret.supervisors.requests import StartChild

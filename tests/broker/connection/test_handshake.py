@@ -13,7 +13,7 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.connection.connections import CONNECTIONS, CloseConnection, registered
 from leveret.broker.connection.handshake import server_properties
 from leveret.broker.connection.sockets import ConnectionProtocol
-from leveret.broker.settings import BrokerSettings
+from leveret.core.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
 from rigs.broker_rig import HEADER, Client, Rig, Wire
 
@@ -111,7 +111,7 @@ def test_the_server_calls_itself_what_it_is_told_to() -> None:
 
 
 def test_tune_offers_what_the_settings_say() -> None:
-    client = Rig(channel_max=7, frame_max_bytes=8192, heartbeat_s=33).client()
+    client = Rig(channel_max=7, frame_max=8192, heartbeat_s=33).client()
     client.feed(HEADER)
     client.take()
 
@@ -259,7 +259,7 @@ def test_tune_ok_must_keep_to_what_was_offered(
 
 @pytest.mark.parametrize("tuned", [(0, 0), (5, 0), (0, 4_096), (65_535, 2**31 - 1)])
 def test_without_limits_offered_anything_is_agreed(tuned: tuple[int, int]) -> None:
-    client = Rig(channel_max=0, frame_max_bytes=0).client()
+    client = Rig(channel_max=0, frame_max=0).client()
     client.feed(HEADER)
     client.send(0, plain(), m.ConnectionTuneOk(*tuned, 0))
     client.take()

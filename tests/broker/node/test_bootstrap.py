@@ -9,7 +9,7 @@ from typing import Any
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import Node
-from leveret.broker.settings import BrokerSettings
+from leveret.core.settings import BrokerSettings
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import VhostRow
 

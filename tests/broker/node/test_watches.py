@@ -16,8 +16,8 @@ from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import MemoryWatch, report_interval_s
 from leveret.broker.node.memory_watch import interval_s as memory_interval_s
 from leveret.broker.node.node import Node
-from leveret.broker.settings import BrokerSettings
 from leveret.core.machine import Machine
+from leveret.core.settings import BrokerSettings
 from leveret.core.sizes import SizeLimit
 from leveret.metadata.memory import MemoryStore
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
