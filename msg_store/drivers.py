@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -11,19 +12,20 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.reading import read_cache
-from leveret.msg_store.threads.worker import MakeWorker, ThreadWorker
-from leveret.msg_store.threads.writers import WriterThreads
+from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
+from leveret.msg_store.threads.writers import SyncTimes, Writers, WriterThreads
 from leveret.msg_store.transient import store as transient_store
 from leveret.msg_store.transient.index import TransientIndex
 from leveret.msg_store.wal.backpressure import BackpressureLimits
-from leveret.msg_store.wal.driver import MakeWriters
 
 
 @dataclass(frozen=True, slots=True)
 class Drivers:
     """Makers of the parts that block; ``make_worker`` serves reads, the index, the collector, transients, the end."""
 
-    make_writers: MakeWriters = WriterThreads  # of the segments' and of the journal's jobs
+    make_writers: Callable[[Loop, SyncTimes], Writers] = (
+        WriterThreads  # of the segments' and of the journal's jobs
+    )
     make_worker: MakeWorker = ThreadWorker
     transient_index: TransientIndex | None = None  # the transient store's; of its own by default
 

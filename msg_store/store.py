@@ -139,9 +139,8 @@ class MsgStore:
             opened.rdq_log,
             opened.journal_log,
             self._loop,
+            drivers.make_writers(self._loop, self._syncs),
             self._deliver,
-            self._syncs,
-            drivers.make_writers,
             self._progressed,
         )
         self._checkpointer = Checkpointer(self.core, opened.index_location, limits.checkpoint)
@@ -352,7 +351,7 @@ class MsgStore:
             segment_bytes=size_bytes,
             live_bytes=live_bytes,
             garbage_bytes=size_bytes - live_bytes,
-            journal_bytes=core.journal_bytes,
+            journal_bytes=core.journal.bytes_since_switch,
             unindexed_rows=sum(each.weight for each in (memtables.active, *memtables.frozen)),
             waiting_generations=len(memtables.frozen),
             checkpoint_age_s=age_s,

@@ -179,7 +179,7 @@ class Checkpointer:
             self._is_last = True
             core.rotate(is_clean=core.is_idle)
         elif self.snapshot is not None and self.snapshot.wants_cut:
-            core.roll_segment()
+            core.rdq.roll()
             self.snapshot.begin(core.rotate().number, core.memtables.files)
         else:
             core.rotate()
@@ -199,7 +199,7 @@ class Checkpointer:
         return (
             self._is_requested
             or weight >= limits.rows
-            or core.journal_bytes >= limits.journal_bytes
+            or core.journal.bytes_since_switch >= limits.journal_bytes
             or (is_quiet and weight >= limits.idle_rows)
         )
 
@@ -209,7 +209,7 @@ class Checkpointer:
         core, limits = self._core, self._limits
         memtables = core.memtables
         return bool(
-            core.journal_bytes >= limits.journal_bytes
+            core.journal.bytes_since_switch >= limits.journal_bytes
             or memtables.active.weight >= limits.rows
             or core.is_rotating
             or core.range_acks

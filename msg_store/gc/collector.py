@@ -226,7 +226,7 @@ class Collector:
 
     def _merged(self, file_nos: list[int]) -> Task:
         sources = yield from self._judged(file_nos)
-        made = Copy(self._core.take_file_no(), sources, self._core.boot_epoch, self._now_ms())
+        made = Copy(self._core.rdq.take_file_no(), sources, self._core.boot_epoch, self._now_ms())
         self._busy.add(made.file_no)
         try:
             yield Job(copy(self._folder, made))

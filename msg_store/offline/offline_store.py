@@ -17,7 +17,6 @@ from leveret.msg_store.format.rows import IndexFull
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collected, Collector, Job, Moving, Task, Wait
 from leveret.msg_store.recovery.recovery import Opened
-from leveret.msg_store.wal.group_commit import Due
 
 # No client waits, so a tenth of garbage is worth the copying, and no two small files are left.
 THOROUGH: Final = ChoiceLimits(
@@ -51,7 +50,7 @@ class OfflineStore:
 
     def flush(self) -> None:
         """Write and sync all pending work."""
-        while self.core.due() is not Due.NEVER:
+        while self.core.delay_s() is not None:
             if self.core.is_full:
                 raise OSError(errno.ENOSPC, "the disk is full", str(self._opened.folder.path))
             flush = self.core.start()

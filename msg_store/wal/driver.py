@@ -15,11 +15,10 @@ from functools import partial
 from leveret.core.gil_yielding import Timer
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.worker import Loop
-from leveret.msg_store.threads.writers import SyncTimes, Writers, WriterThreads
-from leveret.msg_store.wal.group_commit import FULL_RETRY_S, LINGER_S, Due, GroupCommit, Report
+from leveret.msg_store.threads.writers import Writers
+from leveret.msg_store.wal.group_commit import GroupCommit, Report
 
 Deliver = Callable[[Report], None]
-MakeWriters = Callable[[Loop, SyncTimes], Writers]
 
 
 class FlushDriver:
@@ -27,7 +26,7 @@ class FlushDriver:
 
     Args:
         core: taken over; its ``wake`` is set.
-        rdq, journal: carry out the jobs of segments and journal.
+        rdq, journal: the logs of segments and journal, on which ``writers`` carry out the jobs.
         deliver: gets each report that says something.
         progressed: called when a flush has ended.
     """
@@ -38,9 +37,8 @@ class FlushDriver:
         rdq: AppendLog,
         journal: AppendLog,
         loop: Loop,
+        writers: Writers,
         deliver: Deliver,
-        syncs: SyncTimes,
-        make_writers: MakeWriters = WriterThreads,
         progressed: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
@@ -48,7 +46,7 @@ class FlushDriver:
         self._deliver = deliver
         self._progressed = progressed
         self._logs = rdq, journal
-        self._writers = make_writers(loop, syncs)
+        self._writers = writers
         self._is_scheduled = False
         self._timer: Timer | None = None
         self._on_stopped: Callable[[], None] | None = None
@@ -93,23 +91,20 @@ class FlushDriver:
             return
         if cancelled := self._core.take_cancelled():
             self._deliver(Report(safe=cancelled))
-        due = self._core.due()
-        if due is Due.NOW:
+        delay_s = self._core.delay_s()
+        if delay_s == 0.0:
             self._start()
-        elif due is Due.LATER and self._timer is None:
-            self._timer = self._loop.call_later(LINGER_S, self._hurry)
-        elif due is Due.WHEN_RESUMED and self._timer is None:
-            self._timer = self._loop.call_later(FULL_RETRY_S, self._resume)
+        elif delay_s is not None and self._timer is None:
+            self._timer = self._loop.call_later(delay_s, self._delay_over)
         elif self._on_stopped is not None and self._core.is_idle:
             self._start()  # the closing frame
 
-    def _hurry(self) -> None:
+    def _delay_over(self) -> None:
         self._timer = None
-        self._core.hurry()
-
-    def _resume(self) -> None:
-        self._timer = None
-        self._core.resume()
+        if self._core.is_full:
+            self._core.resume()
+        else:
+            self._core.hurry()
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

@@ -33,7 +33,6 @@ segment (two waits instead of one), confirming after the write without the sync.
 
 from __future__ import annotations
 
-import enum
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -72,15 +71,6 @@ from leveret.msg_store.wal.segment_writer import SegmentWriter
 LINGER_S: Final = 0.2  # for work that no confirm depends on
 FULL_RETRY_S: Final = 1.0
 SLICE_ROWS: Final = 2_000  # of a range of seqs that is acked
-
-
-class Due(enum.Enum):
-    """When the next flush should start."""
-
-    NEVER = "nothing to do, or a flush is in flight"
-    LATER = "within LINGER_S, unless a publisher waits before"
-    NOW = "a publisher waits for a confirm"
-    WHEN_RESUMED = "the disk is full; within FULL_RETRY_S"
 
 
 @dataclass(slots=True)
@@ -162,8 +152,8 @@ class GroupCommit:
         self.has_room = True  # as of the last flush
         self.is_rotating = False  # no flush is started as long as counts are owed
         references.unheld = memtables.unheld
-        self._rdq = rdq
-        self._journal = journal
+        self.rdq = rdq
+        self.journal = journal
         self._next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
         self._pending: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
@@ -230,7 +220,7 @@ class GroupCommit:
             self.wake()
 
     def ack(self, queue_no: int, acked: Sequence[Ack]) -> None:
-        """Take ``(seq, msg_no)`` out of a queue; each must be in it, and is named once."""
+        """Take ``(seq, msg_no)`` out of a queue, which has each of them; each is named once."""
         self._check()
         if self._closed_queues:
             self._reopen(queue_no)
@@ -329,9 +319,6 @@ class GroupCommit:
         self.ack_range(queue_no, 0, SEQ_END, then)
         self.memtables.forget_queue(queue_no)
 
-    def take_file_no(self) -> int:
-        return self._rdq.take_file_no()
-
     def move(self, relocations: Sequence[Relocation], then: Callable[[bool], None]) -> None:
         """Let messages lie where the collector has copied them, synced.
 
@@ -360,15 +347,18 @@ class GroupCommit:
 
     # For the driver.
 
-    def due(self) -> Due:
-        """Tell when ``start`` should be called."""
+    def delay_s(self) -> float | None:
+        """Tell in how many seconds ``start`` should be called; None: there is nothing to flush now.
+
+        After ``FULL_RETRY_S`` it is ``resume`` that should be called: the disk is full.
+        """
         if self._flush is not None or self.error is not None or not self.pending_ops:
-            return Due.NEVER
+            return None
         if self.is_rotating:
-            return Due.NEVER  # until ``rotate``
+            return None  # until ``rotate``
         if self.is_full:
-            return Due.WHEN_RESUMED
-        return Due.NOW if self._is_urgent or self.pending_ops >= SLICE_OPS else Due.LATER
+            return FULL_RETRY_S
+        return 0.0 if self._is_urgent or self.pending_ops >= SLICE_OPS else LINGER_S
 
     @property
     def is_idle(self) -> bool:
@@ -393,14 +383,14 @@ class GroupCommit:
         batch = FlushBatch(relocations=self._take_relocations())
         self.pending_ops -= batch.take(self._pending, self.references)
         self._is_urgent = self._is_urgent and self.pending_ops > 0
-        rdq_before, journal_before = self._rdq.place, self._journal.end
+        rdq_before, journal_before = self.rdq.place, self.journal.end
         now_ms = self._now_ms()
-        rdq, new = self._rdq.job(batch.items, now_ms)
+        rdq, new = self.rdq.job(batch.items, now_ms)
         late = self._late(batch, new)
         places = new | late if late else new
         rows = [(no, index_rows(some, places)) for no, some in batch.rows]
         records = journal_records(rows, batch, places, rdq)
-        journal = self._journal.job(records, self.durable, now_ms)
+        journal = self.journal.job(records, self.durable, now_ms)
         self._flush = Flush(batch, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
 
@@ -416,27 +406,19 @@ class GroupCommit:
             return self.fail(final[0])
         return self._put_back(flush) if failures else self._durable(flush)
 
-    @property
-    def journal_bytes(self) -> int:
-        """How much has been written to the journal since the last rotation."""
-        return self._journal.bytes_since_switch
-
     def can_rotate(self) -> bool:
         """Tell whether the memtables are exactly the log up to ``durable``, and no count is owed."""
         return self._flush is None and self.error is None and not self.memtables.has_unresolved
 
-    def roll_segment(self) -> None:
-        self._rdq.roll()
-
     def rotate(self, is_clean: bool = False) -> Memtable:
         """Begin a new memtable and a new journal file; ``is_clean``: nothing will be written any more."""
         assert self.can_rotate(), "a memtable is a range of the log"
-        self._journal.switch()
+        self.journal.switch()
         self.is_rotating = False
         if self.wake is not None:
             self.wake()
-        lsn, journal_no = self._journal.end.next_lsn, self._journal.next_file_no
-        next_file_no, owed = self._rdq.next_file_no, self._rdq.take_owed()
+        lsn, journal_no = self.journal.end.next_lsn, self.journal.next_file_no
+        next_file_no, owed = self.rdq.next_file_no, self.rdq.take_owed()
         point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean)
         return self.memtables.rotate(point, owed)
 
@@ -487,7 +469,7 @@ class GroupCommit:
         return first
 
     def _durable(self, flush: Flush) -> Report:
-        self.durable = DurablePosition(self._journal.end.next_lsn, *self._rdq.reached)
+        self.durable = DurablePosition(self.journal.end.next_lsn, *self.rdq.reached)
         self.has_room = True
         batch, memtables = flush.batch, self.memtables
         rows = flush.add_to(memtables)
@@ -501,8 +483,8 @@ class GroupCommit:
         return Report(safe=[*flush.batch.runs(), *self.take_cancelled()])
 
     def _put_back(self, flush: Flush) -> Report:
-        self._rdq.rewind(flush.rdq_before)
-        self._journal.rewind(flush.journal_before)
+        self.rdq.rewind(flush.rdq_before)
+        self.journal.rewind(flush.journal_before)
         self.references.put_back(flush.batch.items)
         self._relocations = flush.batch.relocations + self._relocations
         nacked = flush.batch.runs()

@@ -17,21 +17,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from leveret.core.errors import StoreError
-from leveret.core.message import Message
+from leveret.core.message import BODY, Message
 from leveret.msg_store.format.record import QueueNos, Unwritten
 from leveret.msg_store.format.rows import Location
+from leveret.msg_store.memtable.seq_set import stretches
 
 Row: TypeAlias = tuple[int, int]  # msg_no, expiry_ms (0: never)
 SeqRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
 Ack: TypeAlias = tuple[int, int]  # seq, msg_no
 SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
-
-_BODY: Final = 2
-_seq_of: Final = itemgetter(0)
 
 
 class References:
@@ -88,11 +85,11 @@ class References:
             if self._is_last(msg_no):
                 item = bodies.pop(msg_no, None)
                 if item is not None:
-                    self.body_bytes -= len(item[0][_BODY])
+                    self.body_bytes -= len(item[0][BODY])
 
     def put_back(self, items: Sequence[Unwritten]) -> None:
         self.bodies.update(items)
-        self.body_bytes += sum([len(message[_BODY]) for _, (message, _) in items])
+        self.body_bytes += sum([len(message[BODY]) for _, (message, _) in items])
 
     def clear_bodies(self) -> None:
         self.bodies.clear()
@@ -163,7 +160,7 @@ class PendingQueue:
     def take_acks(self, count_max: int) -> list[Ack]:
         """Remove and return the first acks, ascending."""
         taken, self.acks = self.acks[:count_max], self.acks[count_max:]
-        taken.sort(key=_seq_of)
+        taken.sort()
         return taken
 
     def take_rows(
@@ -179,7 +176,7 @@ class PendingQueue:
             item = bodies.pop(msg_no, None)
             if item is not None:
                 items.append((msg_no, item))
-                size_bytes += len(item[0][_BODY])
+                size_bytes += len(item[0][BODY])
                 if size_bytes >= bytes_max:
                     break
         references.body_bytes -= size_bytes
@@ -203,18 +200,11 @@ class PendingQueue:
         return gone
 
 
-def seq_runs(queue_no: int, seqs: Sequence[int]) -> list[SeqRun]:
-    """Return seqs as runs that follow each other; a caller that sorted them gets the fewest."""
-    if len(seqs) <= 1:
-        return [(queue_no, seq, 1) for seq in seqs]
-    if seqs[-1] - seqs[0] == len(seqs) - 1 and list(seqs) == list(range(seqs[0], seqs[-1] + 1)):
-        return [(queue_no, seqs[0], len(seqs))]
-    runs, first = [], 0
-    for index in range(1, len(seqs) + 1):
-        if index == len(seqs) or seqs[index] != seqs[index - 1] + 1:
-            runs.append((queue_no, seqs[first], index - first))
-            first = index
-    return runs
+def seq_runs(queue_no: int, seqs: list[int]) -> list[SeqRun]:
+    """Return ascending seqs as runs."""
+    if len(seqs) == 1:  # most often, and faster so
+        return [(queue_no, seqs[0], 1)]
+    return [(queue_no, first, last - first + 1) for first, last in stretches(seqs)]
 
 
 class CancelledWrites:

@@ -6,7 +6,7 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "the segment in use is written on": Mutant(
-        "wal/group_commit.py", "        self._rdq.roll()\n", "        pass\n"
+        "checkpoint/checkpoint.py", "            core.rdq.roll()\n", "            pass\n"
     ),
     "a flush that is taken back goes on in it": Mutant(
         "wal/segment_writer.py", "self._is_rolling |= place == self._rolled_at", "pass"

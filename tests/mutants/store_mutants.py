@@ -22,7 +22,7 @@ MUTANTS = {
         "format/append_log.py", "            self._sync()\n            self.close()", "            self.close()"
     ),
     "a failed flush keeps its places": Mutant(
-        "wal/group_commit.py", "self._rdq.rewind(flush.rdq_before)", "self._rdq.rewind(self._rdq.place)"
+        "wal/group_commit.py", "self.rdq.rewind(flush.rdq_before)", "self.rdq.rewind(self.rdq.place)"
     ),
     "what is in flight counts as durable": Mutant(
         "wal/group_commit.py",
@@ -31,8 +31,8 @@ MUTANTS = {
     ),
     "a checkpoint goes too far": Mutant(
         "wal/group_commit.py",
-        "lsn, journal_no = self._journal.end.next_lsn,",
-        "lsn, journal_no = self._journal.end.next_lsn + 1,",
+        "lsn, journal_no = self.journal.end.next_lsn,",
+        "lsn, journal_no = self.journal.end.next_lsn + 1,",
     ),
     "inline messages are not put back": Mutant(
         "recovery/journal_scan.py", "            self._redo.add(records)\n", ""
@@ -50,7 +50,7 @@ MUTANTS = {
         "wal/segment_writer.py", "            and parts[0].header is None\n", ""
     ),
     "no new journal with a new memtable": Mutant(
-        "wal/group_commit.py", "        self._journal.switch()\n", ""
+        "wal/group_commit.py", "        self.journal.switch()\n", ""
     ),
     "journals go with their own checkpoint": Mutant(
         "checkpoint/checkpoint.py",

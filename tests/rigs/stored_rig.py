@@ -139,7 +139,7 @@ class StoreBench:
         """Have everything that was issued on the disk."""
         self.store.core.hurry()
         self.run()
-        assert self.store.core.is_idle, self.store.core.due()
+        assert self.store.core.is_idle, self.store.core.delay_s()
 
 
 class StoredQueue(VariableRig):

@@ -13,7 +13,6 @@ from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull, QueueTerms
 from leveret.msg_store.wal.flush import SLICE_OPS
-from leveret.msg_store.wal.group_commit import Due
 from leveret.testing.faulty_files import Crash, Fate
 from rigs.store.store_rig import STORE, StoreRig
 
@@ -115,13 +114,13 @@ def test_flushes_wait_for_counts_that_are_owed_and_no_longer(rig: StoreRig) -> N
     rig.checkpointer.request()
     rig.checkpointer.turn()
     rig.publish((1,), 1)
-    assert rig.core.due() is Due.NEVER
+    assert rig.core.delay_s() is None
 
     rig.step("read")
     rig.step("read")
     rig.step("write")
 
-    assert rig.core.due() is Due.NOW
+    assert rig.core.delay_s() == 0.0
     rig.run()
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == 4

@@ -60,7 +60,7 @@ def test_much_or_the_first_of_a_segment_is_synced_in_both(rig: StoreRig) -> None
     rig.run_flush()
     assert not rig.flush.rdq.is_inline
 
-    rig.core.roll_segment()
+    rig.core.rdq.roll()
     rig.publish((1,), 1)
     rig.run_flush()
 
@@ -202,7 +202,7 @@ def test_a_segment_that_is_gone_is_not_made_again(rig: StoreRig) -> None:
     rig.ack(*rig.held)
     rig.run()
     (inline_in,) = rig.folder.rdq_nos()
-    rig.core.roll_segment()
+    rig.core.rdq.roll()
     rig.publish((1,), 1)
     rig.run()
     rig.checkpoint()

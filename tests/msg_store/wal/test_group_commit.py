@@ -11,7 +11,7 @@ from leveret.core.errors import StoreError
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.wal import flush
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
-from leveret.msg_store.wal.group_commit import Due
+from leveret.msg_store.wal.group_commit import FULL_RETRY_S, LINGER_S
 from rigs.store.store_rig import STORE, StoreRig
 
 
@@ -66,7 +66,7 @@ def test_what_was_acked_early_is_safe_when_the_older_ones_of_its_queue_are(rig: 
         rig.step(next(iter(rig.jobs)))
     assert rig.reports[-1].safe == [(1, first, 3), (1, first + 3, 1)]
     assert core.take_cancelled() == []  # one older waits
-    assert core.due() is Due.NOW
+    assert core.delay_s() == 0.0
     assert rig.run_flush().safe == [(1, first + 4, 1), (1, first + 5, 1)]
 
 
@@ -205,28 +205,28 @@ def test_more_acks_than_a_flush_should_have_are_left_to_the_next(
 
 
 def test_work_that_nobody_waits_for_is_put_off(rig: StoreRig) -> None:
-    assert rig.core.due() is Due.NEVER
+    assert rig.core.delay_s() is None
     msg_nos = rig.write((1,), 2)
-    assert rig.core.due() is Due.NEVER
+    assert rig.core.delay_s() is None
     rig.core.publish(1, 1, [(msg_nos[0], 0)], is_awaited=False)
-    assert rig.core.due() is Due.LATER
+    assert rig.core.delay_s() == LINGER_S
     rig.core.publish(1, 2, [(msg_nos[1], 0)])
-    assert rig.core.due() is Due.NOW
+    assert rig.core.delay_s() == 0.0
     rig.start()
-    assert rig.core.due() is Due.NEVER
+    assert rig.core.delay_s() is None
     rig.finish_flush()
 
     rig.core.ack(1, [(1, msg_nos[0])])
-    assert rig.core.due() is Due.LATER
+    assert rig.core.delay_s() == LINGER_S
     rig.core.hurry()
-    assert rig.core.due() is Due.NOW
+    assert rig.core.delay_s() == 0.0
 
 
 def test_much_work_is_not_put_off_though_nobody_waits(rig: StoreRig) -> None:
     msg_nos = rig.write((1,), SLICE_OPS)
     rig.core.publish(1, 1, [(each, 0) for each in msg_nos], is_awaited=False)
 
-    assert rig.core.due() is Due.NOW
+    assert rig.core.delay_s() == 0.0
 
 
 def test_numbers_follow_each_other_within_a_boot(rig: StoreRig) -> None:
@@ -256,7 +256,7 @@ def test_a_slow_disk_makes_flushes_larger_not_more(rig: StoreRig, wait: str) -> 
     for _ in range(100):
         rig.step(other)
         rig.publish((1, 2), 5)
-        assert rig.core.due() is Due.NEVER
+        assert rig.core.delay_s() is None
     assert rig.safe == set()
     while rig.jobs:
         rig.step(wait)
@@ -315,7 +315,7 @@ def test_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
     rig.run_flush()
     assert rig.nacked == set(rig.rows) - before
     assert rig.safe == before
-    assert rig.core.due() is Due.WHEN_RESUMED
+    assert rig.core.delay_s() == FULL_RETRY_S
     rig.ack(acked_late)
     rig.publish((2,), 1)
     rig.memory.size_bytes = 1 << 30

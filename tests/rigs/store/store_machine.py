@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from leveret.core.message import BODY
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.rows import IndexFull
-from leveret.msg_store.wal.group_commit import Due
 from leveret.testing.faulty_files import Fate
 from rigs.store.store_rig import StoreRig
 
@@ -201,7 +200,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.rig.location.index.heal()
         self.rig.run()
         assert self.rig.core.is_idle
-        assert self.rig.core.due() is Due.NEVER
+        assert self.rig.core.delay_s() is None
         assert set(self.rig.held) <= self.rig.safe
         assert self.rig.found() == {key: self.rig.rows[key] for key in self.rig.held}
         self.rig.check_tables(self.rig.found())

@@ -30,7 +30,7 @@ from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
-from leveret.msg_store.wal.group_commit import Due, GroupCommit, Report
+from leveret.msg_store.wal.group_commit import FULL_RETRY_S, GroupCommit, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryLocation
@@ -168,7 +168,7 @@ class StoreRig:
 
     def move(self, msg_nos: Iterable[int]) -> int:
         """Copy messages into a new segment, as the collector does, and tell the store; its number."""
-        file_no = self.core.take_file_no()
+        file_no = self.core.rdq.take_file_no()
         header = Identity(UUID, self.boot_epoch).header(RDQ_MAGIC, file_no, 7, flags=MOVED)
         copies, parts, offset = [], [header], len(header)
         for msg_no, place in self.places(msg_nos).items():
@@ -201,9 +201,9 @@ class StoreRig:
     def start(self) -> bool:
         """Start a flush if anything is to be done."""
         self._note(Report(safe=self.core.take_cancelled()))
-        if self.core.due() is Due.WHEN_RESUMED:
+        if self.core.delay_s() == FULL_RETRY_S:
             self.core.resume()
-        if self.core.due() is Due.NEVER:
+        if self.core.delay_s() is None:
             return False
         self.flush = self.core.start()
         self.errors = {}
