@@ -24,8 +24,8 @@ from leveret.msg_store.reading.rows import GotRows, RowReader
 from leveret.msg_store.transient.store import TransientStore
 from leveret.msg_store.wal.group_commit import GroupCommit
 
-# A queue that begins again in the same store goes on so much higher: above the seqs of messages of
-# that the store never got: transients, and messages that were in the mailbox.
+# A queue that begins again in the same store continues so much higher: above the seqs of messages
+# that the store never got, transients and messages in the mailbox.
 RESTART_GAP: Final = 1 << 32
 
 
@@ -39,7 +39,7 @@ class QueueOwner(Protocol):
         """These could not be written now; they may be safe later."""
 
     def failed(self, error: Exception) -> None:
-        """The store has failed, or something without which this queue cannot go on."""
+        """The store has failed, or has lost rows without which this queue cannot go on."""
 
     def resume(self) -> None:
         """Requested contents have been read, or more transients can be paged out."""
@@ -130,12 +130,12 @@ class QueueClient:
         return self.next_seq
 
     def take_terms(self) -> CleanTerms | None:
-        """Return what the last owner left, once."""
+        """Return the terms that the last owner left, once."""
         terms, self.terms = self.terms, None
         return terms
 
     def terminate(self, next_seq: int, next_deliver: int) -> None:
-        """End, to go on from there."""
+        """End cleanly; the next owner continues at these seqs."""
         self.terms = CleanTerms(next_seq, next_deliver)
         self.next_seq = max(self.next_seq, next_seq)
         self.forget()

@@ -9,24 +9,20 @@ from leveret.msg_store.transient.store import Figures
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """The figures of one store.
-
-    Attributes:
-        sync_mean_s, sync_longest_s: how long the syncs of segments and journal took.
-    """
+    """The figures of one store."""
 
     messages: int  # rows of all queues that are durable
-    segments: int  # how many files of messages there are
-    segment_bytes: int  # their length
-    live_bytes: int  # those of live messages
-    garbage_bytes: int  # the rest
+    segments: int  # how many there are
+    segment_bytes: int  # the length of all segments
+    live_bytes: int  # bytes of live messages in segments
+    garbage_bytes: int  # the rest of the segments
     journal_bytes: int  # the journal since the last rotation
     unindexed_rows: int  # changes that are not in the index yet
     waiting_generations: int  # frozen memtables
     checkpoint_age_s: float | None  # since when; None if there was none in this start
     ranges_leaving: int  # purges and deleted queues whose rows are being removed
     syncs: int  # of segments and journal
-    sync_mean_s: float
+    sync_mean_s: float  # how long a sync of segments or journal took
     sync_longest_s: float
     contents_read: int  # messages read back
     contents_read_bytes: int  # their bodies

@@ -66,7 +66,7 @@ class MsgStore:
         opened: the recovered store; taken over.
         monotonic_s: for figures.
         failed: gets the error after which the store is of no use, once.
-        full_changed: called when ``is_full`` has become another.
+        full_changed: called when ``is_full`` has changed.
 
     Attributes:
         is_full: the disk has no room; publishes are nacked and stay pending until it has.
@@ -387,8 +387,8 @@ class MsgStore:
     def stop(self, then: Callable[[], None]) -> None:
         """Write all that is pending and a checkpoint, end, and call ``then``.
 
-        With a full disk, or in a store that has failed, what could not be written is left to the
-        journals and the next start.
+        With a full disk, or in a store that has failed, unwritten changes are left to the journals and
+        the next start.
         """
         if self._is_closed:
             self.kill(then)
@@ -402,7 +402,7 @@ class MsgStore:
         if core.error is not None or not core.is_idle:
             self.kill(then)
             return
-        # Only now, for what becomes durable after a queue has ended makes its terms void.
+        # Only now: a change that becomes durable after a queue's end makes its terms void.
         clients = self._clients.items()
         closed = {no: client.terms for no, client in clients if client.terms is not None}
         for queue_no, terms in (closed | self._unopened).items():

@@ -1,17 +1,17 @@
-"""Checkpoints: when a memtable goes into the index, and what is read from the index. Without I/O.
+"""Checkpoints: when memtables go into the index, and when acks need a read of it. Without I/O.
 
 There are two kinds of jobs, for two threads (``checkpoint.driver``) or for a test that goes step by step:
 
-* a **read** finds reference counts that only the index has and that acks are owed, and the next slice of a
-  range that is acked;
+* a **read** finds reference counts that acks need and only the index has, and the next slice of a range
+  that is acked;
 * a **write** puts the oldest frozen memtable into the index, then unlinks journal files.
 
 Between two writes there may be a **snapshot** (``snapshot``): a memtable is frozen for it, and when
 that memtable is in the index, and no later one, the index is copied.
 
 A memtable is frozen when it has many rows, or its journal is long (a start has to replay it), or when
-nothing happens for a while. Flushes wait for this rotation, which waits for counts that are owed: one short
-read. A memtable is one transaction with its own checkpoint, so the index is always the log up to some
+nothing happens for a while. Flushes wait for this rotation, and the rotation for missing reference counts: one
+short read. A memtable is one transaction with its own checkpoint, so the index is always the log up to some
 LSN. Its journal files stay until the *next* memtable is in the index: should the newest transaction
 turn out to be lost, the one before and the journals make up for it.
 
@@ -56,7 +56,7 @@ class CheckpointLimits:
 
 @dataclass(slots=True)
 class ReadJob:
-    """A read of the index: counts of messages, rows of a range, and what was found."""
+    """A read of the index, with its results: reference counts of messages, and rows of a range."""
 
     msg_nos: list[int]
     range_ack: RangeAck | None
@@ -110,7 +110,7 @@ class Checkpointer:
     def __init__(
         self, core: GroupCommit, location: IndexLocation, limits: CheckpointLimits | None = None
     ) -> None:
-        self.is_full = False  # the disk is, and a memtable waits for ``resume``
+        self.is_full = False  # the disk is full, and a memtable waits for ``resume``
         self.has_room = True  # as of the last write
         self.snapshot: Snapshot | None = None  # the snapshot that is being made
         self.is_stopping = False
@@ -123,7 +123,7 @@ class Checkpointer:
         self._is_last = False
 
     def request(self) -> None:
-        """End the memtable as soon as may be."""
+        """End the memtable as soon as possible."""
         self._is_requested = True
         self._core.wake_index()
 
@@ -144,7 +144,7 @@ class Checkpointer:
             snapshot.then(error)
 
     def _give_snapshot_up(self, error: Exception) -> None:
-        """End a snapshot, unless the thread is at it."""
+        """End the snapshot with an error, unless the thread is making it."""
         if self.snapshot is not None and self._write is not self.snapshot:
             self.end_snapshot(error)
 
@@ -190,7 +190,7 @@ class Checkpointer:
             return True
         memtables, snapshot = core.memtables, self.snapshot
         if snapshot is not None and not snapshot.memtable_no:
-            # Another reason to rotate waits: the snapshot's memtable is to have all it wants.
+            # Other reasons wait, so that the snapshot's memtable has all work issued before it.
             return len(memtables.frozen) < BEHIND_MEMTABLES and snapshot.is_ready(core)
         is_empty = memtables.active.is_empty and not memtables.files.dirty
         if is_empty or len(memtables.frozen) >= BEHIND_MEMTABLES:
@@ -205,7 +205,7 @@ class Checkpointer:
 
     @property
     def may_act(self) -> bool:
-        """A turn, or a job, may be due. Told at every flush, so that most need no turn."""
+        """A turn or a job may be due. Checked at every flush, so that most flushes need no turn."""
         core, limits = self._core, self._limits
         memtables = core.memtables
         return bool(
@@ -222,13 +222,13 @@ class Checkpointer:
 
     @property
     def may_become_quiet(self) -> bool:
-        """It is worth calling ``turn`` when nothing has happened for ``IDLE_S``."""
+        """``turn`` may have work once nothing has happened for ``IDLE_S``."""
         return self._core.memtables.active.weight >= self._limits.idle_rows
 
     # Reading.
 
     def read_job(self) -> ReadJob | None:
-        """Return what should be read now, unless something is."""
+        """Return the next read; None if none is needed, or one is under way."""
         core = self._core
         if self._read is not None or core.error is not None:
             return None
@@ -272,7 +272,7 @@ class Checkpointer:
     # Writing.
 
     def write_job(self) -> WriteJob | Snapshot | None:
-        """Return what should be written now, unless something is."""
+        """Return the next write; None if none is needed, or one is under way."""
         core, snapshot = self._core, self.snapshot
         if self._write is not None or self.is_full or core.error is not None:
             return None

@@ -1,8 +1,8 @@
 """A snapshot of a store that goes on working: links to segments, and a copy of the index.
 
 A snapshot is the store as of one LSN, the *cut*. Segments never change, so they are only linked; the
-index does, so it is copied. Between the two there is nothing: the cut is where a memtable of the
-tables ends (``checkpoint``), and the index is copied when that memtable is in it and no later one.
+index does, so it is copied. The cut is the end of a memtable (``checkpoint``), and the index is copied
+when it has that memtable and no later one.
 So a snapshot needs no journal, and its index alone names its contents.
 
 ::
@@ -78,16 +78,16 @@ class Snapshot:
     target: Path  # the store's folder in the draft; not there yet
     pins: Pins  # of the store
     done: Callable[[Exception | None], None]  # gets the error, None if there was none
-    wants_cut: bool = False  # the next memtable that ends is to end for it
+    wants_cut: bool = False  # the next rotation makes the cut
     memtable_no: int = 0  # the memtable that is frozen at the cut; 0 before
     _pinned: list[int] = field(default_factory=list)
     _lsn: int = -1
     _flushes_left: int = 0
 
     def is_ready(self, core: GroupCommit) -> bool:
-        """Want the cut when all work issued before is durable or in flight; return whether it is wanted.
+        """Return whether the cut may be made: all work issued before is durable or in flight.
 
-        Under load that never ends a number of flushes must do. All confirmed messages are in the
+        Under load that never ends, a number of flushes must do. All confirmed messages are in the
         snapshot in any case.
         """
         if self._lsn < 0:
@@ -99,7 +99,7 @@ class Snapshot:
         return self.wants_cut
 
     def begin(self, memtable_no: int, file_nos: Iterable[int]) -> None:
-        """Note the cut, and keep the segments that are there."""
+        """Note the cut, and pin the segments that are there."""
         self.wants_cut = False
         self.memtable_no, self._pinned = memtable_no, list(file_nos)
         self.pins.pin(self._pinned)

@@ -1,4 +1,4 @@
-"""Types of the compiled kernel; what they mean stands in ``leveret/msg_store/format/kernel.py``."""
+"""Types of the compiled kernel; the contract is in ``leveret/msg_store/format/kernel.py``."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final

@@ -84,7 +84,7 @@ cdef extern from *:
 
 
 cdef class Notifier:
-    """Tells a loop, by a descriptor that it polls, that all that was expected is done."""
+    """Wakes a loop, by a descriptor that it polls, when all expected batches are done."""
 
     cdef int descriptor
     cdef int left  # atomic
@@ -93,19 +93,19 @@ cdef class Notifier:
         self.descriptor = descriptor
 
     def expect(self, int count):
-        """Ring when so many are done."""
+        """Wake the loop when so many batches are done."""
         store(&self.left, count)
 
     def done(self):
-        """Count one."""
+        """Count a batch that is done."""
         count_down(&self.left, self.descriptor)
 
 
 cdef class Caller:
     """Makes system calls on a thread.
 
-    ``submitted`` is locked but for the moment between ``submit`` or ``close`` and the thread's taking notice. What
-    a batch is made of belongs to the thread as long as ``is_busy``, and nobody changes it before ``take_outcome``.
+    ``submitted`` is locked except from ``submit`` or ``close`` until the thread wakes up. The fields of a batch
+    belong to the thread while ``is_busy``, and do not change before ``take_outcome``.
     """
 
     cdef PyThread_type_lock submitted
@@ -204,7 +204,7 @@ cdef class Caller:
                 is_over = self.finish()
 
     cdef bint make_batches(self) noexcept nogil:
-        """Do what comes up to a function that is to be called; return whether it is the end."""
+        """Make the calls of batches until a function must be called; return whether ``close`` has ended it."""
         while True:
             PyThread_acquire_lock(self.submitted, WAIT_LOCK)
             if not load(&self.is_busy):
@@ -219,7 +219,7 @@ cdef class Caller:
         return <void *>self.work is not NULL and <PyObject *>self.work is not <PyObject *>None
 
     cdef bint finish(self) noexcept nogil:
-        """Say that it is done; return whether it was the last."""
+        """Count the batch as done; return whether it was the last."""
         store(&self.is_busy, False)
         count_down(&self.notifier.left, self.notifier.descriptor)
         return load(&self.is_closed)

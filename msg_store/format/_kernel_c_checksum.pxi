@@ -77,7 +77,7 @@ cdef bint has_instruction = processor_has_crc32c()
 
 
 cdef uint32_t extended(int kind, bint by_table, uint32_t crc, const uint8_t *at, size_t count) noexcept:
-    """Return the checksum of what was summed to ``crc`` and then so many bytes."""
+    """Return the checksum ``crc`` extended by ``count`` bytes."""
     crc = ~crc
     if kind == CRC32:
         crc = tables_crc(crc32_tables, crc, at, count)
@@ -89,5 +89,5 @@ cdef uint32_t extended(int kind, bint by_table, uint32_t crc, const uint8_t *at,
 
 
 def checksum(int kind, uint32_t crc, bytes data, bint by_table=False):
-    """Return what ``checksum.extender`` does; for tests of either way."""
+    """Return ``crc`` extended by ``data``; for tests of both ways."""
     return extended(kind, by_table, crc, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))

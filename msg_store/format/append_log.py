@@ -1,19 +1,19 @@
 """Numbered files that are only appended to: the half of journal and segments that waits for the disk.
 
-``segment_writer`` and ``journal`` decide on the loop what is written where, and hand over a ``Job``; an
-``AppendLog`` carries it out on a writer thread, or step by step in a test. A job says where the log
-was durable before it (``start``) and what comes then, so that a job can be done again: the log first
-goes back to ``start`` if it is not there.
+``segment_writer`` and ``journal`` give records their places, on the loop, and hand over a ``Job``; an
+``AppendLog`` carries it out on a writer thread, or step by step in a test. A job names the durable end of the
+log before it (``start``) and the bytes that follow, so it can be done again: the log first goes back to
+``start`` if it is elsewhere.
 
 Order within a job (``docs/message-store.md``): a file that is full is synced before the next is made;
 a new file has its header and its *name* synced before the first record; everything is synced at the
 end, unless the job is *inline*: then the journal's frame has the same bytes, and the log owes a sync of them,
-which is made up for with the next job that syncs, or by the checkpoint (``checkpoint``). A file that
-was left is never opened for writing again.
+which the next job that syncs, or the checkpoint (``checkpoint``), makes. A file that was left is never
+opened for writing again.
 
 Most jobs need nothing but writing and syncing of the file in use. Those can be had as ``steps``, for a
 thread that does them without the interpreter's lock (``kernel``); ``run`` makes the same calls one by one,
-and the exceptions to all of it.
+and also begins files, takes room and handles errors.
 
 A log may take room *ahead*: the file in use is longer than its contents, the rest is zeros, and a
 sync has no new length and no new blocks to bring to the disk, which is half of its time. The zeros are
@@ -21,7 +21,7 @@ written: the first write to a block that was only allocated is one more change o
 is cut to its contents when it is left; a crash leaves the zeros, and readers pass over them.
 
 A disk that is full is the one error that is not final: the log goes back to ``start``, opens the
-file anew, gives the ballast up and does the job a second time. Going back comes before any other
+file anew, releases the ballast and does the job a second time. Going back comes before any other
 sync of that descriptor, for after a failed sync the kernel may call lost pages clean; pages that are written
 again are dirty again. That does not help with bytes of earlier jobs, so as long as a sync is owed a
 sync that fails is final. Every other ``OSError`` goes to the caller, which must not use the log any more.
@@ -77,14 +77,14 @@ class Job:
 
 
 class Reserve(Protocol):
-    """Space that can be given up when the disk is full."""
+    """Space that can be released when the disk is full."""
 
     def release(self) -> bool:
-        """Give it up; False when there is none any more. Called from writer threads."""
+        """Release it; False if none is left. Called from writer threads."""
 
 
 def joined(buffers: list[bytes]) -> list[bytes]:
-    """Return the same bytes in as few buffers as is worth it: one, unless bodies are large."""
+    """Return the same bytes in fewer buffers: in one, unless bodies are large."""
     if not buffers or max(map(len, buffers)) <= _JOIN_BYTES_MAX:
         return [b"".join(buffers)]
     result: list[bytes] = []
@@ -104,7 +104,7 @@ class AppendLog:
     Args:
         files, folder: where to; the folder exists.
         pattern: the files' names, ``%``-format with the number.
-        reserve: what to give up when the disk is full.
+        reserve: released when the disk is full.
         ahead_bytes_max: how much room is taken ahead at most; less in a short file.
     """
 
@@ -128,10 +128,10 @@ class AppendLog:
         return self._folder / (self._pattern % file_no)
 
     def steps(self, job: Job) -> list[Step] | None:
-        """Return the calls that are all of a job; ``stepped`` or ``run`` is to follow.
+        """Return a job's system calls; the caller makes them, then calls ``stepped``, or ``run`` after an error.
 
         Returns:
-            None if there is more to do, or if calls of this log's files are not the system's own.
+            None if the job needs more than writes and a sync, or its files are not the system's own.
         """
         parts = job.parts
         if not parts:

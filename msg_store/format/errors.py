@@ -26,7 +26,7 @@ class FormatLost(StoreError):
 
 
 class FormatTooNew(StoreError):
-    """A store was written by a version that knows more than this one."""
+    """A store was written by a newer version."""
 
 
 class RowsLost(StoreError):

@@ -1,15 +1,15 @@
-"""Journal records: which message stands where in which queue, and what was acked.
+"""Journal records: publishes, acks, and moves of messages.
 
 Little endian. A record is never split, has no length of its own, and counts as one number of the
-log (LSN), however many messages it speaks of: one record per message would cost more than all else.
+log (LSN), however many messages it names: one record per message would cost more than all else.
 
 =====  ======  ===================================================================================
 type   name    layout
 =====  ======  ===================================================================================
 1      PUB     ``type flags:u8 queue_no:u32 seq:u64 msg_no:u64 file:u32 offset:u32 total_len:u32
                body_size:u32 expiry_ms:u64``
-2      CARRY   ``type file:u32 offset:u32 count:u32``, then ``count`` bytes: those that a segment has
-               there, whole records, because it was not synced with this frame
+2      CARRY   ``type file:u32 offset:u32 count:u32``, then ``count`` bytes: whole records of that
+               segment, inline because it was not synced with this frame
 3      ACK     ``type queue_no:u32 seq:u64``
 4      ACKR    ``type queue_no:u32 first:u64 last:u64``; the seqs between that exist
 5      MOVE    ``type msg_no:u64 file:u32 offset:u32 total_len:u32``; the collector's
@@ -22,8 +22,8 @@ type   name    layout
 
 Flags of PUB and PUBS: 1 persistent, 2 delivered before. ``expiry_ms`` 0 is never.
 
-Reserved: 6, 7, 8 (queues made, deleted, closed: that is the metadata's and
-the index's business), 11 delivery counts, 12 producer sequences, 13 acked but retained. A frame with
+Reserved: 6, 7, 8 (queues made, deleted, closed; metadata and index have them),
+11 delivery counts, 12 producer sequences, 13 acked but retained. A frame with
 one of them was written by a newer version and is refused as a whole.
 """
 
@@ -91,7 +91,7 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class AckRange:
-    """All seqs of a queue from ``first`` to ``last`` are gone; both may be any numbers."""
+    """All seqs of a queue from ``first`` to ``last`` are gone; rows need not exist."""
 
     queue_no: int
     first: int

@@ -7,17 +7,16 @@ Everything below is true of both; the same tests and properties hold them to it.
 
 A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``rows.Location`` is.
 
-* ``runs(places: list[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None``: what can be
-  read at once. Half-open ranges of positions, which cover ``places``; those of a range are in one file,
+* ``runs(places: list[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None``: places that
+  can be read at once. Half-open ranges of positions, which cover ``places``; those of a range are in one file,
   each begins at most ``gap_bytes`` behind the end of the one before, and they span at most
   ``join_bytes``, or there is one only. None if the places do not ascend by file and offset.
 * ``decode_run(data: bytes, start: int, msg_nos: list[int], places: list[Place], kind: int, seed: int,
   parts_of, messages: dict[int, Message]) -> tuple[list[Want], int]``: reads records of which number and place are
   known out of bytes of a segment that begin at ``start``. ``kind`` and ``seed`` are those of the
-  checksum. The good ones are put into ``messages``; ``parts_of(meta: bytes) -> (origin, head)`` is called when
-  a meta differs from that before, so messages of one publisher share both. Returns the others,
-  ``(msg_no, place)``, those for which ``parts_of`` raised ``Corrupt`` among them, and the bytes of the
-  bodies of the good ones.
+  checksum. Good messages are put into ``messages``; ``parts_of(meta: bytes) -> (origin, head)`` is called when
+  a meta differs from that before, so messages of one publisher share both. Returns ``(msg_no, place)`` of the
+  others, also where ``parts_of`` raised ``Corrupt``, and the size of the good messages' bodies.
 * ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
   20 bytes long.
 * ``total(places: list[Location]) -> tuple[int, int, dict[int, int]]``: their reference counts and their bodies, and by
@@ -30,11 +29,11 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``rows.Location``
 * ``bytes_of(entries: Iterable[Entry]) -> int``: the sizes of such entries.
 * ``row_items(queue_no: int, rows: list[IndexRow]) -> list[tuple[bytes, bytes]]``: keys and values of rows for the
   index, in the order given.
-* ``location_items(places: list[tuple[int, Location | None]]) -> list[tuple[bytes, bytes]]``: those of messages,
-  without those that have no place, in the order given. Both: ``struct.error`` or ``OverflowError`` if a number
-  does not fit.
+* ``location_items(places: list[tuple[int, Location | None]]) -> list[tuple[bytes, bytes]]``: keys and values of
+  locations, in the order given; messages without a place are left out. Both: ``struct.error`` or
+  ``OverflowError`` if a number does not fit.
 * ``take(contents: dict[int, Message], keys: list[int]) -> tuple[list[Message], int]``: takes messages out, up to the
-  first that is not there; no key comes twice. Returns them, and what ``size_of`` says of them.
+  first that is not there; no key comes twice. Returns them and their ``size_of``.
 * ``size_of(messages: Iterable[Message]) -> int``: bytes of their heads and bodies.
 
 Writing: ``Caller(notifier)`` makes system calls on a thread of its caller's, one batch at a time. The

@@ -5,15 +5,14 @@
     crc:u32 total_len:u32 msg_no:u64 ts_ms:u64 meta_len:u32 body_len:u32 flags:u16 magic:u16
     meta[meta_len] body[body_len]                                                 little endian
 
-* ``crc`` covers everything behind it, seeded by the store (``checksum``). ``total_len`` counts all,
+* ``crc`` covers everything behind it, seeded by the store (``file_header``). ``total_len`` counts all,
   the crc too; 0 means that nothing was written here (the zeros behind a torn end).
 * ``msg_no`` is ``boot_epoch << 40 | counter``: never used twice, growing within a file.
 * ``ts_ms`` is when it was taken in, for replays; nothing depends on it.
 * ``magic`` helps to find the next record behind a damaged one.
 * ``meta`` is msgpack ``[exchange, [routing_key...], guid or nil, head, [queue_no...]]``: enough to
   read a segment, or to save a store, with nothing else at hand. ``head`` is the payload of the
-  content header frame as received; the queues are all that routing chose, each by its route number
-  below).
+  content header frame as received; the queues are all that routing chose, each by its route number.
 
 A queue with priorities keeps the rows of each under a number of its own, its own number plus the
 priority. Messages are routed to the queue, and a batch has one route whatever the priorities in it, so
@@ -87,7 +86,7 @@ def pack_meta(origin: bytes, head: bytes, queue_nos: QueueNos, guid: bytes | Non
 
 
 def unpack_meta(meta: bytes) -> Meta:
-    """Read a record's meta; ``Corrupt`` if it is not what ``pack_meta`` makes."""
+    """Read a record's meta; ``Corrupt`` if it lacks fields or one has another type."""
     try:
         fields: Any = msgpack.unpackb(meta, raw=False)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -186,10 +185,7 @@ def next_magic(data: bytes, offset: int) -> int:
 
 
 def route_no(queue_no: int, highest: int) -> int:
-    """Return what messages for a queue are written for.
-
-    ``highest`` is the highest priority that it tells from others; 0 without priorities.
-    """
+    """Return the route number of a queue; ``highest`` is its highest priority, 0 without priorities."""
     return queue_no | highest << _ROUTE_SHIFT
 
 

@@ -1,7 +1,7 @@
 """Rows and places as the index has them, and the index's interface: LMDB, or memory in tests.
 
-The index is the state of the log as of a checkpoint. It is written by one thread, in transactions that
-are synced when ``write`` returns and are there as a whole or not at all, and read by any.
+The index is the state of the log as of a checkpoint. One thread writes it, in atomic transactions that are
+synced when ``write`` returns; any thread reads it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SEQ_END: Final = 1 << 64  # above all seqs
 
 
 class IndexDamaged(Corrupt):
-    """The index is not there as it was written; it can be rebuilt from the segments."""
+    """The index differs from what was written; it can be rebuilt from the segments."""
 
 
 class IndexMissing(IndexDamaged):
-    """There is none to read."""
+    """There is no index to read."""
 
 
 class IndexFull(Exception):  # noqa: N818  an event, not an error
@@ -64,9 +64,9 @@ class Checkpoint(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction. Rows that are removed come before those that are added.
+    """One transaction; acked rows are removed before ``rows`` are added.
 
-    It is gone through more than once, for an index that is full begins anew when it has grown.
+    It may be written twice: a full index grows and begins the transaction anew.
     """
 
     rows: Mapping[int, Mapping[int, IndexRow]] = field(default_factory=dict)
@@ -87,13 +87,13 @@ class Index(Protocol):
         """Return the first ``limit`` rows with ``low <= seq < high``, ascending."""
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
-        """Return the places of those messages that the index has."""
+        """Return the places of the messages; unknown messages are left out."""
 
     def scan_locations(self, low: int, limit: int) -> list[tuple[int, Location]]:
         """Return the first ``limit`` messages with numbers from ``low`` on, with their places."""
 
     def queue_nos(self) -> list[int]:
-        """Return the numbers that rows are under, ascending."""
+        """Return the numbers of queues with rows, ascending."""
 
     def queues(self) -> dict[int, QueueTerms]: ...
     def files(self) -> dict[int, FileRow]: ...
@@ -105,7 +105,7 @@ class Index(Protocol):
         """Write and sync a transaction.
 
         Raises:
-            IndexFull: the disk is full; nothing was written, later it may do.
+            IndexFull: the disk is full; nothing was written, and a later try may succeed.
             IndexDamaged: the index has been changed by something else.
             OSError: the disk fails.
         """
@@ -130,4 +130,4 @@ class IndexLocation(Protocol):
     def set_aside(self, quarantine: Any, name: str) -> None: ...
 
     def condemn(self) -> None:
-        """Have the next ``open`` say that it is damaged."""
+        """Have the next ``open`` raise ``IndexDamaged``."""

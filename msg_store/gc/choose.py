@@ -36,14 +36,14 @@ _SMALL_SHARE: Final = 8  # a file is small below this part of the limit
 
 @dataclass(frozen=True, slots=True)
 class ChoiceLimits:
-    """When and how much."""
+    """When segments are merged, and how many at once."""
 
     file_bytes: int = FILE_BYTES  # a segment's length when it is full
     sources_max: int = 8  # how many files are merged into one because of their garbage
     small_files_max: int = 16  # how many small files may lie around
     small_sources_max: int = 64  # how many of them are merged into one
-    files_before_garbage: int = 2  # so many files' worth there must be before garbage counts
-    garbage_share: float = 0.5  # from which part of all on there is too much of it
+    files_before_garbage: int = 2  # garbage counts above so many files' worth
+    garbage_share: float = 0.5  # segments are merged above it
 
     @property
     def small_bytes(self) -> int:

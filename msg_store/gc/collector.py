@@ -90,7 +90,7 @@ class Job:
 
 
 class Moving:
-    """Moves that must have been decided about, each, before the task goes on."""
+    """Moves that must be applied or dropped, each, before the task goes on."""
 
     def __init__(self, count: int) -> None:
         self.used = 0
@@ -128,8 +128,8 @@ class Collected:
 class Collector:
     """Chooses segments and collects them. For the loop; its jobs block on the thread.
 
-    ``removed`` gets the numbers of unlinked segments, so that readers close them; ``checkpoint`` asks for one
-    although it is not time yet, since segments wait for it.
+    ``removed`` gets the numbers of unlinked segments, so that readers close them; ``checkpoint`` requests one
+    early, because segments wait for it.
     """
 
     def __init__(
@@ -272,7 +272,7 @@ class Collector:
             yield Wait.TURN
 
     def _move(self, made: Copy) -> Task:
-        """Let the index know of the copies, a slice per flush."""
+        """Log the moves, a slice per flush."""
         if not made.size_bytes:
             return
         files, used = self._memtables.files, 0
@@ -288,7 +288,7 @@ class Collector:
             files.free(made.file_no, 0, self._memtables.active.number)
 
     def _note(self, made: Copy, sources: list[Source]) -> None:
-        """Count a merge that came to its end."""
+        """Count a completed merge; leave sources alone that still hold live messages."""
         self.collected.merges += 1
         self.collected.copied_bytes += made.size_bytes
         self.collected.damaged += len(made.damaged)
@@ -310,7 +310,7 @@ class Collector:
         self._leave_alone(file_no)
 
     def _leave_alone(self, file_no: int) -> None:
-        """Do not choose a segment for a while: a merge failed, or it did not come out empty."""
+        """Do not choose a segment for a while: its merge failed, or left live messages in it."""
         self._failures[file_no] += 1
         memtables = BACKOFF_BASE ** min(self._failures[file_no], BACKOFF_MAX)
         self._left_alone[file_no] = self._memtables.active.number + memtables

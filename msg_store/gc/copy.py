@@ -8,8 +8,8 @@
 A piece of few runs of records that touch each other is copied inside the kernel; one of many small runs
 is read, joined and written, which is one call for each and not one for every run.
 
-Sources are only read, so readers do not notice. The copy has a number above all, and its header says
-that it is one. Until a MOVE record is durable no row refers to it, and a crash leaves a file without
+Sources are only read, so readers do not notice. The copy has a number above all, and its header marks it
+as a copy. Until a MOVE record is durable no row refers to it, and a crash leaves a file without
 owner, which the next start removes: as a draft by its name, as a segment because nothing in it is
 needed.
 
@@ -112,7 +112,7 @@ def copy(folder: StoreFolder, wanted: Copy) -> Steps[None]:
     """Make the new segment; yields the name of each point that has been reached.
 
     Raises:
-        OSError: it could not be made. Nothing refers to what there is of it; ``discard`` it.
+        OSError: it could not be made; ``discard`` the part that is there.
     """
     wanted.sources = sorted((each for each in wanted.sources if each.needed_bytes()),
         key=Source.first_needed)  # fmt: skip
@@ -139,7 +139,7 @@ def copy(folder: StoreFolder, wanted: Copy) -> Steps[None]:
 
 
 def discard(folder: StoreFolder, file_no: int) -> Steps[None]:
-    """Remove what there is of a copy that nothing refers to, finished or not.
+    """Remove a copy that no row refers to, finished or not.
 
     Files that cannot be removed are left to the next start.
     """
@@ -154,7 +154,7 @@ def discard(folder: StoreFolder, file_no: int) -> Steps[None]:
 
 
 def unlink(folder: StoreFolder, file_nos: Sequence[int], gone: list[int]) -> Steps[None]:
-    """Remove segments; ``gone`` gets the number of each that is.
+    """Remove segments; ``gone`` gets the number of each removed segment.
 
     The names need not be synced: no row refers to a file that comes back after a power cut, and the
     next start removes it.
@@ -191,7 +191,7 @@ def _copy_sources(folder: StoreFolder, wanted: Copy, target: File) -> Steps[None
 
 
 def _copy_piece(file: File, piece: Piece, target: File) -> Iterator[int]:
-    """Append a piece to the target; yields how many bytes were, at least one time."""
+    """Append a piece to the target; yields the number of bytes after each write."""
     if len(piece.runs) > KERNEL_RUNS_MAX:
         start = piece.offset
         data = file.pread(piece.end - start, start)

@@ -1,7 +1,7 @@
 """The driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
 
-``wake`` says that the collector may have something to do; it looks a little later, so that a
-thousand flushes cost one look. A store where nothing dies has no timer running.
+``wake`` has the collector look at the segments a little later, so that a thousand flushes cost one
+look. A store where nothing dies has no timer running.
 
 A job runs in turns: it is put aside after a few megabytes and goes on after a pause, so that it
 neither fills the disk's queue before a sync of the journal nor keeps the interpreter's lock.

@@ -107,7 +107,7 @@ def _scan_block(file: File, start: int, end: int, source: Source) -> int:
 
 
 def _behind_damage(data: bytes, at: int) -> int:
-    """Return where the next record may begin: at the next magic, or behind what can hold none."""
+    """Return where the next record may begin: at the next magic, or behind the searched bytes."""
     found = next_magic(data, at)
     return found if found > at else max(at + 1, len(data) - record.HEADER_BYTES + 1)
 

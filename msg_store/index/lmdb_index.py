@@ -51,11 +51,7 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.index.lmdb_errors import (
-    open_lmdb,
-    store_errors,
-    sync,
-)
+from leveret.msg_store.index.lmdb_errors import open_lmdb, store_errors, sync
 from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
 
 log = logging.getLogger(__name__)
@@ -102,7 +98,7 @@ class LmdbIndex:
         self._data = path / DATA
         self._is_readonly = is_readonly
         self.closed: Callable[[], None] = lambda: None  # called once, when it has been closed
-        self._lock = threading.Lock()  # readers, and whoever changes the map
+        self._lock = threading.Lock()  # held by a read, and while the map grows
         if is_readonly and not _size_of(self._data):
             raise IndexMissing(f"{self._data} is missing")
         self._env = _opened(path, max(map_bytes, _size_of(self._data)), is_readonly)
@@ -390,7 +386,7 @@ def _size_of(path: Path) -> int:
 def _rows_in_a_row(cursor: Any, queue_no: int, high: int, limit: int) -> list[IndexRow] | None:
     """Return ``limit`` rows from the cursor on if no seq is missing between them, else None.
 
-    Values alone take half the time; with the last key in its place all keys are what they must be.
+    Values alone take half the time; with the last key in its place no key between is missing.
     """
     first = _QIDX_KEY.unpack(cursor.key())[1]
     if first + limit > high:

@@ -12,13 +12,12 @@ newer of the two meta pages down, and checks every number that LMDB would follow
     meta    a page's header, magic:u32 version:u32 address:u64 size:u64, two trees, last:u64 txn:u64
 
 The first tree has the free pages by transaction, the second the named tables as nodes whose data is a
-tree. Keys and values are not judged: whatever they are, LMDB survives them, and ``LmdbIndex`` reports
-values that cannot be. A leaf of the large tables has nodes of one length without gaps, which is seen
+tree. Keys and values are not checked: LMDB survives any, and ``LmdbIndex`` reports impossible values. A leaf of the large tables has nodes of one length without gaps, which is seen
 without a look at each of them.
 
 An index that passes can be read, walked and written in this process. The tests hold the check to that:
 they damage every page and flip bits, and let a process of its own read what passes. Turned down: letting
-such a process read each index first, which costs more, finds no more, and cannot tell what is wrong.
+such a process read each index first, which costs more, finds no more, and cannot name the damage.
 
 A page costs some microseconds and is read once, so an index of a million messages takes a quarter of
 a second. Without the leaves of deep trees it is a twentieth of that: a start of the broker takes that
@@ -67,7 +66,7 @@ class _Tree(NamedTuple):
 
 
 class _Wrong(Exception):  # noqa: N818  an answer, not an error
-    """A page is damaged, and how."""
+    """A page is damaged; the text names the damage."""
 
 
 def fault_of(path: Path, leaves_bytes_max: float = math.inf) -> str:
@@ -107,7 +106,7 @@ class _Pages:
         self._page_bytes = _PAGE_BYTES_MIN
         self._end = 0  # above all pages that are in use
         self._seen: set[int] = set()
-        self._filled: dict[tuple[int, int], bytes] = {}  # what a full leaf begins with
+        self._filled: dict[tuple[int, int], bytes] = {}  # the first bytes of full leaves
 
     def check(self) -> None:
         found = self._newest()
@@ -244,7 +243,7 @@ class _Pages:
         return all(data[upper + at :: size].count(first[at]) == count for at in _NODE_BYTES)
 
     def _run(self, page_no: int, size: int, is_read: bool) -> bytes:
-        """Look at the overflow pages of a node; return what is in them if it is to be read."""
+        """Check the overflow pages of a node; return their contents if ``is_read``."""
         pages = (_HEADER.size + size - 1) // self._page_bytes + 1
         data = self._read(page_no, pages, pages if is_read else 1)
         number, _, flags, *_ = _HEADER.unpack_from(data)

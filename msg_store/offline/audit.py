@@ -1,12 +1,12 @@
-"""The audit of an offline store: every row, message and count is compared with what it should be.
+"""The audit of an offline store: every row, location, message, count and sum is checked.
 
 A start reads the messages that the journal brought and trusts the rest; an audit trusts nothing. It
 reads, behind the inspection (``inspection``),
 
 1. the locations of all messages,
 2. the rows of all queues: each has a message, each message as many rows as the index counts,
-3. the segments: each message lies at its location, whole, with its checksum; those that do not are
-   searched for in all segments,
+3. the segments: each message lies at its location, whole, with its checksum; otherwise all segments are
+   searched for it,
 4. the sums: messages and bytes of queues, live bytes of segments.
 """
 
@@ -27,7 +27,7 @@ from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment, search
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # what, how much of it, of how much
+Progress: TypeAlias = Callable[[str, int, int], None]  # the step, done, total
 
 WINDOW_BYTES: Final = 1 << 20
 _TOLD_EVERY: Final = 4_096

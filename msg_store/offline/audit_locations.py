@@ -33,7 +33,7 @@ class LocationTable:
         return len(self.msg_nos)
 
     def add(self, msg_no: int, location: Location, rows: int = 0) -> None:
-        """Add a message above all before."""
+        """Add a message with a higher number than all before."""
         file_no, offset, length, size, count = location
         self.msg_nos.append(msg_no)
         self.file_nos.append(file_no)
@@ -74,7 +74,7 @@ class LocationTable:
 
         Args:
             elsewhere: their locations; messages that are not in the table are added.
-            rows: how many rows name those that are added.
+            rows: how many rows refer to each added message.
         """
         result = LocationTable()
         added = sorted((no for no in elsewhere if self.find(no) == UNKNOWN), reverse=True)

@@ -1,6 +1,6 @@
 """An offline store as the next start would open it, read only.
 
-Recovery does the work, over files of which nothing is written (``core.scratch_files``) and an index that
+Recovery does the work, with all writes kept in memory (``core.scratch_files``) and an index that
 is opened read-only; an index that must be rebuilt is built in a temporary folder. So audit, salvage,
 snapshots and the commands on top report by construction what the next start of a broker would find. The
 store is locked meanwhile.
@@ -23,13 +23,7 @@ from leveret.core.scratch_files import ScratchCalls
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import EPOCH_MAX
 from leveret.msg_store.format.folder import StoreFolder, read_format
-from leveret.msg_store.format.rows import (
-    SEQ_END,
-    IndexDamaged,
-    IndexMissing,
-    IndexRow,
-    Location,
-)
+from leveret.msg_store.format.rows import SEQ_END, IndexDamaged, IndexMissing, IndexRow, Location
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.location import LmdbLocation
@@ -131,7 +125,7 @@ class Inspection:
             stack.callback(self.recovered.index.close)
             self._open = stack.pop_all()
         self.report = self.recovered.report  # the damage that a start would report
-        self.index = self.recovered.index  # to be overlaid with what ``recovered.memtables`` has
+        self.index = self.recovered.index  # without the changes of ``recovered.memtables``
         self.queues = self.recovered.memtables.terms
         self.epoch_seen = recovery.epoch_seen  # the highest boot epoch that was used
         self.lmdb = location.read  # the index on the disk; None if it is lost or damaged

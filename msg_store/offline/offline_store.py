@@ -1,7 +1,7 @@
 """An offline store that is written: group commit, checkpoints and collector without loop and threads.
 
 For tools that have the store to themselves, such as ``leveret store compact``. The cores are those of a
-broker, driven by method calls; so a tool that is cut off leaves a crash, which the next start recovers.
+broker, driven by method calls; so a tool that is killed leaves a store as after a crash, which the next start recovers.
 """
 
 from __future__ import annotations

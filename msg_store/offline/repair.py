@@ -5,9 +5,9 @@ A start corrects what the journal since the last checkpoint names, rebuilds an i
 finds wrong in the index is corrected in one transaction:
 
 * a message that is not at its location, and lies in another segment, gets that location;
-* a row whose message cannot be read is removed. What is left of the message's bytes goes to the
+* a row whose message cannot be read is removed. The remaining bytes of the message go to the
   quarantine, and a report there names queue, seq and reason;
-* counts and sums become what was counted.
+* wrong counts and sums are replaced by the counted ones.
 
 Segments are never changed. A crash in between leaves a store that a start recovers and that can be
 repaired again; a repair of a sound store does nothing.
@@ -98,7 +98,7 @@ def _write(path: Path, audit: Audit, now_ms: Callable[[], int]) -> None:
 
 
 def _set_aside(folder: StoreFolder, audit: Audit, now_ms: int) -> set[int]:
-    """Move what is left of lost messages to the quarantine, with a report; return their numbers."""
+    """Move the bytes of lost messages to the quarantine, with a report; return their numbers."""
     if not audit.lost:
         return set()
     reader = SegmentReader(folder)

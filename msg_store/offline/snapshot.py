@@ -1,6 +1,6 @@
 """A snapshot of an offline store: stopped, or left by a crash.
 
-It has what a snapshot of a working store has (``checkpoint.snapshot``), and the journals above the index
+It has the files of a snapshot of a working store (``checkpoint.snapshot``), and the journals above the index
 up to their last good frame. The segments that may have been open at a crash are read from the length on
 that the index knows; bytes behind their last good record are torn and left out. Good records behind bad
 bytes stay: they may have been confirmed. The store is not changed.

@@ -1,7 +1,7 @@
 """Reading contents back from the disk: requests of queues, batches for the thread, lost messages.
 
 The loop's half of reading; ``segments`` is the half that blocks. A queue requests contents ahead of their
-use (``prefetch``), takes those that are in RAM (``look``) and is called back when more are.
+use (``prefetch``), takes contents that are in RAM (``look``) and is called back when more have been read.
 
 ::
 
@@ -15,7 +15,7 @@ use (``prefetch``), takes those that are in RAM (``look``) and is called back wh
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
   tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
   every queue with a row of it removes the row and does not ask for ever.
-* Contents that were read wait in ``ReadCache``, which is bounded. What was evicted is read again.
+* Contents that were read wait in ``ReadCache``, which is bounded. Evicted contents are read again.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class ContentReader:
         self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
         self._tries: dict[int, int] = {}
         self._lost: dict[int, str] = {}
-        self._counted: set[int] = set()  # those of them that a queue has missed
+        self._counted: set[int] = set()  # lost messages that a queue has missed
         self._batches = 0
         self._is_scheduled = False
         self.reads = self.read_bytes = self.losses = 0
@@ -148,7 +148,7 @@ class ContentReader:
     def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
         """Return contents, None where they must be read and ``LOST`` where they cannot be.
 
-        They stay in ``ReadCache``; the caller drops those that it will not need again.
+        They stay in ``ReadCache``; the caller drops messages that it will not need again.
         """
         found: list[Message | None] = list(map(self._cache.contents.get, msg_nos))
         if None in found:
@@ -191,7 +191,7 @@ class ContentReader:
             self._schedule()
 
     def _wait_too(self, wanted: Iterable[tuple[int, int]], waiter: Waiter) -> None:
-        """Wait for those of them that are on their way."""
+        """Wait for messages that are being read already."""
         waiting = self._waiting
         for msg_no, _ in wanted:
             waiters = waiting.get(msg_no)
@@ -224,7 +224,7 @@ class ContentReader:
     # Batches.
 
     def _schedule(self) -> None:
-        # Once per turn: what other queues ask for in it goes into the same batch.
+        # Once per turn: requests of other queues in the same turn go into the same batch.
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._submit)

@@ -18,7 +18,7 @@ from leveret.msg_store.wal.group_commit import GroupCommit
 
 T = TypeVar("T")
 GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
-"""Gets rows, ascending, and the seq below which they are all there are."""
+"""Gets rows, ascending, and the seq below which no row is left out."""
 
 
 class ReadThread:
@@ -52,7 +52,7 @@ class ReadThread:
         self._is_closed = True
 
     def close(self) -> None:
-        """End, the worker as well. Blocks until it has done what was submitted."""
+        """End, the worker as well. Blocks until submitted work is done."""
         self.end()
         self._worker.close()
 
@@ -68,7 +68,7 @@ class RowReader:
     def read(self, queue_no: int, low: int, limit: int, then: GotRows) -> None:
         """Find the first rows with ``low <= seq``, at most ``limit``; fewer may come although there are more.
 
-        ``then`` gets them in a later turn, and up to where they go: ``SEQ_END`` when there are no more.
+        ``then`` gets them in a later turn, and the seq below which none is left out: ``SEQ_END`` at the end.
         """
         read_view, index = self._core.memtables.read_view(), self._index
 

@@ -1,4 +1,4 @@
-"""Reading messages out of segments: what blocks, for one thread.
+"""Reading messages out of segments: the blocking half, for one thread.
 
 A batch is read in the order of places, so that neighbours are read with one system call, and everything
 is checked: the record's checksum, and that it is the requested message. A message that cannot be

@@ -1,7 +1,7 @@
 """The reader of a journal file after a crash: its good frames in order, its end, and its damage.
 
-A flush is one frame, and the next begins after it was synced; so a crash, whatever it does to bytes
-that were not synced, can spoil the *last* frame of the *last* file and nothing else. Hence:
+A flush is one frame, and the next begins after it was synced; so a crash can spoil the *last* frame of the
+*last* file, which was not synced, and nothing else. Hence:
 
 * Bad bytes with no good frame behind them, in the last file, are the torn **tail**: never confirmed.
 * Bad bytes with a good frame behind them, or at the end of a file that was followed by another, are

@@ -26,7 +26,7 @@ does it again, with the same outcome:
 6. Write a checkpoint. Then remove segments without rows, unless there was damage.
 
 So a start costs a replay of the journals since the last checkpoint, and a check of the index's pages.
-Steps 1 to 3 alone, over files of which nothing is written, are the inspection of an offline store
+Steps 1 to 3 alone, with all writes kept in memory, are the inspection of an offline store
 (``offline.inspection``).
 """
 
@@ -364,7 +364,7 @@ class Recovery:
                 file.fdatasync()
 
     def _maybe_open(self) -> Iterator[Path]:
-        """Yield the segments from the last one that is no copy on; copies were synced when made."""
+        """Yield the last segment that is no copy, and the copies after it; older ones were synced."""
         for file_no in reversed(self._folder.rdq_nos()):
             yield self._folder.rdq_path(file_no)
             with Segment(self._folder, file_no) as segment:

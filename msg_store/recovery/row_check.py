@@ -82,7 +82,7 @@ class RowCheck:
     def _judge(
         self, wrong: dict[int, str], locations: dict[int, Location], keys: dict[Key, int]
     ) -> None:
-        """Search for unreadable messages; remove the rows of those that are not found."""
+        """Search for unreadable messages; remove the rows of messages that are not found."""
         young = self._replay.young_rows()
         durable = {
             msg_no

@@ -184,9 +184,7 @@ async def test_a_failed_part_fails_the_store_and_tells_all_queues(running: LiveS
     await running.stop()
 
 
-async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(
-    running: LiveStore,
-) -> None:
+async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: LiveStore) -> None:
     queue = Owned(running, 1)
     queue.publish(5)
     running.store.kill()

@@ -258,9 +258,7 @@ def test_a_crash_at_each_step_of_a_start_with_an_index(
     rig.compare()
 
 
-def test_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(
-    rig: StoreRig,
-) -> None:
+def test_a_row_that_was_judged_is_not_judged_again_after_a_crash_in_between(rig: StoreRig) -> None:
     rig.publish((1,), 3)
     rig.run()
     rig.publish((1,), 7, size=100)

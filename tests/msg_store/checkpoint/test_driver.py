@@ -32,11 +32,7 @@ class Running:
         self.changed = asyncio.Event()
         self.loop = asyncio.get_running_loop()
         self.live = LiveStore(
-            files_at(path),
-            boot_epoch,
-            StoreLimits(checkpoint=limits),
-            self.deliver,
-            self.reached,
+            files_at(path), boot_epoch, StoreLimits(checkpoint=limits), self.deliver, self.reached
         )
         self.recovered, self.core, self.index = (
             self.live.recovered,
@@ -170,12 +166,7 @@ def garbage(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        lambda path: path.unlink(),
-        zeroed,
-        lambda path: os.truncate(path, 4096),
-        garbage,
-    ],
+    [lambda path: path.unlink(), zeroed, lambda path: os.truncate(path, 4096), garbage],
     ids=["deleted", "zeroed", "truncated", "garbage"],
 )
 async def test_whatever_becomes_of_the_index_nothing_confirmed_is_lost(

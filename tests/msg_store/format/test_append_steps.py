@@ -204,9 +204,7 @@ def test_a_step_that_found_the_disk_full_is_tried_again_with_the_reserve(log: Lo
     assert log.contents() == HEADER + b"0more"
 
 
-def test_a_sync_that_found_the_disk_full_is_final_when_inline_records_wait_for_it(
-    log: Log,
-) -> None:
+def test_a_sync_that_found_the_disk_full_is_final_when_inline_records_wait_for_it(log: Log) -> None:
     log.step(log.job(b"inline", is_inline=True))
 
     with pytest.raises(OSError, match="inline records cannot be synced") as caught:

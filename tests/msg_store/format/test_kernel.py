@@ -464,8 +464,7 @@ def test_what_is_no_row_is_refused(row: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"),
-    [([], []), ([3, 1], [3, 1]), ([1, 9, 2], [1]), ([9, 1], [])],
+    ("keys", "expected"), [([], []), ([3, 1], [3, 1]), ([1, 9, 2], [1]), ([9, 1], [])]
 )
 def test_messages_are_taken_up_to_the_first_that_is_not_there(
     kernel: Any, keys: list[int], expected: list[int]

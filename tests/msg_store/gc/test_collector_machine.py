@@ -24,12 +24,7 @@ class CollectorMachine(StoreMachine):
         rows=st.sampled_from([1, 4, 20]),
     )
     def make(
-        self,
-        seed: int,
-        rdq_file_bytes: int,
-        small_files_max: int,
-        short_writes: float,
-        rows: int,
+        self, seed: int, rdq_file_bytes: int, small_files_max: int, short_writes: float, rows: int
     ) -> None:
         self.rig = CollectorRig(
             random.Random(seed),

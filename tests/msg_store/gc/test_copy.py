@@ -13,14 +13,7 @@ from leveret.msg_store.format.file_header import MOVED
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.copy import Copy, copy, discard, pieces, relocations
-from leveret.msg_store.gc.scan import (
-    NEEDED,
-    NOT_NEEDED,
-    TURN,
-    Source,
-    ask_index,
-    scan,
-)
+from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, TURN, Source, ask_index, scan
 from leveret.msg_store.reading.verify import Segment
 from leveret.testing.memory_index import MemoryIndex
 from rigs.store.store_rig import StoreRig

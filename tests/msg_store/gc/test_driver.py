@@ -185,9 +185,7 @@ async def test_what_passes_through_a_shallow_queue_leaves_the_disk_again(opened:
 
 
 @pytest.mark.slow
-async def test_a_million_messages_through_a_shallow_queue_take_320_mb_at_most(
-    opened: Open,
-) -> None:
+async def test_a_million_messages_through_a_shallow_queue_take_320_mb_at_most(opened: Open) -> None:
     store = opened(file_bytes=1 << 26, pace=Pace())
 
     assert await through(store, 1_000_000) < 320_000_000

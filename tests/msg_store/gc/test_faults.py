@@ -19,9 +19,7 @@ def rig(rng: random.Random) -> CollectorRig:
     return CollectorRig(rng)
 
 
-def test_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(
-    rig: CollectorRig,
-) -> None:
+def test_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(rig: CollectorRig) -> None:
     kept = wasteful(rig)
     until(rig, "name synced")
     copied, copy_no = copied_by(rig), max(rig.folder.rdq_nos())
@@ -89,9 +87,7 @@ def test_of_two_copies_the_good_one_is_found(rig: CollectorRig) -> None:
     assert {rig.rows[key] for key in rig.held} == set(kept)
 
 
-def test_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(
-    rig: CollectorRig,
-) -> None:
+def test_a_copy_that_is_corrupt_after_its_moves_is_found_in_the_source(rig: CollectorRig) -> None:
     kept = wasteful(rig)
     until(rig, "name synced")
     rig.pins.pin(rig.folder.rdq_nos())

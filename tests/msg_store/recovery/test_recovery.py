@@ -212,9 +212,7 @@ def cut_to(size: int):
     return lambda image: image.__delitem__(slice(size, None))
 
 
-def test_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_before(
-    seed: int,
-) -> None:
+def test_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_before(seed: int) -> None:
     def made() -> tuple[StoreRig, list[tuple[int, dict]]]:
         rig = StoreRig(random.Random(seed))
         states = []
