@@ -5,10 +5,7 @@ The reader hands a channel its runs (a list, for each read of the socket), queue
 an answer (a script runs), or a turn has done enough, the runs behind it are held, and the connection
 stops reading if there are any. Deliveries and confirms go on.
 
-Life: *running*, then either *closing* (a soft error or the client's channel.close: consumers are gone
-and unacked messages back in their queues before channel.close or close-ok is written), or *failed* (a
-hard error was handed to the reader, which ends the connection). In both, later input of the client
-is discarded; after an error only channel.close and close-ok are looked at.
+``states.py`` says what becomes of a client's input in which state of the channel.
 """
 
 from __future__ import annotations
@@ -41,6 +38,7 @@ from leveret.broker.channel.deliveries import Deliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.session import Block, Session
+from leveret.broker.channel.states import Event, State, after
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     Confirm,
@@ -55,6 +53,7 @@ from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import PUBLISH_TURN_WORK
 
+_RUNNING: Final = State.RUNNING
 _SETTLEMENT_CHECK_S: Final = 60.0
 _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
 _HELD_STEP: Final = 64  # held runs that are taken up at once
@@ -109,7 +108,7 @@ class Channel(GenServer):
         self._script: Script | None = None
         self._blocks_reading = False
         self._when_writable: Callable[[Any], None] | None = None
-        self._state = "running"
+        self._state = State.RUNNING
         self._current = 0
         self.check_timer: Timer | None = None
         self._oldest_s = 0.0
@@ -149,7 +148,7 @@ class Channel(GenServer):
         for position, run in enumerate(runs, 1):
             rest = None
             try:
-                if run[0] == PUBLISH and self._state == "running":
+                if run[0] == PUBLISH and self._state is _RUNNING:
                     self._current = BASIC_PUBLISH
                     rest = publisher.publish(run[2], run[3], run[4])
                     if rest is None and publisher.work_left > 0:
@@ -179,7 +178,7 @@ class Channel(GenServer):
 
     def _run(self, run: Run) -> None:
         kind = run[0]
-        if self._state != "running":
+        if self._state is not _RUNNING:
             if kind == METHOD:
                 self._method_while_ending(run[2], run[3])
         elif kind == ACK:
@@ -205,7 +204,7 @@ class Channel(GenServer):
 
     def _method_while_ending(self, ids: int, arguments: bytes) -> None:
         """After an error: answer channel.close, end on close-ok, discard all else."""
-        if self._state != "closing":
+        if self._state is not State.CLOSING:
             return
         if ids == CHANNEL_CLOSE:
             decode(ids, arguments)
@@ -322,7 +321,7 @@ class Channel(GenServer):
     def _tell_cancelled(self) -> None:
         """Name the cancelled consumers; never before the reply to a queue.delete of the same client."""
         tags, self._cancelled = self._cancelled, []
-        if self._state == "running":
+        if self._state is _RUNNING:
             for tag in tags:
                 self.send_method(BasicCancel(tag.decode("utf-8", "surrogateescape"), True))
 
@@ -363,7 +362,7 @@ class Channel(GenServer):
         """
         self.check_timer = None
         oldest = self.deliveries.unacked.oldest_tag()
-        if oldest is None or self._state != "running":
+        if oldest is None or self._state is not _RUNNING:
             return
         now_s = self.runtime.clock.monotonic_s()
         if oldest != self._oldest_tag:
@@ -386,13 +385,13 @@ class Channel(GenServer):
 
     def fail(self, error: SoftError) -> None:
         """Close the channel with a soft error."""
-        if self._state != "running":
+        if self._state is not _RUNNING:
             return
-        self._state = "ending"
+        self._enter(Event.END_BEGINS)
         method = self._current if error.method is None else error.method
 
         def closed(_: object) -> None:
-            self._state = "closing"
+            self._enter(Event.CLOSE_SENT)
             text = error.text.decode("utf-8", "surrogateescape")
             self.send_method(ChannelClose(error.code, text, method >> 16, method & 0xFFFF))
             self._method_done(None)
@@ -400,7 +399,7 @@ class Channel(GenServer):
         self.run_script(self._leave(), closed)
 
     def _client_closes(self) -> None:
-        self._state = "ending"
+        self._enter(Event.END_BEGINS)
 
         def closed(_: object) -> None:
             self.send_method(ChannelCloseOk())
@@ -423,9 +422,12 @@ class Channel(GenServer):
     def _fail_hard(self, error: HardError) -> None:
         if error.method is None:
             error.method = self._current
-        self._state = "failed"
+        self._enter(Event.HARD_ERROR)
         self._held.clear()
         self.post(self.session.reader, ConnectionFailed(error))
+
+    def _enter(self, event: Event) -> None:
+        self._state = after(self._state, event)
 
     def terminate(self, reason: object) -> None:
         """Give the connection back what this channel blocked."""
