@@ -39,7 +39,6 @@ from leveret.core.message import Message
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.amqp.tables import Table
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
@@ -208,7 +207,6 @@ class Consume(Struct):
         limiter: the channel-wide limit, shared by its consumers; consulted unless ``no_ack``.
         gate: whether the channel's connection takes more at the moment.
         owner: the connection's reader, to tell an exclusive queue's owner.
-        quiet: a re-subscription after the queue was restarted.
     """
 
     channel: Ref
@@ -220,9 +218,6 @@ class Consume(Struct):
     prefetch: int
     limiter: ChannelLimiter
     gate: DeliveryGate
-    arguments: Table
-    user: str
-    quiet: bool = False
 
 
 class Cancel(Struct):

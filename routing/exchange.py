@@ -60,11 +60,6 @@ def is_type(name: str) -> bool:
     return name in _TYPES
 
 
-def type_names() -> list[str]:
-    """Return the registered types."""
-    return sorted(_TYPES)
-
-
 class Exchange:
     """One exchange of a vhost with the index over its bindings.
 

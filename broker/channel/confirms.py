@@ -92,11 +92,6 @@ class Confirms:
             self._answered(first, self._runs[first], ok)
         return bool(owed)
 
-    @property
-    def waiting_count(self) -> int:
-        """How many publishes are not answered yet."""
-        return sum(run.count for run in self._runs.values())
-
     def take_answers(self) -> list[Answer]:
         """Return the frames' contents for the numbers settled since the last call, in order."""
         acked, nacked = self._acked, self._nacked

@@ -23,7 +23,6 @@ from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
-    from leveret.amqp.tables import Table
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
 
@@ -44,7 +43,6 @@ class Consumer(Struct, eq=False):
     exclusive: bool
     prefetch: int
     priority: int
-    arguments: Table
     source: Source | None = None
 
 

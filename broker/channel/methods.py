@@ -223,9 +223,7 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     entry = _readable_queue(channel, method.queue)
     priority = check_consumer_arguments(method.arguments, channel.session.vhost.name, entry.name)
     tag = tag or _wire(consumer_tag())
-    consumer = Consumer(
-        tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority, method.arguments
-    )
+    consumer = Consumer(tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority)
     deliveries.add(consumer)
     answer = yield from ask_queue(entry, consume_request(channel, consumer), raises=False)
     if answer is not None:
@@ -234,7 +232,7 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     return None if method.nowait else methods.BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
 
 
-def consume_request(channel: Channel, consumer: Consumer, quiet: bool = False) -> Consume:
+def consume_request(channel: Channel, consumer: Consumer) -> Consume:
     """Return what subscribes this consumer at its queue."""
     return Consume(
         channel=channel.ref,
@@ -246,9 +244,6 @@ def consume_request(channel: Channel, consumer: Consumer, quiet: bool = False) -
         prefetch=consumer.prefetch,
         limiter=channel.deliveries.limiter,
         gate=channel.deliveries.gate,
-        arguments=consumer.arguments,
-        user=channel.session.user.name,
-        quiet=quiet,
     )
 
 
@@ -338,7 +333,7 @@ def _subscribe(channel: Channel, consumer: Consumer) -> None:
             assert entry.ref is not None
             channel.call(entry.ref, Cancel(channel.ref, consumer.tag), _ignore, None)
 
-    channel.call(entry.ref, consume_request(channel, consumer, quiet=True), answered, None)
+    channel.call(entry.ref, consume_request(channel, consumer), answered, None)
 
 
 def _ignore(_: object) -> None:

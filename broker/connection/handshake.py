@@ -111,10 +111,6 @@ class Handshake:
         self.tuned: ConnectionTuneOk | None = None
 
     @property
-    def user_name(self) -> str:
-        return self._user.name if self._user is not None else ""
-
-    @property
     def tells_failures(self) -> bool:
         """Whether the client wants connection.close for a refused login."""
         return self._capable("authentication_failure_close")

@@ -74,8 +74,7 @@ class Channel:
 
     def consume(self, tag: bytes, **changes: Any) -> Any:
         spec: dict[str, Any] = {"no_ack": False, "exclusive": False, "priority": 0, "prefetch": 0}
-        spec.update(owner=self.rig.owner, arguments={}, user="guest")
-        spec.update(changes)
+        spec.update({"owner": self.rig.owner, **changes})
         return self.ask(
             mail.Consume(self.ref, tag=tag, limiter=self.limiter, gate=self.gate, **spec)
         )

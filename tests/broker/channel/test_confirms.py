@@ -81,7 +81,7 @@ def test_what_an_ended_queue_owes_is_confirmed_only_if_it_was_deleted(
     assert confirms.gone("q", deleted)
 
     assert frames(confirms) == [(word, 2, True)]
-    assert confirms.waiting_count == 0
+    assert not confirms._runs
 
 
 def test_part_of_a_run_may_be_answered_alone() -> None:
@@ -148,7 +148,7 @@ def test_every_number_is_answered_exactly_once_and_with_the_right_word(data: Any
 
     assert sorted(told) == list(range(1, confirms.next_seqno))
     assert {number for number, word in told.items() if word == "nack"} == refused
-    assert confirms.waiting_count == 0
+    assert not confirms._runs
 
 
 def test_one_run_that_waits_for_long_keeps_nothing_of_those_that_came_and_went() -> None:

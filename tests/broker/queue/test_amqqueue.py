@@ -48,7 +48,7 @@ def test_the_answer_to_consume_comes_before_the_first_delivery() -> None:
     rig.settle()
 
     consume = mail.Consume(
-        channel.ref, rig.owner, b"c", False, False, 0, 0, channel.limiter, channel.gate, {}, "u"
+        channel.ref, rig.owner, b"c", False, False, 0, 0, channel.limiter, channel.gate
     )
     channel.send(Request(From(channel.ref, 1), consume))
     rig.settle()

@@ -38,8 +38,6 @@ def consume(
         prefetch=prefetch,
         limiter=limiter or ChannelLimiter(),
         gate=gate or DeliveryGate(),
-        arguments={},
-        user="guest",
     )
 
 
