@@ -1,10 +1,11 @@
-"""Links in the documents lead to existing files, and the walk through the code to existing functions."""
+"""Links in the documents lead to existing files, and the walks to functions that call each other."""
 
 from __future__ import annotations
 
 import ast
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,24 +21,95 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+# A row of a walk: | [file](../file) `function` | its caller | what it does |
+
 WALK = (ROOT / "docs/README.md").read_text()
-STEPS = re.findall(r"^\| \[[^]]+\]\(\.\./([^)]+\.py)\) `([\w.]+)` \|", WALK, re.MULTILINE)
+ROW = re.compile(
+    r"^\| \[[^]]+\]\(\.\./([^)]+\.py)\) `([\w.]+)` \| ([^|]+) \| [^|]+ \|$", re.MULTILINE
+)
+CALLER = re.compile(
+    r"(↑|`(?P<caller>[\w.]+)`|[a-z ]+?)"  # the row above, a row further up, or none of the code
+    r"( mail `(?P<mail>\w+)`)?"
+    r"( as `(?P<attribute>\w+)`)?(, set in `(?P<setter>[\w.]+)`)?"
+)
+CONSTRUCTORS = {"init", "__init__", "__aenter__"}
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def test_every_row_of_the_walk_names_a_function() -> None:
+class Step(NamedTuple):
+    file: str
+    function: str
+    caller: str
+    before: dict[str, str]  # the functions of the rows further up, and their files
+
+
+def _steps() -> list[Step]:
+    steps: list[Step] = []
+    before: dict[str, str] = {}
+    above = ""
+    for file, function, caller in ROW.findall(WALK):
+        steps.append(Step(file, function, caller.replace("↑", f"`{above}`"), dict(before)))
+        before[function], above = file, function
+    return steps
+
+
+STEPS = _steps()
+
+
+def test_every_row_of_the_walks_names_a_function() -> None:
     rows = [line for line in WALK.splitlines() if line.startswith("| [")]
 
-    assert len(STEPS) == len(rows) > 50
+    assert len(STEPS) == len(rows) > 80
 
 
-@pytest.mark.parametrize(("file", "name"), STEPS)
-def test_the_functions_of_the_walk_are_in_their_files(file: str, name: str) -> None:
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.function)
+def test_a_function_of_the_walks_is_called_as_its_row_says(step: Step) -> None:
+    called = CALLER.fullmatch(step.caller)
+    assert called, f"the caller of {step.function} is not named: {step.caller}"
+    name = step.function.rpartition(".")[2]
+    names = {name, step.function.split(".")[0]} if name in CONSTRUCTORS else {name}
+    assert _definition(step.file, step.function), f"{step.function} is not in {step.file}"
+
+    if called["setter"]:
+        file = step.before.get(called["setter"], step.file)
+        assert names & _identifiers(file, called["setter"]), f"{called['setter']} does not set it"
+        names = {called["attribute"]}
+    elif called["mail"]:
+        table = rf"\b{called['mail']}: (\w+\.)?{name}\b"
+        is_handled = re.search(table, (ROOT / step.file).read_text())
+        handled = _identifiers(step.file, step.function)
+        assert is_handled or called["mail"] in handled, f"{name} does not handle the mail"
+        names = {called["mail"]}
+    if called["caller"]:
+        file = step.before[called["caller"]]
+        assert names & _identifiers(file, called["caller"]), f"{called['caller']} does not call it"
+
+
+def _definition(file: str, name: str) -> ast.stmt | None:
     scope: list[ast.stmt] = ast.parse((ROOT / file).read_text()).body
+    definition = None
     for part in name.split("."):
-        definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        found = [each for each in scope if isinstance(each, definitions) and each.name == part]
-        assert found, f"{name} is not in {file}"
-        scope = found[0].body
+        found = [each for each in scope if isinstance(each, DEFINITIONS) and each.name == part]
+        if not found:
+            return None
+        definition, scope = found[0], found[0].body
+    return definition
+
+
+def _identifiers(file: str, function: str) -> set[str]:
+    """Return the names in a function, and those in the constants of the module that it uses."""
+    definition = _definition(file, function)
+    assert definition is not None, f"{function} is not in {file}"
+    names = used = _names(definition)
+    for each in ast.parse((ROOT / file).read_text()).body:
+        if isinstance(each, ast.AnnAssign) and _names(each.target) & used:
+            names = names | _names(each)
+    return names
+
+
+def _names(tree: ast.AST) -> set[str]:
+    found = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name)}
+    return found | {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
 
 
 def test_the_example_of_the_readme_is_short() -> None:
