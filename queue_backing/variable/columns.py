@@ -122,8 +122,9 @@ class Columns:
         entries.reverse()
         return entries
 
-    def put_back(self, entries: list[Entry]) -> None:
-        back = entries[::-1]
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Append entries that ``take_youngest`` returned, now oldest first."""
+        back = list(entries)
         expiries_ms = [entry[EXPIRY_MS] for entry in back]
         self.append(self.end_seq, [entry[MESSAGE] for entry in back], False, expiries_ms)
 

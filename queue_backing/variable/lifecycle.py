@@ -50,7 +50,7 @@ def recover(queue: VariableQueue) -> None:
 def terminate(queue: VariableQueue) -> None:
     """End and keep the persistent messages; the unacked ones come back as ready."""
     if queue.releasing:
-        queue.releasing.finish()
+        queue.releasing.free_rows()  # or they would come back
     if queue.can_page:
         queue.index.terminate(queue.next_seq, queue.next_deliver)
     _leave(queue)
@@ -58,8 +58,6 @@ def terminate(queue: VariableQueue) -> None:
 
 def abandon(queue: VariableQueue) -> None:
     """End after a crash, of the queue or of its store: its figures are not to be trusted."""
-    if queue.releasing:
-        queue.releasing.abandon()
     if queue.can_page:
         queue.index.forget()
     _leave(queue)
@@ -67,8 +65,6 @@ def abandon(queue: VariableQueue) -> None:
 
 def delete(queue: VariableQueue) -> None:
     """End and keep nothing."""
-    if queue.releasing:
-        queue.releasing.abandon()
     if queue.can_page:
         queue.index.delete()
     _leave(queue)
@@ -76,6 +72,8 @@ def delete(queue: VariableQueue) -> None:
 
 def _leave(queue: VariableQueue) -> None:
     """Free the RAM; the disk has been seen to."""
+    if queue.releasing:
+        queue.releasing.abandon()
     _release_ready(queue, NOTHING_ON_DISK)
     _release_unacked(queue, NOTHING_ON_DISK)
     queue.ram.clear()

@@ -173,16 +173,19 @@ def _finish_to_lazy(queue: VariableQueue, blocked: bool) -> None:
 # Contents.
 
 
-def page_out(queue: VariableQueue, entries: list[Entry], must: bool = False) -> int:
-    """Page out contents that are not on disk; return how many of the first ones are on disk now."""
+def page_out(queue: VariableQueue, entries: list[Entry], must: bool = False) -> list[Entry]:
+    """Page out contents that are not on disk; remove the entries beyond the credit and return them."""
     missing = [entry for entry in entries if not entry[CONTENT_ON_DISK]]
-    if not missing:
-        return len(entries)
-    taken = queue.index.page_out(missing, must)
+    taken = queue.index.page_out(missing, must) if missing else 0
     if taken:
         queue.has_stored = True
         queue.use_backlog().writes += taken
-    return len(entries) if taken == len(missing) else entries.index(missing[taken])
+    if taken == len(missing):
+        return []
+    done = entries.index(missing[taken])
+    rest = entries[done:]
+    del entries[done:]
+    return rest
 
 
 def write_through(queue: VariableQueue, entries: list[Entry]) -> list[Entry]:
@@ -198,69 +201,36 @@ def _limit_ram_acks(queue: VariableQueue, quota: int, target: float) -> tuple[in
     if not pending.in_ram:
         return quota, False
     batch = pending.take_youngest(quota)
-    done = page_out(queue, batch)
-    blocked = done < len(batch)
-    if blocked:
-        pending.put_back(batch[done:])
-        del batch[done:]
+    rest = page_out(queue, batch)
+    pending.put_back(rest)
     pending.add_on_disk(queue.backlog.trim(batch), 0)
-    return quota - done, blocked
+    return quota - len(batch), bool(rest)
 
 
 def _alphas_to_betas(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     """Trim Q1's head, then Q4's tail; return the quota left and whether credit ran out."""
-    if queue.q1 and queue.ram_count > target:
-        quota, blocked = _push_q1(queue, quota, target)
-        if blocked:
-            return quota, True
-    while quota and (queue.q4 or queue.columns.messages) and queue.ram_count > target:
-        push = _push_columns if queue.columns.messages else _push_q4
-        quota, blocked = push(queue, quota, target)
-        if blocked:
+    backlog, columns = queue.backlog, queue.columns
+    put_back: Callable[[Iterable[Entry]], None]
+    while quota and queue.ram_count > target:
+        count = min(quota, excess(queue.ram_count, target))
+        if queue.q1:
+            batch = [queue.q1.popleft() for _ in range(min(count, len(queue.q1)))]
+            put_back, push = queue.q1.extendleft, backlog.append
+        elif columns.messages:
+            batch = columns.take_youngest(min(count, len(columns.messages)))
+            put_back, push = columns.put_back, backlog.prepend
+        else:
+            batch = [queue.q4.pop() for _ in range(min(count, len(queue.q4)))]
+            put_back, push = queue.q4.extend, backlog.prepend
+        rest = page_out(queue, batch)
+        if rest:
+            put_back(reversed(rest))
+        queue.absent -= sum(entry[MESSAGE] is None for entry in batch)
+        push(batch)
+        quota -= len(batch)
+        if rest:
             return quota, True
     return quota, False
-
-
-def _push_q1(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
-    count = min(quota, excess(queue.ram_count, target), len(queue.q1))
-    batch = _paged_out(queue, count, queue.q1.popleft, queue.q1.extendleft)
-    queue.backlog.append(batch)
-    return quota - len(batch), len(batch) < count
-
-
-def _push_columns(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
-    columns = queue.columns
-    count = min(quota, excess(queue.ram_count, target), len(columns.messages))
-    batch = columns.take_youngest(count)
-    done = page_out(queue, batch)
-    if done < count:
-        columns.put_back(batch[done:])
-        del batch[done:]
-    queue.backlog.prepend(batch)
-    return quota - len(batch), len(batch) < count
-
-
-def _push_q4(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
-    count = min(quota, excess(queue.ram_count, target), len(queue.q4))
-    batch = _paged_out(queue, count, queue.q4.pop, queue.q4.extend)
-    queue.absent -= sum(entry[MESSAGE] is None for entry in batch)
-    queue.backlog.prepend(batch)
-    return quota - len(batch), len(batch) < count
-
-
-def _paged_out(
-    queue: VariableQueue,
-    count: int,
-    take: Callable[[], Entry],
-    put_back: Callable[[Iterable[Entry]], None],
-) -> list[Entry]:
-    """Take ``count`` alphas off an end and page them out; put back those beyond the store's credit."""
-    batch = [take() for _ in range(count)]
-    done = page_out(queue, batch)
-    if done < count:
-        put_back(reversed(batch[done:]))
-        del batch[done:]
-    return batch
 
 
 def _push_absent(queue: VariableQueue) -> None:

@@ -59,13 +59,8 @@ class Release:
                 self._free(entries, what, len(entries))
         self._aside = [each for each in self._aside if each[0]]
 
-    def finish(self) -> None:
-        """Remove all rows that are left: the queue ends, and they must not come back."""
-        self.free_rows()
-        self.abandon()
-
     def abandon(self) -> None:
-        """Leave the disk alone from now on: the whole queue is deleted there."""
+        """Leave the disk alone from now on: the queue has ended there."""
         self._aside = [(entries, NOTHING_ON_DISK) for entries, _ in self._aside]
 
     def _free(self, entries: deque[Entry] | dict[int, Entry], what: str, count: int) -> None:

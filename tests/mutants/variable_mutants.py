@@ -59,13 +59,15 @@ MUTANTS = {
         "if not self.q1 and is_long",
     ),
     "what the store did not take of the columns is lost": Mutant(
-        "variable/paging.py", "columns.put_back(batch[done:])", "pass"
+        "variable/columns.py",
+        "        back = list(entries)\n",
+        "        back = list(entries)[:0]\n",
     ),
     "what q4 lacks is not counted": Mutant(
         "variable/queue.py", "self.absent += len(absent)", "self.absent += 0"
     ),
     "what the store did not take is lost": Mutant(
-        "variable/paging.py", "put_back(reversed(batch[done:]))", "pass"
+        "variable/paging.py", "            put_back(reversed(rest))", "            pass"
     ),
     "what is not there is handed out": Mutant(
         "variable/fetch.py", "part.extendleft(reversed(rest))", "pass"
