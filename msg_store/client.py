@@ -72,17 +72,7 @@ class CleanTerms(NamedTuple):
 
 
 class QueueClient:
-    """The store's part of one queue.
-
-    Args:
-        next_seq: above all seqs that were ever given out.
-        messages: rows it has, all of persistent messages.
-        size_bytes: their bodies.
-        terms: where it goes on, if it ended cleanly.
-
-    Attributes:
-        routed_as: what its messages are written for, the queue's route number.
-    """
+    """The store's part of one queue; messages are written for ``routed_as``, its route number."""
 
     __slots__ = ("_dying", "_first_seq", "_owner", "_reported", "_store", "_was_attached", "low",
         "messages", "next_seq", "queue_no", "routed_as", "size_bytes", "terms")  # fmt: skip
@@ -98,9 +88,9 @@ class QueueClient:
     ) -> None:
         self.queue_no = self.routed_as = queue_no
         self.low = 0  # at or below the lowest seq it has
-        self.next_seq = next_seq
-        self.messages = messages
-        self.size_bytes = size_bytes
+        self.next_seq = next_seq  # above all seqs that were ever given out
+        self.messages = messages  # rows it has, all of persistent messages
+        self.size_bytes = size_bytes  # their bodies
         self._store = store
         self.terms = terms  # where its next owner goes on, until an owner has taken it
         self._owner: QueueOwner | None = None

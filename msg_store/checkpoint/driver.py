@@ -23,13 +23,8 @@ from leveret.msg_store.wal.group_commit import FULL_RETRY_S, GroupCommit, Report
 class CheckpointDriver:
     """Brings a ``Checkpointer`` onto a loop and its jobs onto two threads.
 
-    Args:
-        core, checkpointer: the driver listens to the core's ``index_listeners``.
-        index: closed at the end.
-        reserve: to be given up when the disk is full.
-        deliver: gets the report of a store that has failed.
-        reached: called on the writing thread for each point of a job.
-        progressed: called when memtables may have been frozen or dropped.
+    The index is closed at the end. ``deliver`` gets the report of a store that has failed; ``reached`` is called
+    on the writing thread for each point of a job, ``progressed`` when memtables may have been frozen or dropped.
     """
 
     def __init__(

@@ -64,14 +64,10 @@ class Part:
 
 @dataclass(slots=True)
 class Job:
-    """One group commit's share of a log; nothing to do without parts.
+    """One group commit's share of a log; nothing to do without parts."""
 
-    Attributes:
-        start, end: where the log was durable, and where it will be.
-    """
-
-    start: Place
-    end: Place
+    start: Place  # the durable end before it
+    end: Place  # the end after it
     parts: Sequence[Part] = field(default=())  # the bytes to write, file after file
     is_inline: bool = False  # written and not synced, since the journal has the same bytes
 
@@ -165,10 +161,7 @@ class AppendLog:
     ) -> Iterator[str]:
         """Carry out a job; yields the name of each point that has been reached.
 
-        Args:
-            job: what to do.
-            failed: the error of one of its ``steps``, which were the first attempt.
-            is_of_sync: the failed step was the sync.
+        ``failed`` is the error of one of its ``steps``, which were the first attempt; ``is_of_sync``: of the sync.
 
         Raises:
             OSError: with an errno in ``DISK_FULL`` the job may be given again later; with any

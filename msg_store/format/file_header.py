@@ -88,20 +88,6 @@ class FileHeader:
     first_lsn: int = 0
     flags: int = 0
 
-    def encode(self) -> bytes:
-        fields = _LAYOUT.pack(
-            self.magic,
-            VERSION,
-            self.flags,
-            self.number,
-            self.uuid,
-            self.created_ms,
-            self.boot_epoch,
-            self.crc_kind,
-            self.first_lsn,
-        )
-        return fields + _CRC.pack(zlib.crc32(fields))
-
 
 def decode_header(data: bytes, magic: bytes, store_uuid: bytes | None = None) -> FileHeader:
     """Read a file's first bytes; the file of any store will do without ``store_uuid``.
@@ -154,7 +140,7 @@ class Identity:
     def header(
         self, magic: bytes, number: int, now_ms: int, first_lsn: int = 0, flags: int = 0
     ) -> bytes:
-        header = FileHeader(
-            magic, number, self.uuid, now_ms, self.boot_epoch, self.crc_kind, first_lsn, flags
-        )
-        return header.encode()
+        """Return the header of a new file."""
+        made = self.uuid, now_ms, self.boot_epoch, self.crc_kind
+        fields = _LAYOUT.pack(magic, VERSION, flags, number, *made, first_lsn)
+        return fields + _CRC.pack(zlib.crc32(fields))

@@ -79,11 +79,7 @@ def encode_frame(
 
 
 def decode_frame(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Frame:
-    """Read the frame at ``offset``; whether it chains is the caller's to check.
-
-    Raises:
-        Corrupt: it is torn, or its checksum is wrong.
-    """
+    """Read the frame at ``offset``; ``Corrupt`` if it is torn or its checksum wrong. The caller checks the chain."""
     if offset < 0 or len(data) - offset < HEADER_BYTES:
         raise Corrupt("the journal ends inside a frame header")
     magic, length, n_records, first_lsn, prev_crc, *durable = _FIELDS.unpack_from(data, offset)

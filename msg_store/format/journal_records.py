@@ -195,11 +195,7 @@ def _little(values: array[int]) -> bytes:
 
 
 def decode_records(payload: bytes, count: int) -> Iterator[JournalRecord]:
-    """Yield the ``count`` records that fill a frame's payload.
-
-    Raises:
-        Corrupt: there are fewer or more, or one is of an unknown kind.
-    """
+    """Yield the ``count`` records that fill a frame's payload; ``Corrupt`` for more, fewer, or unknown ones."""
     offset = 0
     for _ in range(count):
         if offset >= len(payload):

@@ -32,13 +32,9 @@ class IndexFull(Exception):  # noqa: N818  an event, not an error
 
 
 class QueueTerms(NamedTuple):
-    """A queue as of the checkpoint.
+    """A queue as of the checkpoint."""
 
-    Attributes:
-        next_seq: above all seqs whose rows were durable; as ``terminate`` was told if ``is_clean``.
-    """
-
-    next_seq: int
+    next_seq: int  # above all seqs of durable rows; that of ``terminate`` if ``is_clean``
     next_deliver: int  # every message below it had been handed out; only if ``is_clean``
     messages: int  # how many rows it has
     size_bytes: int  # the bodies of those rows

@@ -44,7 +44,7 @@ from leveret.msg_store.format.file_header import (
     MOVED,
     RDQ_MAGIC,
     Extend,
-    FileHeader,
+    Identity,
     extender,
     seed_of,
 )
@@ -66,16 +66,11 @@ _DRAFT: Final = ".rdt"
 
 @dataclass(slots=True)
 class Piece:
-    """Needed records of a source that lie close together.
-
-    Attributes:
-        records: which ones, as indices into the source's columns; at least one.
-        runs: ``(offset, length)`` of records that touch each other, ascending.
-    """
+    """Needed records of a source that lie close together; a run is of records that touch each other."""
 
     source: Source
-    records: list[int] = field(default_factory=list)
-    runs: list[tuple[int, int]] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)  # indices into the source's columns
+    runs: list[tuple[int, int]] = field(default_factory=list)  # offset and length, ascending
 
     @property
     def offset(self) -> int:
@@ -109,11 +104,7 @@ def needs_room(sources: Sequence[Source]) -> int:
 
 
 def copy(folder: StoreFolder, wanted: Copy) -> Steps[None]:
-    """Make the new segment; yields the name of each point that has been reached.
-
-    Raises:
-        OSError: it could not be made; ``discard`` the part that is there.
-    """
+    """Make the new segment; yields the points that are reached. After an ``OSError``, ``discard`` it."""
     wanted.sources = sorted((each for each in wanted.sources if each.needed_bytes()),
         key=Source.first_needed)  # fmt: skip
     if not wanted.sources:
@@ -122,12 +113,12 @@ def copy(folder: StoreFolder, wanted: Copy) -> Steps[None]:
     if folder.files.free_bytes(folder.rdq) < need:
         raise OSError(errno.ENOSPC, f"the collector needs {need} bytes free", str(folder.rdq))
     kind = wanted.sources[0].crc_kind
-    header = FileHeader(RDQ_MAGIC, wanted.file_no, folder.uuid, wanted.created_ms,
-        wanted.boot_epoch, kind, flags=MOVED)  # fmt: skip
+    identity = Identity(folder.uuid, wanted.boot_epoch, kind)
+    header = identity.header(RDQ_MAGIC, wanted.file_no, wanted.created_ms, flags=MOVED)
     path, draft = folder.rdq_path(wanted.file_no), draft_path(folder, wanted.file_no)
     with folder.files.create_copy(draft) as target:
         yield "created"
-        target.append([header.encode()])
+        target.append([header])
         wanted.size_bytes = HEADER_BYTES
         yield from _copy_sources(folder, wanted, target)
         target.fsync()

@@ -39,10 +39,8 @@ _PACE: Final = Pace()
 class CollectorDriver:
     """Brings a ``Collector`` onto a loop and its jobs onto a thread, which starts with the first.
 
-    Args:
-        commit: whose ``index_listeners`` hear of each flush and each checkpoint.
-        failed: called when the collector cannot go on, with the reason to restart the store:
-            a damaged index, or a bug. It has ended then.
+    ``failed`` is called when the collector has ended with an error, a damaged index or a bug, after which the
+    store must be restarted.
     """
 
     def __init__(

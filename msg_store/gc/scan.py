@@ -37,18 +37,14 @@ ASK: Final = 2  # not in RAM: the index on disk knows
 
 @dataclass(slots=True)
 class Source:
-    """A segment to be merged; the columns are parallel and in the order of the file.
-
-    Attributes:
-        needed: one of ``NOT_NEEDED``, ``NEEDED``, ``ASK`` for each record.
-    """
+    """A segment to be merged; the columns are parallel and in the order of the file."""
 
     file_no: int
     crc_kind: int = 0
     msg_nos: array[int] = field(default_factory=lambda: array("Q"))
     offsets: array[int] = field(default_factory=lambda: array("I"))
     lengths: array[int] = field(default_factory=lambda: array("I"))
-    needed: bytearray = field(default_factory=bytearray)
+    needed: bytearray = field(default_factory=bytearray)  # ``NOT_NEEDED``, ``NEEDED`` or ``ASK``
 
     def is_at(self, index: int, location: Sequence[int]) -> bool:
         """Tell whether a location, as far as a record's place goes, is that of a record here."""
@@ -65,11 +61,7 @@ class Source:
 
 
 def scan(folder: StoreFolder, source: Source) -> Steps[None]:
-    """Fill a source's columns from its file.
-
-    Raises:
-        Corrupt: its header is damaged, so the kind of its checksums is unknown.
-    """
+    """Fill a source's columns from its file; ``Corrupt`` if its header, with the checksums' kind, is damaged."""
     with folder.files.open_read(folder.rdq_path(source.file_no)) as file:
         header = decode_header(file.pread(HEADER_BYTES, 0), RDQ_MAGIC, folder.uuid)
         source.crc_kind = header.crc_kind

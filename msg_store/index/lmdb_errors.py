@@ -29,11 +29,7 @@ def open_lmdb(path: Path, **options: Any) -> Any:
 
 @contextmanager
 def store_errors(folder: Path | None = None) -> Iterator[None]:
-    """Raise the store's errors for LMDB's: ``IndexFull``, ``OSError``, else ``IndexDamaged``.
-
-    Args:
-        folder: the folder that is written; None for a read.
-    """
+    """Raise ``IndexFull``, ``OSError`` or ``IndexDamaged`` for LMDB's errors; a write names its ``folder``."""
     try:
         yield
     except lmdb.MapFullError:

@@ -287,11 +287,7 @@ class LmdbIndex:
     def copy_to(self, folder: Path) -> None:
         """Write a copy of the last transaction into a new folder, free pages left out, not synced.
 
-        No other thread may write meanwhile.
-
-        Raises:
-            IndexFull: the disk is full.
-            IndexDamaged: a page is damaged.
+        No other thread may write meanwhile. Raises ``IndexFull``, or ``IndexDamaged`` if a page is damaged.
         """
         folder.mkdir(mode=0o700)
         target = folder / DATA

@@ -91,11 +91,7 @@ class LmdbLocation:
         return index
 
     def compact(self) -> tuple[int, int]:
-        """Compact the file; return how many bytes were in use before and after.
-
-        Raises:
-            OSError: the disk refuses, or has no room; the index is unchanged.
-        """
+        """Compact the file; return the bytes in use before and after. An ``OSError`` leaves it unchanged."""
         index = self._opened()
         before = index.size_bytes
         try:

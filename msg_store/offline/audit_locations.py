@@ -13,11 +13,7 @@ UNKNOWN: Final = -1
 
 
 class LocationTable:
-    """Messages ascending by number, with their locations, and how many rows were found of each.
-
-    Attributes:
-        msg_nos, file_nos, offsets, lengths, sizes, counts: as in ``rows.Location``; parallel.
-    """
+    """Messages ascending by number, with their locations as in ``rows.Location``, in parallel columns."""
 
     def __init__(self) -> None:
         self.msg_nos = array("Q")
@@ -70,12 +66,7 @@ class LocationTable:
         )
 
     def moved(self, elsewhere: Mapping[int, Location], rows: Mapping[int, int]) -> LocationTable:
-        """Return a table in which some messages lie elsewhere.
-
-        Args:
-            elsewhere: their locations; messages that are not in the table are added.
-            rows: how many rows refer to each added message.
-        """
+        """Return a table with other locations for some messages; unknown ones are added, with their ``rows``."""
         result = LocationTable()
         added = sorted((no for no in elsewhere if self.find(no) == UNKNOWN), reverse=True)
         for at, msg_no in enumerate(self.msg_nos):

@@ -38,12 +38,8 @@ _MSG_NO_END: Final = 1 << 64
 class ReadOnlyLocation:
     """``IndexLocation`` of an index that is only read.
 
-    Args:
-        scratch: an empty folder for an index that must be rebuilt; None if it may not.
-        damage: why the index must not be used; empty if nothing is known against it.
-
-    Attributes:
-        read: the index on the disk, once it is open and as long as it is used.
+    ``scratch`` is an empty folder for an index that must be rebuilt, None if it may not. With ``damage`` the index
+    on the disk is not used.
     """
 
     def __init__(self, path: Path, uuid: bytes, scratch: Path | None, damage: str = "") -> None:
@@ -52,7 +48,7 @@ class ReadOnlyLocation:
         self._scratch = scratch
         self._damage = damage
         self._is_aside = False
-        self.read: LmdbIndex | None = None
+        self.read: LmdbIndex | None = None  # the index on the disk, while it is used
 
     def open(self) -> LmdbIndex:
         """Open the index; a new one if it is missing, or was set aside."""
@@ -91,7 +87,6 @@ class Inspection:
         folder: the store's; writes to it stay in memory.
         format_damage: the damage of FORMAT, which was restored in memory; empty if there is none.
         recovered: the state that a start would continue from.
-        queues: each queue's number of messages and their bytes, as the store counts them.
 
     Raises:
         StoreLocked: another process has the store open.
@@ -126,7 +121,7 @@ class Inspection:
             self._open = stack.pop_all()
         self.report = self.recovered.report  # the damage that a start would report
         self.index = self.recovered.index  # without the changes of ``recovered.memtables``
-        self.queues = self.recovered.memtables.terms
+        self.queues = self.recovered.memtables.terms  # messages and bytes of each, by the store
         self.epoch_seen = recovery.epoch_seen  # the highest boot epoch that was used
         self.lmdb = location.read  # the index on the disk; None if it is lost or damaged
 

@@ -25,11 +25,7 @@ THOROUGH: Final = ChoiceLimits(
 
 
 class OfflineStore:
-    """A store that one caller drives, step by step.
-
-    Args:
-        opened: taken over.
-    """
+    """A store that one caller drives, step by step. It takes ``opened`` over."""
 
     def __init__(self, opened: Opened, choice: ChoiceLimits = THOROUGH) -> None:
         self.core = opened.core  # group commit, for ``write``, ``publish`` and ``ack``

@@ -66,11 +66,7 @@ def plan_repair(audit: Audit) -> RepairPlan:
 def repair(
     path: Path, plan: RepairPlan, boot_epoch: int, now_ms: Callable[[], int], progress: Progress
 ) -> None:
-    """Do the steps, under a boot epoch above all that were used.
-
-    Raises:
-        StoreError: another process has the store open.
-    """
+    """Do the steps, under a boot epoch above all that were used; ``StoreLocked`` if the store is open."""
     files = Files()
     restore_format(files, path)
     index = path / lmdb_index.FOLDER

@@ -25,17 +25,13 @@ def transient_key(queue_no: int, seq: int) -> int:
 
 
 class ReadCache:
-    """The cache of a store. On the loop.
-
-    Args:
-        room_bytes: its size limit; a single batch may be larger.
-    """
+    """The cache of a store. On the loop."""
 
     __slots__ = ("contents", "room_bytes", "size_bytes")
 
     def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
         self.contents: dict[int, Message] = {}  # by key, oldest first; only to be looked at
-        self.room_bytes = room_bytes
+        self.room_bytes = room_bytes  # the size limit; a single batch may be larger
         self.size_bytes = 0  # their size at most; messages of one publisher share their heads
 
     @property

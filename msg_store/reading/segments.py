@@ -158,11 +158,7 @@ class SegmentReader:
     # Damage.
 
     def set_aside(self, place: Place) -> str | None:
-        """Keep the bytes of a damaged record in quarantine.
-
-        Returns:
-            The name they have there; None when there is nothing to keep, or no room for it.
-        """
+        """Keep the bytes of a damaged record in quarantine; return their name, None without bytes or room."""
         file_no, offset, length = place[:3]
         if not isinstance(self._folder, StoreFolder):
             return None  # it has no quarantine

@@ -139,11 +139,7 @@ class Segment:
 
 
 def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:
-    """Read every message where it should be.
-
-    Returns:
-        The faults, by message number; good messages are left out.
-    """
+    """Read every message where it should be; return the faults, by message number."""
     wrong: dict[int, str] = {}
     by_file: dict[int, list[int]] = {}
     for msg_no, location in locations.items():

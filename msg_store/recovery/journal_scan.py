@@ -30,11 +30,7 @@ Sink: TypeAlias = Callable[[Frame, list[JournalRecord]], None]
 
 
 class JournalScan:
-    """Reads the journal of a store. Use ``run`` once.
-
-    Args:
-        trusted: after a failed sync, how far the disk can be trusted.
-    """
+    """Reads the journal of a store. Use ``run`` once. After a failed sync, ``trusted`` ends the good part."""
 
     def __init__(
         self, folder: StoreFolder, report: RecoveryReport, trusted: DurablePosition | None

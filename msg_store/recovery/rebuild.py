@@ -81,12 +81,7 @@ class JournalMemory:
 
 
 class Rebuild:
-    """Fills an index.
-
-    Args:
-        index: empty.
-        trusted: after a failed sync, how far the segments can be trusted.
-    """
+    """Fills an empty index. After a failed sync, ``trusted`` ends the good part of the segments."""
 
     def __init__(
         self,

@@ -179,9 +179,6 @@ class Recovery:
     def inspect(self, may_rebuild: bool = True) -> Recovered:
         """Do the first three steps, over ``core.scratch_files``. The caller closes the index.
 
-        Args:
-            may_rebuild: else an index that must be rebuilt is an error.
-
         Raises:
             StoreError: the boot epoch was used before, or the index must be rebuilt and may not be.
         """

@@ -24,13 +24,7 @@ _SPARSE = 4
 
 
 class Replay:
-    """Applies journal records to memtables.
-
-    Args:
-        tables: with the counts of the index, and no changes yet.
-        index: for rows and messages that are only there.
-        from_lsn: records below it are in the index.
-    """
+    """Applies journal records from ``from_lsn`` on to memtables, which have the index's counts and no changes."""
 
     def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
         self._durable = DurablePosition(0, 0, 0)

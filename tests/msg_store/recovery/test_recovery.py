@@ -395,8 +395,7 @@ def test_files_of_another_store_are_set_aside(rig: StoreRig) -> None:
     for folder, name in (("rdq", "000000ff.rdq"), ("journal", "00000000000000ff.jnl")):
         image = bytearray(rig.disk.image(last(rig, folder)))
         magic = file_header.RDQ_MAGIC if folder == "rdq" else file_header.JOURNAL_MAGIC
-        foreign = file_header.FileHeader(magic, 255, b"z" * 16, 1, 9, 1)
-        image[:HEADER_BYTES] = foreign.encode()
+        image[:HEADER_BYTES] = file_header.Identity(b"z" * 16, 9, 1).header(magic, 255, 1)
         rig.files.write_new(STORE / folder / name, bytes(image))
 
     rig.crash(LOST, is_damaged=True)
