@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _GET_OK: Final = struct.Struct(">HHQB")
 
 
-class Consumer(Struct, eq=False):
+class Subscription(Struct, eq=False):
     """One basic.consume of this channel.
 
     Attributes:
@@ -50,7 +50,7 @@ class Deliveries:
     """The consuming half of a channel.
 
     Attributes:
-        consumers: by tag, in the order they were started; change it with the methods only.
+        subscriptions: by tag, in the order they were started; change it with the methods only.
         unacked: deliveries that wait for a settlement.
         prefetch: of the last basic.qos global=false; consumers take it when they start.
         limiter: the channel-wide prefetch (basic.qos global=true).
@@ -63,10 +63,10 @@ class Deliveries:
         "_number",
         "_session",
         "_source",
-        "consumers",
         "gate",
         "limiter",
         "prefetch",
+        "subscriptions",
         "unacked",
     )
 
@@ -75,59 +75,59 @@ class Deliveries:
         self._session = channel.session
         self._number = channel.number
         self._source: Source | None = None  # of the latest basic.get
-        self.consumers: dict[bytes, Consumer] = {}
+        self.subscriptions: dict[bytes, Subscription] = {}
         self._by_queue: dict[QueueEntry, small_set.SmallSet] = {}
         self.unacked = Unacked()
         self.prefetch = 0
         self.limiter = ChannelLimiter()
         self.gate = gate
 
-    def add(self, consumer: Consumer) -> None:
-        entry = consumer.entry
-        self.consumers[consumer.tag] = consumer
-        self._by_queue[entry] = small_set.add(self._by_queue.get(entry), consumer)
-        if not consumer.no_ack:
-            self._session.read_control.limit_coalescing(consumer.prefetch)
+    def add(self, subscription: Subscription) -> None:
+        entry = subscription.entry
+        self.subscriptions[subscription.tag] = subscription
+        self._by_queue[entry] = small_set.add(self._by_queue.get(entry), subscription)
+        if not subscription.no_ack:
+            self._session.read_control.limit_coalescing(subscription.prefetch)
         entry.watch(self._channel.ref)
 
     def remove(self, tag: bytes) -> bool:
         """Take a consumer out; return whether there was one."""
-        consumer = self.consumers.pop(tag, None)
-        if consumer is None:
+        subscription = self.subscriptions.pop(tag, None)
+        if subscription is None:
             return False
-        others = small_set.discard(self._by_queue.pop(consumer.entry), consumer)
+        others = small_set.discard(self._by_queue.pop(subscription.entry), subscription)
         if others is None:
-            consumer.entry.unwatch(self._channel.ref)
+            subscription.entry.unwatch(self._channel.ref)
         else:
-            self._by_queue[consumer.entry] = others
+            self._by_queue[subscription.entry] = others
         return True
 
     def remove_all(self) -> list[QueueEntry]:
         """Take all consumers out; return their queues."""
         entries = list(self._by_queue)
         self._by_queue.clear()
-        self.consumers.clear()
+        self.subscriptions.clear()
         for entry in entries:
             entry.unwatch(self._channel.ref)
         return entries
 
-    def of_queue(self, entry: QueueEntry) -> tuple[Consumer, ...]:
+    def of_queue(self, entry: QueueEntry) -> tuple[Subscription, ...]:
         return small_set.items(self._by_queue.get(entry))
 
     def deliver(self, mail: Deliver) -> None:
         """Write a batch out and remember what has to be settled."""
-        consumer = self.consumers.get(mail.consumer)
+        subscription = self.subscriptions.get(mail.consumer)
         seqs = mail.seqs
-        if consumer is None:
+        if subscription is None:
             if seqs is not None:
                 self.refuse([(Source(mail.queue, mail.consumer), seqs)], requeue=True)
             return
         if seqs is None:
             first = self.unacked.skip(len(mail.messages))
         else:
-            source = consumer.source
+            source = subscription.source
             if source is None or source.queue is not mail.queue:
-                source = consumer.source = Source(mail.queue, consumer.tag)
+                source = subscription.source = Source(mail.queue, subscription.tag)
             first = self.unacked.add(source, seqs)
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()

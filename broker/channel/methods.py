@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.amqp import methods, spec
 from leveret.amqp.errors import CommandInvalid, NotAllowed, NotFound, NotImplemented_, SoftError
 from leveret.broker.channel.confirms import Confirms
-from leveret.broker.channel.deliveries import Consumer
+from leveret.broker.channel.deliveries import Subscription
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue.arguments import check_consumer_arguments
@@ -218,30 +218,32 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     """basic.consume; consume-ok comes before the first delivery."""
     deliveries = channel.deliveries
     tag = _wire(method.consumer_tag)
-    if tag in deliveries.consumers:
+    if tag in deliveries.subscriptions:
         raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
     entry = _readable_queue(channel, method.queue)
     priority = check_consumer_arguments(method.arguments, channel.session.vhost.name, entry.name)
     tag = tag or _wire(consumer_tag())
-    consumer = Consumer(tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority)
-    deliveries.add(consumer)
-    answer = yield from ask_queue(entry, consume_request(channel, consumer), raises=False)
+    subscription = Subscription(
+        tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority
+    )
+    deliveries.add(subscription)
+    answer = yield from ask_queue(entry, consume_request(channel, subscription), raises=False)
     if answer is not None:
         deliveries.remove(tag)
         raise answer
     return None if method.nowait else methods.BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
 
 
-def consume_request(channel: Channel, consumer: Consumer) -> Consume:
+def consume_request(channel: Channel, subscription: Subscription) -> Consume:
     """Return what subscribes this consumer at its queue."""
     return Consume(
         channel=channel.ref,
         owner=channel.session.reader,
-        tag=consumer.tag,
-        no_ack=consumer.no_ack,
-        exclusive=consumer.exclusive,
-        priority=consumer.priority,
-        prefetch=consumer.prefetch,
+        tag=subscription.tag,
+        no_ack=subscription.no_ack,
+        exclusive=subscription.exclusive,
+        priority=subscription.priority,
+        prefetch=subscription.prefetch,
         limiter=channel.deliveries.limiter,
         gate=channel.deliveries.gate,
     )
@@ -250,10 +252,10 @@ def consume_request(channel: Channel, consumer: Consumer) -> Consume:
 def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
     """basic.cancel; unacked messages stay with the channel, nothing is delivered after cancel-ok."""
     tag = _wire(method.consumer_tag)
-    consumer = channel.deliveries.consumers.get(tag)
-    if consumer is not None:
+    subscription = channel.deliveries.subscriptions.get(tag)
+    if subscription is not None:
         with suppress(NotFound):  # a queue that is gone delivers nothing either
-            yield from ask_queue(consumer.entry, Cancel(channel.ref, tag), raises=False)
+            yield from ask_queue(subscription.entry, Cancel(channel.ref, tag), raises=False)
         channel.deliveries.remove(tag)
     return None if method.nowait else methods.BasicCancelOk(method.consumer_tag)
 
@@ -316,24 +318,27 @@ def ignored(channel: Channel, method: methods.BasicCancelOk) -> None:
 
 def resubscribe(channel: Channel, entry: QueueEntry) -> None:
     """Subscribe the channel's consumers of this queue at its new incarnation."""
-    for consumer in channel.deliveries.of_queue(entry):
-        _subscribe(channel, consumer)
+    for subscription in channel.deliveries.of_queue(entry):
+        _subscribe(channel, subscription)
 
 
-def _subscribe(channel: Channel, consumer: Consumer) -> None:
-    entry = consumer.entry
+def _subscribe(channel: Channel, subscription: Subscription) -> None:
+    entry = subscription.entry
     assert entry.ref is not None
 
     def answered(answer: Any) -> None:
         # A queue that died again is up again later, and then this is done once more.
         if isinstance(answer, SoftError):
-            _cancel(channel, consumer)
-        elif channel.deliveries.consumers.get(consumer.tag) is not consumer and entry.is_running:
+            _cancel(channel, subscription)
+        elif (
+            channel.deliveries.subscriptions.get(subscription.tag) is not subscription
+            and entry.is_running
+        ):
             # The client cancelled it meanwhile, and the queue heard of that first.
             assert entry.ref is not None
-            channel.call(entry.ref, Cancel(channel.ref, consumer.tag), _ignore, None)
+            channel.call(entry.ref, Cancel(channel.ref, subscription.tag), _ignore, None)
 
-    channel.call(entry.ref, consume_request(channel, consumer), answered, None)
+    channel.call(entry.ref, consume_request(channel, subscription), answered, None)
 
 
 def _ignore(_: object) -> None:
@@ -342,14 +347,14 @@ def _ignore(_: object) -> None:
 
 def cancel_consumers(channel: Channel, entry: QueueEntry) -> None:
     """Cancel the channel's consumers of a queue that is gone for good."""
-    for consumer in channel.deliveries.of_queue(entry):
-        _cancel(channel, consumer)
+    for subscription in channel.deliveries.of_queue(entry):
+        _cancel(channel, subscription)
 
 
-def _cancel(channel: Channel, consumer: Consumer) -> None:
-    if channel.deliveries.remove(consumer.tag) and channel.session.cancel_notify:
+def _cancel(channel: Channel, subscription: Subscription) -> None:
+    if channel.deliveries.remove(subscription.tag) and channel.session.cancel_notify:
         channel.send_method(
-            methods.BasicCancel(consumer.tag.decode("utf-8", "surrogateescape"), True)
+            methods.BasicCancel(subscription.tag.decode("utf-8", "surrogateescape"), True)
         )
 
 
