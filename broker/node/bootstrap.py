@@ -166,7 +166,7 @@ class VhostStarter(GenServer):
         self.stop()
 
 
-class Recovery(GenServer):
+class QueueStarter(GenServer):
     """Starts the actors of a vhost's queues, at boot and after the vhost crashed (``rabbit_vhost_process``).
 
     Its start is acknowledged when all queues run, so a supervisor above knows a recovered vhost from one

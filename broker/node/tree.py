@@ -39,7 +39,7 @@ from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
 from leveret.broker.connection.reader import Reader
 from leveret.broker.connection.sockets import LISTENER, READERS
-from leveret.broker.node.bootstrap import Recovery, VhostStarter
+from leveret.broker.node.bootstrap import QueueStarter, VhostStarter
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
@@ -119,7 +119,7 @@ class VhostSup(Supervisor):
         self._node, self._vhost = node, vhost
         children = (
             ChildSpec("queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"),
-            ChildSpec("recovery", Recovery, (vhost,)),
+            ChildSpec("recovery", QueueStarter, (vhost,)),
         )
         return SupervisorSpec("one_for_all", 2, 300.0, children)
 
