@@ -37,7 +37,7 @@ from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
 from leveret.broker.queue.allotments import batch_limit, deliver, within_limit
 from leveret.broker.queue.arguments import locked
-from leveret.broker.queue.consumer import Consumer, Peer
+from leveret.broker.queue.consumer import ChannelRecord, Consumer
 from leveret.broker.queue.consumers import Consumers
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, alive_at
 from leveret.broker.queue.mailbox import (
@@ -407,7 +407,7 @@ class AmqQueue(GenServer):
 
     def _requeue(self, requeue: mail.Requeue) -> None:
         consumers = self._consumers
-        if consumers is None or requeue.channel not in consumers.peers:
+        if consumers is None or requeue.channel not in consumers.channels:
             return  # deleted, or the channel has left and all its messages are back already
         consumers.settle(requeue.channel, requeue.consumer, requeue.seqs)
         self._put_back(requeue.seqs)
@@ -456,13 +456,13 @@ class AmqQueue(GenServer):
     def _consumer_count(self) -> int:
         return self._consumers.count if self._consumers is not None else 0
 
-    def _peer(self, channel: Ref) -> Peer:
+    def _channel_record(self, channel: Ref) -> ChannelRecord:
         if self._consumers is None:
             self._consumers = Consumers(self.ref)
-        peer = self._consumers.peer(channel)
-        if peer.monitor is None:
-            peer.monitor = self.monitor(channel)
-        return peer
+        record = self._consumers.channel(channel)
+        if record.monitor is None:
+            record.monitor = self.monitor(channel)
+        return record
 
     def _consume(self, consume: mail.Consume) -> SoftError | None:
         entry, consumers = self._entry, self._consumers
@@ -475,7 +475,7 @@ class AmqQueue(GenServer):
                 return None  # asked before and after a restart, or told of two restarts
             if consume.exclusive or consumers.exclusive:
                 return AccessRefused(f"{entry} in exclusive use")
-        self._peer(consume.channel)
+        self._channel_record(consume.channel)
         assert self._consumers is not None
         self._consumers.add(consume)
         if self._ready:
@@ -486,8 +486,8 @@ class AmqQueue(GenServer):
         consumers = self._consumers
         if consumers is None or not consumers.remove(cancel.channel, cancel.tag):
             return
-        if consumers.peers[cancel.channel].is_idle():
-            self._drop_peer(cancel.channel)
+        if consumers.channels[cancel.channel].is_idle():
+            self._drop_channel(cancel.channel)
         self._consumers_left()
 
     def _leave(self, leave: mail.Leave) -> None:
@@ -509,25 +509,25 @@ class AmqQueue(GenServer):
             self._delete()
 
     def _channel_down(self, channel: Ref) -> None:
-        peer = self._consumers.peers.get(channel) if self._consumers is not None else None
-        if peer is not None:
-            peer.monitor = None
+        record = self._consumers.channels.get(channel) if self._consumers is not None else None
+        if record is not None:
+            record.monitor = None
             self._forget_channel(channel)
 
     def _forget_channel(self, channel: Ref) -> None:
         """Remove the consumers of a channel and requeue its unacked messages."""
-        if self._consumers is None or channel not in self._consumers.peers:
+        if self._consumers is None or channel not in self._consumers.channels:
             return
-        gone, seqs = self._drop_peer(channel)
+        gone, seqs = self._drop_channel(channel)
         self._entry.unwatch(channel)
         if gone:
             self._consumers_left()
         if seqs and not self._is_deleted:
             self._put_back(seqs)
 
-    def _drop_peer(self, channel: Ref) -> tuple[int, list[int]]:
+    def _drop_channel(self, channel: Ref) -> tuple[int, list[int]]:
         assert self._consumers is not None
-        monitor = self._consumers.peers[channel].monitor
+        monitor = self._consumers.channels[channel].monitor
         if monitor is not None:
             self.demonitor(monitor)
         return self._consumers.remove_channel(channel)
@@ -557,7 +557,7 @@ class AmqQueue(GenServer):
         seq = None
         if not get.no_ack:
             seq = fetched.seqs[0]
-            self._peer(get.channel).owe(fetched.seqs)
+            self._channel_record(get.channel).owe(fetched.seqs)
         if self._expiry.may_expire:
             self._drop_expired()
         return self.ref, fetched.messages[0], seq, bool(fetched.redelivered), self._ready
@@ -613,10 +613,10 @@ class AmqQueue(GenServer):
         if self._unused_timer is not None:
             self._unused_timer.cancel()
         consumers, self._consumers = self._consumers, None
-        for channel, peer in consumers.peers.items() if consumers is not None else ():
-            if peer.monitor is not None:
-                self.demonitor(peer.monitor)
-            for tag in peer.consumers:
+        for channel, record in consumers.channels.items() if consumers is not None else ():
+            if record.monitor is not None:
+                self.demonitor(record.monitor)
+            for tag in record.consumers:
                 self.post(channel, mail.ConsumerGone(self.ref, tag))
         publishers, self._publishers = self._publishers, None
         for channel in publishers.waiting_channels() if publishers is not None else ():

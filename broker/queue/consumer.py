@@ -1,6 +1,6 @@
-"""One consumer of a queue, and one channel with its consumers (``Peer``), as the queue sees them.
+"""One consumer of a queue, and the queue's record of one channel with its consumers (RabbitMQ's ``#cr{}``).
 
-A peer also has the unacked messages of basic.get and of cancelled consumers, which stay with the channel.
+The record also has the unacked messages of basic.get and of cancelled consumers, which stay with the channel.
 """
 
 from __future__ import annotations
@@ -70,39 +70,39 @@ class Consumer:
         return settled
 
 
-class Peer:
-    """One channel, as a queue sees it.
+class ChannelRecord:
+    """A queue's record of one channel.
 
     Attributes:
         consumers: by tag.
         blocked: the blocked ones, in the order in which they were blocked.
-        is_suspended: the channel's limiter has refused one of them. Then an ack unblocks no consumer,
-            only ``Resume`` does: the channel gives its queues their turns.
-        loose: unacked seqs of basic.get and of cancelled consumers.
+        waits_for_resume: the channel's limiter has refused one of them. Then an ack unblocks no
+            consumer, only ``Resume`` does: the channel gives its queues their turns.
+        unacked_without_consumer: seqs of basic.get and of cancelled consumers.
         monitor: tells the queue of the channel's end.
     """
 
-    __slots__ = ("blocked", "consumers", "is_suspended", "loose", "monitor")
+    __slots__ = ("blocked", "consumers", "monitor", "unacked_without_consumer", "waits_for_resume")
 
     def __init__(self) -> None:
         self.consumers: dict[bytes, Consumer] = {}
         self.blocked: dict[Consumer, None] | None = None
-        self.is_suspended = False
-        self.loose: set[int] | None = None
+        self.waits_for_resume = False
+        self.unacked_without_consumer: set[int] | None = None
         self.monitor: MonitorRef | None = None
 
     def owe(self, seqs: Iterable[int]) -> None:
         """Note unacked messages that belong to no consumer."""
-        if self.loose is None:
-            self.loose = set()
-        self.loose.update(seqs)
+        if self.unacked_without_consumer is None:
+            self.unacked_without_consumer = set()
+        self.unacked_without_consumer.update(seqs)
 
     def is_idle(self) -> bool:
-        """Whether the channel has neither consumers nor loose messages here."""
-        return not self.consumers and not self.loose
+        """Whether the channel has neither consumers nor unacked messages here."""
+        return not self.consumers and not self.unacked_without_consumer
 
     def unacked(self) -> list[int]:
-        seqs = list(self.loose or ())
+        seqs = list(self.unacked_without_consumer or ())
         for consumer in self.consumers.values():
             seqs += consumer.unacked or ()
         seqs.sort()

@@ -24,7 +24,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.broker.queue.allotments import Allotment, allot
-from leveret.broker.queue.consumer import Consumer, Peer
+from leveret.broker.queue.consumer import ChannelRecord, Consumer
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -42,21 +42,21 @@ class Consumers:
     """The consumers of one queue.
 
     Attributes:
-        peers: by channel.
+        channels: by reference.
         count: consumers, blocked ones included.
         active: consumers in a ring, that is, not known to be blocked.
         no_ack_count: consumers that do not acknowledge.
         exclusive: whether the only consumer is exclusive.
     """
 
-    __slots__ = ("_by_priority", "_queue", "_rings", "active", "count", "exclusive",
-        "no_ack_count", "peers")  # fmt: skip
+    __slots__ = ("_by_priority", "_queue", "_rings", "active", "channels", "count", "exclusive",
+        "no_ack_count")  # fmt: skip
 
     def __init__(self, queue: Ref) -> None:
         self._queue = queue
         self._rings: list[_Level] = []  # sorted
         self._by_priority: dict[int, deque[Consumer]] = {}  # the same
-        self.peers: dict[Ref, Peer] = {}
+        self.channels: dict[Ref, ChannelRecord] = {}
         self.count = 0
         self.active = 0
         self.no_ack_count = 0
@@ -64,20 +64,20 @@ class Consumers:
 
     # Coming and going.
 
-    def peer(self, channel: Ref) -> Peer:
-        peer = self.peers.get(channel)
-        if peer is None:
-            peer = self.peers[channel] = Peer()
-        return peer
+    def channel(self, channel: Ref) -> ChannelRecord:
+        record = self.channels.get(channel)
+        if record is None:
+            record = self.channels[channel] = ChannelRecord()
+        return record
 
     def has(self, channel: Ref, tag: bytes) -> bool:
-        peer = self.peers.get(channel)
-        return peer is not None and tag in peer.consumers
+        record = self.channels.get(channel)
+        return record is not None and tag in record.consumers
 
     def add(self, spec: Consume) -> Consumer:
         """Add a consumer at the end of its ring."""
         consumer = Consumer(spec)
-        consumers = self.peer(spec.channel).consumers
+        consumers = self.channel(spec.channel).consumers
         assert spec.tag not in consumers, "a channel uses each tag once"
         consumers[spec.tag] = consumer
         self.count += 1
@@ -88,12 +88,12 @@ class Consumers:
 
     def remove(self, channel: Ref, tag: bytes) -> bool:
         """Cancel a consumer; its unacked messages stay with the channel. Return whether it was there."""
-        peer = self.peers.get(channel)
-        consumer = peer.consumers.pop(tag, None) if peer is not None else None
-        if peer is None or consumer is None:
+        record = self.channels.get(channel)
+        consumer = record.consumers.pop(tag, None) if record is not None else None
+        if record is None or consumer is None:
             return False
         if consumer.unacked:
-            peer.owe(consumer.unacked)
+            record.owe(consumer.unacked)
         if consumer.blocked:
             del self._blocked_beside(consumer)[consumer]
         self._leave(consumer)
@@ -101,15 +101,15 @@ class Consumers:
 
     def remove_channel(self, channel: Ref) -> tuple[int, list[int]]:
         """Forget a channel; return how many consumers went and its unacked seqs, sorted."""
-        peer = self.peers.pop(channel, None)
-        if peer is None:
+        record = self.channels.pop(channel, None)
+        if record is None:
             return 0, []
-        if len(peer.consumers) <= _ONE_BY_ONE_MAX:
-            for consumer in peer.consumers.values():
+        if len(record.consumers) <= _ONE_BY_ONE_MAX:
+            for consumer in record.consumers.values():
                 self._leave(consumer)
         else:
-            self._leave_together(channel, list(peer.consumers.values()))
-        return len(peer.consumers), peer.unacked()
+            self._leave_together(channel, list(record.consumers.values()))
+        return len(record.consumers), record.unacked()
 
     def _leave(self, consumer: Consumer) -> None:
         self._count_out(consumer)
@@ -154,7 +154,7 @@ class Consumers:
     # Blocking.
 
     def _blocked_beside(self, consumer: Consumer) -> dict[Consumer, None]:
-        blocked = self.peers[consumer.spec.channel].blocked
+        blocked = self.channels[consumer.spec.channel].blocked
         assert blocked is not None
         return blocked
 
@@ -162,10 +162,10 @@ class Consumers:
         """Block a consumer that has left its ring."""
         consumer.blocked = True
         self.active -= 1
-        peer = self.peers[consumer.spec.channel]
-        if peer.blocked is None:
-            peer.blocked = {}
-        peer.blocked[consumer] = None
+        record = self.channels[consumer.spec.channel]
+        if record.blocked is None:
+            record.blocked = {}
+        record.blocked[consumer] = None
         self._ask_to_resume(consumer)
 
     def _ask_to_resume(self, consumer: Consumer) -> None:
@@ -174,7 +174,7 @@ class Consumers:
             spec.gate.wait(self._queue)
         elif not spec.limiter.room():
             spec.limiter.wait(self._queue)
-            self.peers[spec.channel].is_suspended = True
+            self.channels[spec.channel].waits_for_resume = True
 
     def block_all(self) -> None:
         """Block all consumers: there is a message, and none of them has room."""
@@ -195,24 +195,24 @@ class Consumers:
 
     def resume(self, channel: Ref) -> bool:
         """Unblock the consumers of a channel that have room; return whether any joined its ring."""
-        peer = self.peers.get(channel)
-        if peer is None:
+        record = self.channels.get(channel)
+        if record is None:
             return False
-        peer.is_suspended = False
-        if not peer.blocked:
+        record.waits_for_resume = False
+        if not record.blocked:
             return False
-        return sum(self.unblock(consumer) for consumer in list(peer.blocked)) > 0
+        return sum(self.unblock(consumer) for consumer in list(record.blocked)) > 0
 
     def settle(self, channel: Ref, tag: bytes | None, seqs: list[int]) -> bool:
         """Forget messages that a channel acked, rejected or requeued; return whether that unblocked a consumer."""
-        peer = self.peers.get(channel)
-        if peer is None:
+        record = self.channels.get(channel)
+        if record is None:
             return False
-        consumer = peer.consumers.get(tag) if tag is not None else None
+        consumer = record.consumers.get(tag) if tag is not None else None
         settled = consumer.settle(seqs) if consumer is not None else 0
-        if settled < len(seqs) and peer.loose:
-            peer.loose.difference_update(seqs)
-        if consumer is None or peer.is_suspended:
+        if settled < len(seqs) and record.unacked_without_consumer:
+            record.unacked_without_consumer.difference_update(seqs)
+        if consumer is None or record.waits_for_resume:
             return False
         return self.unblock(consumer)
 

@@ -259,7 +259,7 @@ def test_a_tag_used_again_has_its_whole_prefetch() -> None:
     consumers.settle("ch", b"a", [0])
 
     assert second.in_flight == 1, "the ack of the old delivery is not its own"
-    assert consumers.peers["ch"].loose == set()
+    assert consumers.channels["ch"].unacked_without_consumer == set()
 
 
 def test_exclusive_ends_with_its_consumer() -> None:
