@@ -38,7 +38,7 @@ class OpenConnection(Protocol):
     def ref(self) -> Ref: ...
 
     @property
-    def slots(self) -> Sized: ...
+    def channels(self) -> Sized: ...
 
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
@@ -74,7 +74,7 @@ class Connections(Generic[ReaderT]):
 
     @property
     def channel_count(self) -> int:
-        return sum(len(reader.slots) for reader in self.readers.values())
+        return sum(len(reader.channels) for reader in self.readers.values())
 
     def opened(self, reader: ReaderT) -> None:
         """Count a connection in, until its reader ends, whatever ends it."""
@@ -141,7 +141,7 @@ class Connections(Generic[ReaderT]):
         if limit < 0:
             return
         readers = self.readers.values()
-        if sum(len(each.slots) for each in readers if user_of(each) == user.name) >= limit:
+        if sum(len(each.channels) for each in readers if user_of(each) == user.name) >= limit:
             raise NotAllowed(
                 f"number of channels opened for user '{user.name}' has reached the maximum"
                 f" allowed user limit of ({limit})",

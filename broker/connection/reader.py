@@ -109,7 +109,7 @@ class Reader(GenServer):
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
-        self.slots = ChannelTable(self)
+        self.channels = ChannelTable(self)
         self.channels_sup: Ref | None = None
         self.writing_is_paused = False
         self.unanswered_closes = 0
@@ -158,11 +158,11 @@ class Reader(GenServer):
 
     def writing_paused(self) -> None:
         self.writing_is_paused = True
-        self.slots.close_gates()
+        self.channels.close_gates()
 
     def writing_resumed(self) -> None:
         self.writing_is_paused = False
-        self.slots.open_gates()
+        self.channels.open_gates()
         self.read_control.unblock(Block.UNSENT)
 
     # -- handshake -----------------------------------------------------------------------------
@@ -269,12 +269,12 @@ class Reader(GenServer):
     def _dispatch(self, runs: list[Run]) -> None:
         """Handle the runs of a read: mostly one run for one channel, which takes the shortest way."""
         self.read_control.note(runs)
-        if len(runs) != 1 or self.writing_is_paused or not self.slots.hand_over_one(runs):
+        if len(runs) != 1 or self.writing_is_paused or not self.channels.hand_over_one(runs):
             self._dispatch_all(runs)
 
     def _dispatch_all(self, runs: list[Run]) -> None:
         """Handle channel 0, hand the rest to the channels; go on in a later turn if they are many."""
-        rest = self.slots.hand_over_all(runs)
+        rest = self.channels.hand_over_all(runs)
         if rest:
             self._handle_later(rest)
         elif self.scanner.pending:
@@ -294,7 +294,7 @@ class Reader(GenServer):
     def _check_pending(self) -> None:
         """Refuse content for a channel that is not open without waiting for the rest of it."""
         for number in self.scanner.pending:
-            if number not in self.slots and not self.connections.is_stopping:
+            if number not in self.channels and not self.connections.is_stopping:
                 self.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
 
     def own_run(self, run: Run) -> None:
@@ -334,7 +334,7 @@ class Reader(GenServer):
         elif type(message) is AlarmsOver:
             self._alarms_over()
         elif type(message) is ChannelStays:
-            self.slots.stays(message.number)
+            self.channels.stays(message.number)
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
         else:
@@ -342,7 +342,7 @@ class Reader(GenServer):
 
     def handle_info(self, message: object) -> None:
         if type(message) is Down:
-            self.slots.down(message.ref, message.reason)
+            self.channels.down(message.ref, message.reason)
         elif type(message) is Exit:
             self._linked_exit(message)
         elif message == "heartbeat":
@@ -533,7 +533,7 @@ def connection_info(reader: Reader) -> dict[str, Any]:
         "state": _state(reader),
         "auth_mechanism": opened.mechanism if opened else "",
         "send_pend": reader.writer.unsent_bytes,
-        "channels": len(reader.slots),
+        "channels": len(reader.channels),
         "protocol": "{0,9,1}",
         "frame_max": opened.frame_max if opened else 0,
         "channel_max": opened.channel_max if opened else 0,

@@ -88,7 +88,7 @@ def test_a_channel_that_is_killed_does_not_block_its_connections_end(
     client.publish(1, "q", *[b""] * CREDIT_MESSAGES[0])
     reader = rig.node.connections.readers[client.reader]
     assert reader.read_control.is_blocked
-    channel = reader.slots._slots[1].ref
+    channel = reader.channels._slots[1].ref
     assert channel is not None
     rig.runtime.exit(channel, "kill")
     rig.settle()
@@ -101,7 +101,7 @@ def test_a_channel_that_is_killed_does_not_block_its_connections_end(
 
 def test_a_grant_of_a_queue_that_was_not_published_to_is_harmless(rig: Rig, client: Client) -> None:
     reader = rig.node.connections.readers[client.reader]
-    channel = reader.slots._slots[1].ref
+    channel = reader.channels._slots[1].ref
     assert channel is not None
     rig.runtime.send(channel, CreditGrant(queue(rig), 5, 5))
     rig.settle()

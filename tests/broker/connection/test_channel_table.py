@@ -14,7 +14,7 @@ def frames(channel: int, *methods: m.Method) -> bytes:
 
 
 def slots(rig: Rig, client: Client) -> object:
-    return rig.node.connections.readers[client.reader].slots
+    return rig.node.connections.readers[client.reader].channels
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_open_use_and_close_may_come_in_one_read(rig: Rig, client: Client) -> No
     client.feed(frames(1, m.ChannelOpen(), m.QueueDeclare("q"), m.ChannelClose(200, "done")))
 
     assert client.take() == [m.ChannelOpenOk(), m.QueueDeclareOk("q", 0, 0), m.ChannelCloseOk()]
-    assert len(rig.node.connections.readers[client.reader].slots) == 0
+    assert len(rig.node.connections.readers[client.reader].channels) == 0
 
 
 def test_a_number_may_be_closed_and_opened_again_in_one_read(rig: Rig, client: Client) -> None:
@@ -35,7 +35,7 @@ def test_a_number_may_be_closed_and_opened_again_in_one_read(rig: Rig, client: C
 
     expected = [m.ChannelOpenOk(), m.ChannelCloseOk()] * 5 + [m.ChannelOpenOk(), m.BasicQosOk()]
     assert client.take() == expected
-    assert len(rig.node.connections.readers[client.reader].slots) == 1
+    assert len(rig.node.connections.readers[client.reader].channels) == 1
 
 
 def test_channels_of_one_read_keep_their_order(client: Client) -> None:
@@ -139,7 +139,7 @@ def test_limits_of_the_node_and_of_the_user() -> None:
 def test_a_channel_that_is_killed_takes_its_connection_along(rig: Rig, client: Client) -> None:
     client.send(1, m.ChannelOpen())
     client.take()
-    channel = rig.node.connections.readers[client.reader].slots._slots[1].ref
+    channel = rig.node.connections.readers[client.reader].channels._slots[1].ref
     assert channel is not None
     rig.runtime.exit(channel, "kill")
     rig.settle()
