@@ -112,6 +112,23 @@ def _names(tree: ast.AST) -> set[str]:
     return found | {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)}
 
 
+def test_members_of_classes_that_the_documents_name_exist() -> None:
+    members: dict[str, set[str]] = {}
+    for folder in filter(Path.is_symlink, (ROOT / "leveret").iterdir()):
+        for file in folder.resolve().rglob("*.py"):
+            for each in ast.walk(ast.parse(file.read_text())):
+                if isinstance(each, ast.ClassDef):
+                    methods = {one.name for one in ast.walk(each) if isinstance(one, DEFINITIONS)}
+                    members.setdefault(each.name, set()).update(_names(each), methods)
+    named = {
+        (page.name, *span)
+        for page in PAGES
+        for span in re.findall(r"`([A-Z]\w+)\.(\w+)", page.read_text())
+    }
+
+    assert [each for each in named if each[2] not in members.get(each[1], {each[2]})] == []
+
+
 def test_the_example_of_the_readme_is_short() -> None:
     example = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
 
