@@ -14,7 +14,7 @@ from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.reading import read_cache
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
 from leveret.msg_store.threads.writers import SyncTimes, Writers, WriterThreads
-from leveret.msg_store.transient import store as transient_store
+from leveret.msg_store.transient.index import Limits as TransientLimits
 from leveret.msg_store.transient.index import TransientIndex
 from leveret.msg_store.wal.backpressure import BackpressureLimits
 
@@ -38,7 +38,7 @@ class StoreLimits:
     checkpoint: CheckpointLimits = field(default_factory=CheckpointLimits)
     choice: ChoiceLimits = field(default_factory=ChoiceLimits)  # when segments are merged
     pace: Pace = field(default_factory=Pace)  # of the collector
-    transient: transient_store.Limits = field(default_factory=transient_store.Limits)
+    transient: TransientLimits = field(default_factory=TransientLimits)
     backpressure: BackpressureLimits = field(default_factory=BackpressureLimits)
 
 

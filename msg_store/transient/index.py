@@ -50,7 +50,6 @@ SIZE: Final = 5
 
 SEQ_END: Final = 1 << 64
 NAME: Final = "index-%04x.lmdb"
-MAP_BYTES: Final = 1 << 30
 
 _PREFIX: Final = "index"
 _KEY: Final = struct.Struct(">IQ")
@@ -66,6 +65,18 @@ _BROKEN: Final = (
     lmdb.VersionMismatchError,
 )
 _T = TypeVar("_T")
+
+
+class Limits(NamedTuple):
+    """Constants of a transient store, in bytes."""
+
+    file_bytes: int = 16 * 1024 * 1024  # a segment of this length is full; RabbitMQ's
+    waiting_bytes: int = 64 * 1024 * 1024  # of contents that all queues together may have waiting
+    map_bytes: int = 1 << 30  # the index's first map
+    room_bytes: int = 16 * 1024 * 1024  # left free on the disk, so that keys can be deleted
+
+
+LIMITS: Final = Limits()
 
 
 class KeyRange(NamedTuple):
@@ -93,7 +104,7 @@ class TransientIndex:
         map_bytes: how large it may become before the map is doubled.
     """
 
-    def __init__(self, files: Files, folder: Path, map_bytes: int = MAP_BYTES) -> None:
+    def __init__(self, files: Files, folder: Path, map_bytes: int = LIMITS.map_bytes) -> None:
         self._files = files
         self._folder = folder
         self._map_bytes = map_bytes
@@ -166,11 +177,11 @@ class TransientIndex:
 
         return self._change(change)
 
-    def move(self, moves: Iterable[tuple[Key, Place]]) -> None:
-        """Note other places of contents, all of which are in the index."""
+    def move(self, keys: Sequence[Key], places: Sequence[Place]) -> None:
+        """Note new places of contents, all of which are in the index."""
 
         def change(transaction: Any) -> None:
-            for key, place in moves:
+            for key, place in zip(keys, places, strict=True):
                 name = _KEY.pack(*key)
                 transaction.put(name, _PLACE.pack(*place) + transaction.get(name)[_PLACE.size :])
 

@@ -28,7 +28,6 @@ JOB_OPS: Final = 1_000
 JOB_BYTES: Final = 1024 * 1024
 DELETE_OPS: Final = 4_000
 RANGES_MAX: Final = 1_000
-WAITING_BYTES: Final = 64 * 1024 * 1024
 LINGER_S: Final = 0.2  # for acks
 RETRY_S: Final = 1.0  # while the disk refuses
 
@@ -87,7 +86,7 @@ class PagingCore:
         held: kinds of jobs that the disk has refused; not tried before ``retry``.
     """
 
-    def __init__(self, waiting_bytes_max: int = WAITING_BYTES) -> None:
+    def __init__(self, waiting_bytes_max: int) -> None:
         self.queues: dict[int, PagedQueue] = {}
         self.job: Job | None = None
         self.is_stalled = False

@@ -11,17 +11,13 @@ import errno
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from leveret.core.files import DISK_FULL, File
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.transient.index import Place
-
-FILE_BYTES: Final = 16 * 1024 * 1024  # RabbitMQ's
-ROOM_BYTES: Final = 16 * 1024 * 1024
+from leveret.msg_store.transient.index import Limits, Place
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +39,15 @@ class TransientSegments:
     """
 
     def __init__(
-        self,
-        paths: StorePaths,
-        identity: Identity,
-        now_ms: Callable[[], int],
-        file_bytes: int,
-        room_bytes: int,
+        self, paths: StorePaths, identity: Identity, now_ms: Callable[[], int], limits: Limits
     ) -> None:
         self.usage: dict[int, Usage] = {}
         self.total = Usage(0)
         self.unlinked: list[int] = []
-        self.file_bytes = file_bytes
+        self.file_bytes = limits.file_bytes
         self._paths = paths
         self._files = paths.files
-        self._room_bytes = room_bytes
+        self._room_bytes = limits.room_bytes
         self._identity = identity
         self._now_ms = now_ms
         self._file: File | None = None

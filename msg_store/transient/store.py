@@ -51,18 +51,19 @@ from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
 from leveret.msg_store.transient.index import (
-    MAP_BYTES,
+    LIMITS,
     Entry,
     GotContents,
     GotRows,
     IndexLost,
+    Limits,
     Row,
     TransientIndex,
 )
 from leveret.msg_store.transient.paged_queue import PagedQueue, RowsRead
-from leveret.msg_store.transient.paging_core import RETRY_S, WAITING_BYTES, Notices, PagingCore
+from leveret.msg_store.transient.paging_core import RETRY_S, Notices, PagingCore
 from leveret.msg_store.transient.reader import Contents, TransientReader
-from leveret.msg_store.transient.segments import FILE_BYTES, ROOM_BYTES, TransientSegments
+from leveret.msg_store.transient.segments import TransientSegments
 from leveret.msg_store.transient.writer import TransientWriter
 
 FOLDER = "transient"
@@ -78,22 +79,6 @@ OnFailed: TypeAlias = Callable[[Exception], None]
 """A bug; the store does nothing any more and should be closed."""
 
 log = logging.getLogger(__name__)
-
-
-class Limits(NamedTuple):
-    """Constants of a transient store, in bytes.
-
-    Attributes:
-        file_bytes: the length at which a segment is full.
-        waiting_bytes: contents that all queues together may have waiting to be written.
-        map_bytes: the index's first map.
-        room_bytes: left free on the disk, so that keys can be deleted.
-    """
-
-    file_bytes: int = FILE_BYTES
-    waiting_bytes: int = WAITING_BYTES
-    map_bytes: int = MAP_BYTES
-    room_bytes: int = ROOM_BYTES
 
 
 class Figures(NamedTuple):
@@ -128,14 +113,14 @@ class TransientStore:
         on_credit: OnCredit,
         on_lost: OnLost,
         on_failed: OnFailed,
-        limits: Limits = Limits(),  # noqa: B008  immutable
+        limits: Limits = LIMITS,
         make_worker: MakeWorker = ThreadWorker,
         index: TransientIndex | None = None,
     ) -> None:
         paths = StorePaths(files, folder)
         paths.rdq, paths.uuid = folder, identity.uuid
         index = index or TransientIndex(files, folder, limits.map_bytes)
-        segments = TransientSegments(paths, identity, now_ms, limits.file_bytes, limits.room_bytes)
+        segments = TransientSegments(paths, identity, now_ms, limits)
         self._core = PagingCore(limits.waiting_bytes)
         self._writer = TransientWriter(segments, index, identity, reserve, now_ms)
         self._reader = TransientReader(paths, index)
@@ -190,8 +175,8 @@ class TransientStore:
     def read(self, queue_no: int, seqs: Sequence[int], then: GotContents) -> None:
         """Read contents and call ``then`` in a later turn.
 
-        Missing in the answer are contents that were acked meanwhile, and those that cannot be read any
-        more: ``on_lost`` is told of them before.
+        The answer leaves out contents that were acked meanwhile, and lost contents, of which ``on_lost``
+        is told before.
         """
         queue = self._core.queues.get(queue_no)
         if queue is None:
@@ -335,7 +320,7 @@ class TransientStore:
             self._read_worker.submit(partial(self._reader.forget, unlinked))
         try:
             notices = self._core.finish(error)
-        except Exception as bug:  # noqa: BLE001  whatever it is, the owner ends the store
+        except Exception as bug:  # noqa: BLE001  the owner ends the store
             self._fail(bug)
             return
         if self._core.held and self._retry is None:

@@ -18,7 +18,9 @@ room, so writing leaves some of the disk free, and only a delete takes the balla
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import Final
 
 from leveret.msg_store.format.append_log import Reserve
@@ -37,9 +39,9 @@ from leveret.msg_store.transient.index import MESSAGE, SEQ, Entry, Key, Place, T
 from leveret.msg_store.transient.paging_core import Collect, Delete, Job, Renew, Write
 from leveret.msg_store.transient.segments import TransientSegments
 
-COLLECT_BYTES: Final = 1024 * 1024  # of a segment that are gone through in one job
+COLLECT_BYTES: Final = 1024 * 1024  # how much of a segment one job reads
 SHRINK_BYTES: Final = 64 * 1024 * 1024  # an empty index of this length is made anew
-DELETE_KEYS: Final = 10_000  # of ranges, in one job; some 10 ms
+DELETE_KEYS: Final = 10_000  # how many keys of ranges one job deletes, in some 10 ms
 
 _META_LEN_AT: Final = 24  # in the header of a record
 
@@ -72,11 +74,11 @@ class TransientWriter:
         self._source_at = 0  # up to where it has been
 
     def run(self, job: Job) -> Steps[list[int]]:
-        """Carry out a job; return the segments that are gone.
+        """Carry out a job; return the segments that were unlinked.
 
         Raises:
-            OSError: nothing of it has happened.
-            IndexLost: nothing that is on disk is of use any more.
+            OSError: the job has changed nothing.
+            IndexLost: no content on disk can be found any more.
         """
         match job:
             case Write():
@@ -102,26 +104,35 @@ class TransientWriter:
         self.segments.unlink_dead()  # an attempt that failed may have left one
         self.segments.check_room()
         buffers, lengths = self._encoded(contents)
-        file_no, start = self.segments.append(buffers)
-        yield "contents written"
-        places = _places(file_no, start, lengths)
-        try:
-            self.index.write(contents, places)
-        except OSError:
-            self.segments.truncate(start)
-            raise
-        self.segments.add(places)
+        index = partial(self.index.write, contents)
+        yield from self._append(buffers, lengths, "contents written", index)
         yield "keys written"
 
     def _encoded(self, contents: Sequence[tuple[int, Entry]]) -> tuple[list[bytes], list[int]]:
         tags = {incarnation: (incarnation,) for incarnation, _ in contents}
         items = [(entry[SEQ], (entry[MESSAGE], tags[number])) for number, entry in contents]
         buffers: list[bytes] = []
-        identity = self._identity
-        lengths = encode_run(
-            items, self._now_ms(), identity.extend, identity.seed, buffers, flags=0
-        )
-        return buffers, lengths
+        extend, seed = self._identity.extend, self._identity.seed
+        return buffers, encode_run(items, self._now_ms(), extend, seed, buffers, flags=0)
+
+    def _append(
+        self,
+        buffers: Sequence[bytes],
+        lengths: Sequence[int],
+        point: str,
+        index: Callable[[list[Place]], None],
+    ) -> Steps[None]:
+        """Append records to a segment, yield ``point``, and call ``index`` with their places."""
+        file_no, start = self.segments.append(buffers)
+        yield point
+        offsets = accumulate(lengths, initial=start)
+        places = [(file_no, at, length) for at, length in zip(offsets, lengths, strict=False)]
+        try:
+            index(places)
+        except OSError:
+            self.segments.truncate(start)
+            raise
+        self.segments.add(places)
 
     def _delete(self, job: Delete) -> Steps[None]:
         try:
@@ -214,7 +225,7 @@ class TransientWriter:
     def _live(
         self, data: bytes, offset: int, records: list[tuple[Key, Place]]
     ) -> list[tuple[Key, Place]]:
-        """Return the live ones of the records of a slice, all of which are good."""
+        """Return the live records of a slice; ``Corrupt`` if one of them is damaged."""
         places = self.index.places([key for key, _ in records])
         live = [each for each, place in zip(records, places, strict=True) if each[1] == place]
         for _, (_, at, _) in live:
@@ -224,29 +235,13 @@ class TransientWriter:
     def _copy(self, data: bytes, offset: int, live: list[tuple[Key, Place]]) -> Steps[None]:
         keys, before = [key for key, _ in live], [place for _, place in live]
         buffers = [data[at - offset : at - offset + length] for _, at, length in before]
-        file_no, start = self.segments.append(buffers)
-        yield "copied"
-        after = _places(file_no, start, map(len, buffers))
-        try:
-            self.index.move(zip(keys, after, strict=True))
-        except OSError:
-            self.segments.truncate(start)
-            raise
-        self.segments.add(after)
+        lengths = [length for _, _, length in before]
+        yield from self._append(buffers, lengths, "copied", partial(self.index.move, keys))
         self.segments.remove(before)
         yield "moved"
 
     def close(self) -> None:
         self.segments.close()
-
-
-def _places(file_no: int, start: int, lengths: Iterable[int]) -> list[Place]:
-    """Return the places of records one behind the other."""
-    places = []
-    for length in lengths:
-        places.append((file_no, start, length))
-        start += length
-    return places
 
 
 def _incarnation(data: bytes, at: int, known: dict[bytes, int]) -> int:

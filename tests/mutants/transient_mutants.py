@@ -75,7 +75,7 @@ MUTANTS = {
         "transient/writer.py", "self.segments.remove(before)", "pass"
     ),
     "copied records are not looked for there": Mutant(
-        "transient/writer.py", "self.index.move(zip(", "list(zip("
+        "transient/writer.py", "partial(self.index.move, keys)", "len"
     ),
     "a range is deleted at one go": Mutant(
         "transient/index.py", "if len(places) == end:", "if False:"

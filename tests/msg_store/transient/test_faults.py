@@ -247,7 +247,7 @@ def test_a_record_of_another_queue_is_not_taken_for_the_own(rig: TransientRig) -
     rig.settle()
     first, second = (1, 5), (2, 5)  # incarnation and seq
     places = rig.index.places([first, second])
-    rig.index.move([(first, places[1]), (second, places[0])])
+    rig.index.move([first, second], places[::-1])
 
     assert rig.read(1, 5) == {}
     assert rig.lost == [(1, [5])]

@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leveret.core.message import Message
 from leveret.msg_store.transient import writer as transient_writer
-from leveret.msg_store.transient.index import IndexLost
-from leveret.msg_store.transient.store import Limits
+from leveret.msg_store.transient.index import IndexLost, Limits
 from rigs.store.transient_rig import READER, WRITER, TransientRig, message, row
 
 queue_nos = st.integers(1, 3)

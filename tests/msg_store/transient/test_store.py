@@ -384,7 +384,8 @@ def test_real_threads_and_a_real_folder(tmp_path: Path) -> None:
 
     from leveret.msg_store.format.ballast import Ballast
     from leveret.msg_store.format.file_header import Identity
-    from leveret.msg_store.transient.store import Limits, TransientStore
+    from leveret.msg_store.transient.index import Limits
+    from leveret.msg_store.transient.store import TransientStore
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

@@ -19,8 +19,8 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Reached, Steps, T, Then
-from leveret.msg_store.transient.index import IndexLost, TransientIndex
-from leveret.msg_store.transient.store import Limits, TransientStore
+from leveret.msg_store.transient.index import IndexLost, Limits, TransientIndex
+from leveret.msg_store.transient.store import TransientStore
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
