@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ten million messages in one queue: memory, how fast they go, and whether others notice.
+"""Ten million messages in one queue: memory, throughput, and the delay of other clients.
 
     python benchmarks/backlog.py --loadgen DIR                       # all of it: about 40 minutes
     python benchmarks/backlog.py --loadgen DIR --messages 300000 --paced-s 10
@@ -75,7 +75,7 @@ def anonymous_kib(pid: int) -> int:
 
 
 class Peak:
-    """The most that a figure ever was, looked at four times a second."""
+    """The maximum of a figure that is read four times a second."""
 
     def __init__(self, look: Callable[[], int]) -> None:
         self._look = look

@@ -27,7 +27,7 @@ RABBITMQ = "rabbitmq-server"
 class Broker(NamedTuple):
     """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it.
 
-    ``event_loop`` is what ours runs on.
+    ``event_loop`` is Leveret's.
     """
 
     name: str
@@ -39,22 +39,22 @@ class Broker(NamedTuple):
 
 
 class StartError(Exception):
-    """A broker did not come up."""
+    """A broker did not start."""
 
 
 def leveret_command() -> list[str]:
-    """Return how to run this checkout's ``leveret`` with the interpreter that runs the benchmark."""
+    """Return the command of this checkout's ``leveret``, on the interpreter of the benchmark."""
     return [sys.executable, "-m", "leveret"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment for processes of ours: the root's ``amqp`` must not shadow py-amqp."""
+    """Return the environment for Leveret's processes: the root's ``amqp`` must not shadow py-amqp."""
     return os.environ | {"PYTHONSAFEPATH": "1"} | more
 
 
 @contextmanager
 def leveret(kernel: str, settings: str = "") -> Iterator[Broker]:
-    """Run Leveret with one of its kernels and what a ``leveret.toml`` may say."""
+    """Run Leveret with one of its kernels and the text of a ``leveret.toml``."""
     with (
         tempfile.TemporaryDirectory(prefix="leveret-bench") as folder,
         leveret_in(Path(folder), kernel, settings) as broker,
@@ -64,7 +64,7 @@ def leveret(kernel: str, settings: str = "") -> Iterator[Broker]:
 
 @contextmanager
 def leveret_in(folder: Path, kernel: str, settings: str = "") -> Iterator[Broker]:
-    """Do as ``leveret``, in a folder that is there before and afterwards; its data is in ``data``."""
+    """Run Leveret in an existing folder, which stays; its data is in ``data``."""
     config = folder / "leveret.toml"
     config.write_text(settings)
     command = [*leveret_command(), "serve", "--listen", "127.0.0.1:0", "--data", f"{folder}/data"]
@@ -128,7 +128,7 @@ def set_policy(broker: Broker, pattern: str, definition: str) -> None:
 
 
 def rabbitmq_is_installed() -> bool:
-    """Return whether there is a RabbitMQ to compare with."""
+    """Return whether RabbitMQ is installed."""
     return shutil.which(RABBITMQ) is not None
 
 
@@ -156,7 +156,7 @@ def _await_amqp(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal_tree(root: int) -> None:
-    """End what the wrapper scripts started: they do not hand a signal on."""
+    """End RabbitMQ's processes: its wrapper scripts pass no signal on."""
     from leveret.server.perf.cpu import descendants
 
     for pid in descendants(root)[1:]:

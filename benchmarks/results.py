@@ -24,7 +24,7 @@ REFERENCE = "rabbitmq"
 
 
 def long_run_options(about: str | None, name: str) -> argparse.ArgumentParser:
-    """Return what the long runs with an external generator have in common on their command lines."""
+    """Return a parser with the options that all long runs with an external generator take."""
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,7 +36,7 @@ def long_run_options(about: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def machine() -> dict[str, Any]:
-    """Describe where the figures come from."""
+    """Describe the machine of the figures."""
     cpu = [line for line in _read("/proc/cpuinfo").splitlines() if line.startswith("model name")]
     memory = _read("/proc/meminfo").split()[1:2]
     return {
@@ -49,7 +49,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions(with_rabbitmq: bool) -> dict[str, str]:
-    """Name what ran."""
+    """Return the versions of the programs measured."""
     found = {"leveret": leveret.__version__, "python": sys.version.split()[0]}
     if with_rabbitmq:
         found["rabbitmq"] = _output("rabbitmqctl", "version").splitlines()[-1:][0]
@@ -57,7 +57,7 @@ def versions(with_rabbitmq: bool) -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the commit, with ``+`` when files that count differ from it."""
+    """Return the commit, with ``+`` when tracked files differ from it."""
     name = _output("git", "-C", str(HERE), "rev-parse", "--short", "HEAD").strip() or "unknown"
     changed = _output("git", "-C", str(HERE), "status", "--porcelain", "--untracked-files=no")
     return name + ("+" if changed.strip() else "")
@@ -89,7 +89,7 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float
 def judge(
     found: dict[str, dict[str, dict[str, float]]], rates_count: bool
 ) -> list[tuple[str, str, str, float, float, bool]]:
-    """Return (scenario, broker, measure, ratio, bar, met) for all that has a bar.
+    """Return (scenario, broker, measure, ratio, bar, met) for every measure that has a bar.
 
     Args:
         found: of ``medians``.

@@ -1,4 +1,4 @@
-"""The catalogue: what each scenario does as options of ``leveret perf``, and the bars it must meet.
+"""The scenarios, each as options of ``leveret perf``, and the bars that they must meet.
 
 The keys and the work are those of the neutral load generator that ``--loadgen`` takes, so results of
 both can be laid side by side.
@@ -74,7 +74,7 @@ SCALES = {"e1k": 0.3}
 
 
 class Bar(NamedTuple):
-    """What must hold against RabbitMQ in the same run, for the C kernel and the pure one.
+    """The limits relative to RabbitMQ in the same run, for the C kernel and the pure one.
 
     Attributes:
         cpu: CPU per message at most, as a fraction of RabbitMQ's.

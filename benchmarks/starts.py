@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a start takes, and what a store leaves on the disk.
+"""Duration of a start, and the disk space of a store.
 
     python benchmarks/starts.py --loadgen DIR                          # all of it: some ten minutes
     python benchmarks/starts.py --loadgen DIR --messages 50000 --through 100000 --backlog 100000
@@ -40,7 +40,7 @@ BLOCK_BYTES = 512  # of ``st_blocks``
 
 
 def disk_bytes(folder: Path, pattern: str = "*") -> int:
-    """Return what the files of a folder that match take on the disk."""
+    """Return the disk space of the matching files of a folder."""
     size_bytes = 0
     for path in folder.rglob(pattern):
         try:
@@ -52,7 +52,7 @@ def disk_bytes(folder: Path, pattern: str = "*") -> int:
 
 @contextmanager
 def started(folder: Path, kernel: str) -> Iterator[tuple[Broker, float]]:
-    """Start a node; give it and how long that took, until it accepts connections."""
+    """Start a node; yield it and the seconds until it accepted connections."""
     began_s = time.monotonic()
     with brokers.leveret_in(folder, kernel) as broker:
         yield broker, time.monotonic() - began_s

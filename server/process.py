@@ -89,15 +89,9 @@ class DataDirectory:
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(lock, self.path)
             os.ftruncate(lock, 0)
             os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-        except BlockingIOError as error:
-            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(lock)
-            raise DataDirectoryError(
-                f"data directory {self.path} is in use by the broker with process id {owner}"
-            ) from error
         except OSError as error:
             os.close(lock)
             raise self._unusable(error) from error
@@ -122,6 +116,22 @@ class DataDirectory:
     def _unusable(self, error: OSError) -> DataDirectoryError:
         reason = (error.strerror or str(error)).lower()
         return DataDirectoryError(f"data directory {self.path} is not writable: {reason}")
+
+
+def take_lock(lock: int, data_dir: Path) -> None:
+    """Lock an open lock file; close the descriptor where another process holds the lock.
+
+    Raises:
+        DataDirectoryError: another process holds it.
+    """
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(lock)
+        raise DataDirectoryError(
+            f"data directory {data_dir} is in use by the broker with process id {owner}"
+        ) from error
 
 
 def refuse_network(path: Path) -> None:

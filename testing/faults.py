@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
 from leveret.broker.channel.session import Block
@@ -26,17 +25,10 @@ class Run(Protocol):
     def __call__(self, function: Callable[[], T], /) -> T: ...
 
 
-class Undoable(Protocol):
-    """A fault of one actor."""
-
-    def undo(self) -> None:
-        """Remove the fault; harmless when the actor has ended."""
-
-
 class Fault:
     """Faults of some actors, removed by ``resume`` or at the end of the block."""
 
-    def __init__(self, parts: Sequence[Undoable], run: Run) -> None:
+    def __init__(self, parts: Sequence[Still | Slow], run: Run) -> None:
         self._parts = list(parts)
         self._run = run
 
@@ -44,18 +36,13 @@ class Fault:
         """Remove the faults; a second call does nothing."""
         parts, self._parts = self._parts, []
         if parts:
-            self._run(partial(_undo, parts))
+            self._run(lambda: [part.undo() for part in parts])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.resume()
-
-
-def _undo(parts: list[Undoable]) -> None:
-    for part in parts:
-        part.undo()
 
 
 class ActorGate:

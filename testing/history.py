@@ -12,11 +12,11 @@ for violations:
 
 Terms. A message has a *name* (any hashable value), which its body must contain; each name is
 published once. A *channel* is one channel of one connection: after a reconnect it is another. AMQP does
-not answer acks, so an ack counts as *acknowledged* only when the client says so with ``settled``: when
-it has been told something that cannot be true before the broker has taken the ack, such as the confirm
-of a persistent message that the same channel published to the same queue after it. A fault of the
-broker is a ``disturbance``: an ack that was not settled before the beginning of a disturbance, of a message
-delivered before its end, may have been lost with the failed actor, which is no violation. A disturbance lasts
+not answer acks, so an ack counts as *acknowledged* only when the client calls ``settled``, after an answer
+that the broker gives only once it has taken the ack: the confirm of a persistent message that the same
+channel published to the same queue after the ack, for example. A fault of the broker is a ``disturbance``:
+an ack of a message delivered before its end, and not settled before its beginning, may have been lost
+with the failed actor; such a loss is no violation. A disturbance lasts
 until clients have processed the deliveries they had before (libraries buffer deliveries): with a
 prefetch of n, until each consumer has taken more than n.
 """

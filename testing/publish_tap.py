@@ -7,7 +7,7 @@ open tap there is no cost.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from leveret.broker.channel.publish import Publisher
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 
 _plain: Final = Publisher.publish
+_open: Final[
+    list[PublishTap]
+] = []  # copied and changed in single steps: taps open in other threads
+_turn: Final = threading.Lock()
 
 
 class PublishTap:
@@ -27,9 +31,6 @@ class PublishTap:
     broker refuses (no such exchange, no permission) is not seen.
     """
 
-    _open: ClassVar[tuple[PublishTap, ...]] = ()
-    _turn: ClassVar[threading.Lock] = threading.Lock()
-
     def __init__(
         self, is_meant: Callable[[Any], bool], sees: Callable[[list[Message]], None]
     ) -> None:
@@ -37,30 +38,23 @@ class PublishTap:
         self.sees = sees
 
     def __enter__(self) -> Self:
-        with self._turn:
-            PublishTap._open += (self,)
+        with _turn:
+            _open.append(self)
             Publisher.publish = _tapped  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with self._turn:
-            PublishTap._open = tuple(tap for tap in self._open if tap is not self)
-            if not PublishTap._open:
+        with _turn:
+            _open.remove(self)
+            if not _open:
                 Publisher.publish = _plain  # type: ignore[method-assign]
-
-    @classmethod
-    def publish(
-        cls, publisher: Publisher, method: bytes, mode: int, messages: list[Message]
-    ) -> list[Message] | None:
-        rest: list[Message] | None = _plain(publisher, method, mode, messages)
-        vhost = publisher.vhost
-        for tap in cls._open:
-            if tap.is_meant(vhost):
-                tap.sees(messages[: len(messages) - len(rest or ())])
-        return rest
 
 
 def _tapped(
     self: Publisher, method: bytes, mode: int, messages: list[Message]
 ) -> list[Message] | None:
-    return PublishTap.publish(self, method, mode, messages)
+    rest: list[Message] | None = _plain(self, method, mode, messages)
+    for tap in _open.copy():
+        if tap.is_meant(self.vhost):
+            tap.sees(messages[: len(messages) - len(rest or ())])
+    return rest

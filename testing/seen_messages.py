@@ -24,7 +24,7 @@ class SeenMessage:
         exchange: it was published to.
         routing_key: it was published with.
         body: as published.
-        properties: those that are set, by their names in the specification with ``_`` for ``-``
+        properties: the set ones, by their names in the specification with ``_`` for ``-``
             (``content_type``, ``delivery_mode``); ``headers`` without the types of their fields.
         is_unacked: whether it has been delivered and waits for its ack; else it is ready.
     """

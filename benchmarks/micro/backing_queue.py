@@ -1,4 +1,4 @@
-"""What a message costs in a variable queue that fits into RAM, with an index and without one.
+"""Costs of a message in a variable queue that fits into RAM, with an index and without one.
 
 Transient messages of 1 KiB, no RAM target: publish, fetch with acks and ack, in batches of 100 and one
 at a time, and publish_delivered with ack. CPU microseconds per message, the best of many rounds, the two

@@ -1,4 +1,4 @@
-"""What a merge costs: two full segments of which some messages are still needed.
+"""Costs of a merge of two full segments that hold messages still in use.
 
 Prints seconds and CPU per merge, and microseconds of CPU per message copied; the disk is the real one,
 in a temporary folder, and its cache is warm.

@@ -1,4 +1,4 @@
-"""What the fixture ``amqp_broker`` costs: ready for the first time, and reset for the next test.
+"""Costs of the fixture ``amqp_broker``: ready for the first time, and reset for the next test.
 
     python benchmarks/micro/fixture.py [ROUNDS]
 

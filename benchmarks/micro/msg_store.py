@@ -1,4 +1,4 @@
-"""What the message store's codecs and group commit cost per message, without the disk.
+"""Costs of the message store's codecs and group commit per message, without the disk.
 
 First a run of messages of 1 KiB is encoded as a group commit does it: records with their checksums, the
 journal frame, one join. Then the whole of it: ``write``, ``publish`` in one queue or several, the
@@ -63,7 +63,7 @@ def measure(call: Callable[[], object], count: int, rounds: int = 7) -> float:
 def committed(
     count: int, queue_nos: tuple[int, ...], *, is_acked_first: bool
 ) -> Callable[[], None]:
-    """Return what takes ``count`` messages through a group commit and out again."""
+    """Return a function that takes ``count`` messages through a group commit and out again."""
     identity = Identity(bytes(16), 1)
     references = References()
     memtables = Memtables(references.locations)

@@ -1,8 +1,8 @@
-"""What one message costs the broker between two sockets, without the sockets.
+"""Costs of one message in the broker, from socket to socket, without the sockets.
 
 One publisher and one consumer with manual acks, driven through asyncio's protocol objects by hand: a
 publish is handed in, the delivery comes out, the ack is handed in. Prints CPU microseconds per message
-for one message per event and for batches; with ``--profile`` the functions it goes to.
+for one message per event and for batches; with ``--profile`` the functions that it calls.
 
     .venv/bin/python -P benchmarks/micro/path.py [--profile]
 """

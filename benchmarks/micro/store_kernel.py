@@ -1,4 +1,4 @@
-"""What the store's kernels cost per message of 1 KiB; the best of some calls on a batch.
+"""Costs of the store's kernels per message of 1 KiB; the best of some calls on a batch.
 
 .venv/bin/python -P benchmarks/micro/store_kernel.py [calls]
 """

@@ -33,7 +33,7 @@ BODY_BYTES = 1024
 
 
 class Owner:
-    """Hears of the queue's news in the loop."""
+    """Takes the queue's confirms and other events in the loop."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()

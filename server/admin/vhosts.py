@@ -112,7 +112,7 @@ class VhostAdmin:
         ]
 
     async def list_bindings(self, vhost: str) -> list[Row]:
-        """Return all columns of every binding, those of the default exchange first."""
+        """Return all columns of every binding, the default exchange's first."""
         topology = vhost_named(self._node, vhost).topology
         queues, bindings = list(topology.queues), topology.bindings()
         implicit = [rows.implicit_binding(queue) async for queue in sliced(queues)]

@@ -61,7 +61,7 @@ class SettingError(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Config(BrokerSettings):
-    """The settings of a broker: those that the broker itself reads, and these.
+    """``BrokerSettings``, and the settings of the process around the broker.
 
     Attributes:
         listen: addresses for AMQP. An address of the default pair that the machine does not have

@@ -13,7 +13,7 @@ import difflib
 import logging
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,14 +36,6 @@ NATIVE: Final[dict[str, Key]] = {key.native: key for key in KEYS}
 RABBITMQ: Final[dict[str, Key]] = {
     name: key for key in KEYS if key.from_conf is not None for name in key.rabbitmq.split()
 }
-LIMITS: Final = {
-    "vm_memory_high_watermark": "memory_high_watermark",
-    "disk_free_limit": "disk_free_limit",
-}
-COLLECTED: Final = (
-    *("listeners.tcp", "default_user_tags", "loopback_users", "default_permissions"),
-    *LIMITS,
-)
 
 _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
@@ -180,9 +172,7 @@ def _log_console(line: Line, path: Path, found: Found) -> None:
 
 
 def _take_collected(collected: dict[str, dict[str, Line]], path: Path, found: Found) -> None:
-    takers = (_listeners, _user_tags, _loopback_users, _permissions, _limit, _limit)
-    fields = ("listen", "default_user_tags", "loopback_users", "default_permissions")
-    for group, field, take in zip(COLLECTED, (*fields, *LIMITS.values()), takers, strict=True):
+    for group, (field, take) in COLLECTED.items():
         if lines := collected[group]:
             found.values[field] = take(lines, path)
             found.lines[field] = next(iter(lines.values())).number
@@ -252,6 +242,17 @@ def _limit(lines: dict[str, Line], path: Path) -> SizeLimit:
     if "relative" in lines:
         return SizeLimit(share=_converted(conf_share, line.value, path, line.number, line.key))
     return SizeLimit(_converted(size, line.value, path, line.number, line.key))
+
+
+COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] = {
+    "listeners.tcp": ("listen", _listeners),
+    "default_user_tags": ("default_user_tags", _user_tags),
+    "loopback_users": ("loopback_users", _loopback_users),
+    "default_permissions": ("default_permissions", _permissions),
+    "vm_memory_high_watermark": ("memory_high_watermark", _limit),
+    "disk_free_limit": ("disk_free_limit", _limit),
+}
+"""Groups of keys that make one field together: the field, and the function that reads the group's lines."""
 
 
 def _converted(convert: Any, value: Any, path: Path, line: int, name: str) -> Any:

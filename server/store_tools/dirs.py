@@ -6,7 +6,6 @@ that only reads locks the file that is there and creates none.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
 from leveret.msg_store.format.folder import FORMAT
-from leveret.server.process import LOCK, DataDirectory, DataDirectoryError
+from leveret.server.process import LOCK, DataDirectory, take_lock
 
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"
@@ -33,7 +32,7 @@ class StoreAt:
     """One store.
 
     Attributes:
-        vhost: the vhost's name; None if the store has none, or it is not known.
+        vhost: the vhost's name; None if the store has no vhost, or the name is unknown.
         names: of its queues, by number; a priority queue has several numbers.
     """
 
@@ -47,9 +46,9 @@ class Stores:
     """The stores to work on.
 
     Attributes:
-        data_dir: the data directory; None for a store by itself.
-        stores: all of the data directory, or the one that was asked for.
-        metadata_damage: why no queue has a name; empty if the metadata can be read.
+        data_dir: the data directory; None for a store outside one.
+        stores: all stores of the data directory, or the named one.
+        metadata_damage: the error that leaves queues without names; empty if the metadata can be read.
     """
 
     data_dir: Path | None
@@ -58,10 +57,10 @@ class Stores:
 
 
 def find_stores(path: Path) -> Stores:
-    """Return the stores of a data directory, or the one that a folder is.
+    """Return the stores of a data directory, or the store in a folder.
 
     Raises:
-        StoreError: it is neither.
+        StoreError: the folder is neither a data directory nor a store.
     """
     path = path.absolute()
     data_dir = data_dir_of(path)
@@ -75,10 +74,10 @@ def find_stores(path: Path) -> Stores:
 
 
 def data_dir_of(path: Path) -> Path | None:
-    """Return the data directory that a path is or belongs to; None if it is a store by itself.
+    """Return the data directory at a path or around it; None for a store outside a data directory.
 
     Raises:
-        StoreError: it is neither.
+        StoreError: the path is neither a data directory nor a store.
     """
     path = path.absolute()
     if not path.is_dir():
@@ -124,32 +123,20 @@ def held(data_dir: Path | None, is_read_only: bool) -> Iterator[None]:
         with DataDirectory(data_dir):
             yield
     else:
-        descriptor = _locked(data_dir)
+        try:
+            lock = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # a copy, in which no broker has run
+            yield
+            return
+        take_lock(lock, data_dir)
         try:
             yield
         finally:
-            if descriptor is not None:
-                os.close(descriptor)
-
-
-def _locked(data_dir: Path) -> int | None:
-    try:
-        descriptor = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None  # a copy, in which no broker has run
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        owner = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(descriptor)
-        raise DataDirectoryError(
-            f"data directory {data_dir} is in use by the broker with process id {owner}"
-        ) from None
-    return descriptor
+            os.close(lock)
 
 
 def next_epoch(data_dir: Path | None, epoch_seen: int) -> int:
-    """Return a boot epoch above one that was used, counted as a start of the broker where there is one.
+    """Return a boot epoch above a used one; the data directory, if there is one, counts it as a start.
 
     Raises:
         StoreError: the metadata cannot be written.

@@ -44,7 +44,7 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
 
 
 def _queues(terms: dict[int, Terms], at: StoreAt) -> list[dict[str, Any]]:
-    """Return the queues, those with most messages first; one of several priorities is one queue."""
+    """Return the queues, the largest first; the queue numbers of a priority queue are one queue."""
     queues: dict[str | int, dict[str, Any]] = {}
     for no, each in sorted(terms.items()):
         name = at.names.get(no)

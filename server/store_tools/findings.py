@@ -1,10 +1,10 @@
-"""Findings of an audit in words: what is wrong, and how a repair corrects it."""
+"""Findings of an audit in words: each fault, and how a repair corrects it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from leveret.msg_store.offline.audit import Audit, queue_text
 
@@ -17,9 +17,9 @@ class Finding:
     """One finding.
 
     Attributes:
-        text: what is wrong.
+        text: the fault.
         repair: how a repair corrects it.
-        is_damage: a crash alone does not do that.
+        is_damage: whether more than a crash has caused it.
     """
 
     text: str
@@ -32,27 +32,15 @@ class LostIn:
     """Messages of a queue that cannot be read.
 
     Attributes:
-        seqs: which, as ranges that include both ends.
-        reasons: why, each once.
+        seqs: the messages' seqs, as ranges that include both ends.
+        reasons: each once.
     """
 
     queue_no: int
     name: str | None
+    count: int
     seqs: list[tuple[int, int]]
     reasons: list[str]
-
-    @property
-    def count(self) -> int:
-        return sum(last - first + 1 for first, last in self.seqs)
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "queue_no": self.queue_no,
-            "name": self.name,
-            "count": self.count,
-            "seqs": self.seqs,
-            "reasons": self.reasons,
-        }
 
 
 def lost_in(audit: Audit, names: Mapping[int, str]) -> list[LostIn]:
@@ -68,7 +56,7 @@ def lost_by_queue(rows: Iterable[tuple[int, int, str]], names: Mapping[int, str]
     for queue_no, seq, reason in rows:
         by_queue.setdefault(queue_no, {})[seq] = reason
     return [
-        LostIn(no, names.get(no), ranges(lost), list(dict.fromkeys(lost.values())))
+        LostIn(no, names.get(no), len(lost), ranges(lost), list(dict.fromkeys(lost.values())))
         for no, lost in sorted(by_queue.items())
     ]
 

@@ -57,8 +57,7 @@ def _salvaged(row: Row) -> Iterator[str]:
     if row["rebuilt"]:
         yield f"  from the segments alone, acked messages may be among them: {row['rebuilt']}"
     for each in row["lost"]:
-        lost = LostIn(each["queue_no"], each["name"], each["seqs"], each["reasons"])
-        yield f"  left behind: {lost_text(lost)}"
+        yield f"  left behind: {lost_text(LostIn(**each))}"
     for gap in row["gaps"]:
         yield f"  the journal has a gap, {gap}: what was published in it may be missing"
 

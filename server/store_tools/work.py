@@ -10,6 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,7 +82,7 @@ def _audit_row(at: StoreAt, audit: Audit) -> Row:
         "messages": sum(terms.messages for terms in audit.queues.values()),
         "message_bytes": sum(terms.size_bytes for terms in audit.queues.values()),
         "segments": len(audit.store.folder.rdq_nos()),
-        "lost": [lost.fields() for lost in lost_in(audit, at.names)],
+        "lost": [asdict(lost) for lost in lost_in(audit, at.names)],
         "damage": [each.text for each in findings if each.is_damage],
         "of_a_crash": [each.text for each in findings if not each.is_damage],
         "notes": audit.notes,
@@ -89,7 +90,7 @@ def _audit_row(at: StoreAt, audit: Audit) -> Row:
 
 
 def repair(path: Path, is_agreed: bool) -> Row:
-    """Return what a repair would do; do it if that was agreed to."""
+    """Return the repairs of all stores; carry them out if ``is_agreed``."""
     data_dir = data_dir_of(path)
     with held(data_dir, is_read_only=not is_agreed), progress_bar("repair") as progress:
         if is_agreed:
@@ -152,7 +153,7 @@ def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) 
             "messages": result.messages,
             "rows": result.rows,
             "segment_bytes": result.size_bytes,
-            "lost": [lost.fields() for lost in lost_by_queue(rows, at.names)],
+            "lost": [asdict(lost) for lost in lost_by_queue(rows, at.names)],
             "gaps": list(audit.store.report.gaps),
             "rebuilt": audit.store.report.rebuilt,
         }
