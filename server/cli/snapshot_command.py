@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -17,18 +18,18 @@ from typing import Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.server.cli.snapshot_create import Asked, create
-from leveret.server.control import ControlFailedError
+from leveret.server import control
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.progress import progress_bar
-from leveret.server.snapshots import copying
+from leveret.server.process import DataDirectory, stored_node_id
+from leveret.server.snapshots import copying, manifest
 from leveret.server.snapshots.checking import Report, verify
 from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory, read_manifest
+from leveret.server.snapshots.making import Reached, Wanted, complete, take_offline
 from leveret.server.snapshots.manifest import Manifest
 
 EX_DAMAGED: Final = 1
-
 COLUMNS: Final = ("name", "created", "age_s", "size_bytes", "messages", "clean")
 SEQS_SHOWN: Final = 10
 
@@ -37,24 +38,23 @@ def run(options: argparse.Namespace) -> int:
     """Carry out the parsed command; return the exit code."""
     options.data = options.data.absolute()
     try:
-        code = VERBS[options.verb](options)
+        return VERBS[options.verb](options)
     except RefusedError as error:
         return _fail(os.EX_DATAERR, str(error))
-    except ControlFailedError as error:
+    except control.ControlFailedError as error:
         return _fail(os.EX_SOFTWARE, str(error))
     except StoreError as error:
         return _fail(os.EX_CONFIG, str(error))
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         return _fail(os.EX_SOFTWARE, f"{(error.strerror or str(error)).lower()}{place}")
-    return code
 
 
 def _create(options: argparse.Namespace) -> int:
     name = options.name or time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     copy_to = options.copy.absolute() if options.copy is not None else None
-    asked = Asked(options.data, name, options.vhost, copy_to, options.timeout)
-    path, made = create(Files(), asked)
+    wanted = Wanted(name, options.vhost)
+    path, made = create(Files(), options.data, wanted, copy_to, options.timeout)
     if options.json:
         print(formats.json_line(_row(made) | {"path": str(path)}), end="")
         return 0
@@ -65,6 +65,66 @@ def _create(options: argparse.Namespace) -> int:
         f"{made.size_bytes} bytes, {state}"
     )
     return 0
+
+
+def create(
+    files: Files,
+    data_dir: Path,
+    wanted: Wanted,
+    copy_to: Path | None,
+    timeout_s: float,
+    reached: Reached = lambda _: None,
+) -> tuple[Path, Manifest]:
+    """Make a snapshot, of a running broker or of a data directory that no broker uses.
+
+    All files go into a draft. The draft becomes a snapshot when it is synced, has its manifest and is
+    renamed. A failure removes the draft; a draft that a crash has left is removed with the next snapshot or
+    the next start.
+
+    With ``copy_to`` the snapshot is made only in that snapshot directory, on any file system. ``timeout_s`` is
+    for the broker's answer; ``reached`` is called at each step, for tests that end the process there.
+
+    Returns:
+        The folder of the snapshot, and its manifest.
+
+    Raises:
+        RefusedError: the name is taken, a vhost does not exist, or another snapshot is being made.
+        ControlFailedError: the broker could not do its part.
+        StoreError: the data directory must be repaired first.
+        OSError: a file operation failed.
+    """
+    try:
+        wanted.node = str(stored_node_id(data_dir))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{data_dir} is not a data directory of Leveret") from error
+    if copy_to is not None:
+        SnapshotDirectory(files, copy_to).check_new(wanted.name)
+    directory = SnapshotDirectory(files, data_dir / FOLDER)
+    with directory.locked():
+        directory.check_new(wanted.name)
+        draft = directory.draft(wanted.name)
+        try:
+            arguments = {"name": wanted.name, "vhosts": wanted.vhosts}
+            try:
+                control.ask(data_dir, "take_snapshot", arguments, timeout_s)
+            except control.NoBrokerError:
+                with DataDirectory(data_dir):
+                    directory.drop_drafts()
+                    for point in take_offline(files, data_dir, draft, wanted):
+                        reached(point)
+            reached("snapshot: taken")
+            made = complete(files, draft, wanted, reached)
+            if copy_to is not None:
+                target = copy_to / wanted.name
+                copying.publish_copy(files, draft, target, made)
+                shutil.rmtree(draft)
+                return target, made
+            manifest.write(files, draft, made)
+            reached("snapshot: described")
+            return directory.commit(wanted.name), made
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
 
 
 def _list(options: argparse.Namespace) -> int:

@@ -44,12 +44,13 @@ class Wanted:
 
     Attributes:
         vhosts: their names; empty: all.
+        node: the UUID of the node, read from its data directory.
         torn: by folder of an offline store, the torn bytes that a crash has left.
     """
 
     name: str
-    node: str
     vhosts: list[str] = field(default_factory=list)
+    node: str = ""
     torn: dict[str, int] = field(default_factory=dict)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from leveret.core.files import Files
 from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.server.cli.main import main
-from leveret.server.cli.snapshot_create import Asked, create
+from leveret.server.cli.snapshot_command import create
+from leveret.server.snapshots.making import Wanted
 
 
 def die_at(point: str) -> Any:
@@ -41,7 +42,7 @@ def serve(point: str, arguments: list[str]) -> int:
 
 def made(point: str, data: str, name: str, *copy_to: str) -> int:
     target = Path(copy_to[0]) if copy_to else None
-    create(Files(), Asked(Path(data), name, [], target, 60.0), die_at(point))
+    create(Files(), Path(data), Wanted(name), target, 60.0, die_at(point))
     return 0
 
 

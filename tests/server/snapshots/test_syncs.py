@@ -9,9 +9,10 @@ import pytest
 
 from leveret.core.files import Files, OsCalls
 from leveret.server.broker import Broker
-from leveret.server.cli.snapshot_create import Asked, create
+from leveret.server.cli.snapshot_command import create
 from leveret.server.config.config import Address, Config
 from leveret.server.snapshots import copying
+from leveret.server.snapshots.making import Wanted
 
 
 class Syncs(OsCalls):
@@ -69,9 +70,8 @@ async def data(tmp_path: Path) -> Path:
 async def test_all_is_synced_before_it_counts(data: Path, is_copy: bool) -> None:
     calls = Syncs()
     copy_to = data.parent / "copies" if is_copy else None
-    asked = Asked(data, "one", [], copy_to, 1.0)
 
-    path, made = create(Files(calls), asked)
+    path, made = create(Files(calls), data, Wanted("one"), copy_to, 1.0)
 
     assert calls.renamed == ["one"]
     assert calls.missing == []
