@@ -1,4 +1,4 @@
-"""Types of the compiled kernel; what they mean stands in ``leveret/amqp/kernel.py``."""
+"""Types of the compiled kernel; ``leveret/amqp/kernel.py`` explains them."""
 
 from typing import Any, Final
 

@@ -177,7 +177,7 @@ def _delivery(
 def _deliver(
     parts: list[bytes], edge: tuple[int, bytes, int, bytes], part_max: int, messages: list[Message]
 ) -> None:
-    """Append messages; what stands before and after the delivery tag is kept while it is the same."""
+    """Append messages; the bytes around the delivery tag are kept while they are the same."""
     channel, ids_and_tag, tag, redelivered = edge
     last_origin = last_head = None
     size = -1

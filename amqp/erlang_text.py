@@ -1,7 +1,7 @@
 """Terms as Erlang prints them, for error texts that must read like RabbitMQ's.
 
 ``~w`` writes a binary as its octets, ``~p`` as a quoted string where every octet is printable
-Latin-1, and breaks what does not fit into 80 columns (``io_lib_pretty``). Octets above 127 stand in
+Latin-1, and breaks texts at 80 columns (``io_lib_pretty``). Octets above 127 stand in
 the results as surrogate escapes where they are not UTF-8, so that encoding the text gives them back.
 """
 

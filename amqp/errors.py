@@ -23,9 +23,9 @@ class ProtocolError(_ProtocolError):
     """A reply code, its text and the method it answers.
 
     Args:
-        explanation: what follows ``NAME - ``; without it the text is the bare name.
+        explanation: the text behind ``NAME - ``; without it the text is the bare name.
         method: ``class_id << 16 | method_id`` of the offender, 0 when there is none. None means
-            "the method being handled", which who handles it fills in.
+            the method being handled; its handler fills it in.
     """
 
     code: ClassVar[int] = 541

@@ -156,7 +156,7 @@ def _skip_longstr(data: bytes, offset: int, values: list[Any]) -> int:
 
 
 def _read_table(data: bytes, offset: int, values: list[Any]) -> int:
-    # A table that runs over the end is the method's fault, one that is wrong inside its own.
+    # A table that runs over the end is a malformed method (501), a wrong field in it a malformed table (502).
     end = offset + 4 + _U32.unpack_from(data, offset)[0]
     if end > len(data):
         raise IndexError(end)

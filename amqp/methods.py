@@ -1,6 +1,6 @@
 """Methods: a class for each, and the way from and to their bytes.
 
-``spec.FIELDS`` says what stands on the wire. Reserved arguments and tickets are left out of the
+``spec.FIELDS`` has the wire formats. Reserved arguments and tickets are left out of the
 classes. Short strings are ``str`` (UTF-8, other octets as surrogate escapes), long ones ``bytes``,
 bits ``bool``. Reading is strict, as RabbitMQ's is: one octet too few or too many is a FrameError.
 """

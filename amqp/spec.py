@@ -1,4 +1,4 @@
-"""The numbers of AMQP 0-9-1 with RabbitMQ's extensions, and what follows each method's ids.
+"""The numbers of AMQP 0-9-1 with RabbitMQ's extensions, and the arguments of each method.
 
 A method is known by one int, ``class_id << 16 | method_id``. ``FIELDS`` lists its arguments in wire
 order as ``name:type``; a name with a leading ``-`` is reserved or without meaning for a broker of
@@ -20,7 +20,7 @@ FRAME_END: Final = 0xCE
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
-# Kinds and modes of runs; leveret/amqp/kernel.py says what they contain.
+# Kinds and modes of runs; leveret/amqp/kernel.py describes them.
 PUBLISH: Final = 0
 ACK: Final = 1
 METHOD: Final = 2

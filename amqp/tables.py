@@ -1,7 +1,7 @@
 """Field tables and arrays with all type letters that RabbitMQ knows.
 
 A table on the wire is ``length:u32 (name:shortstr letter:u8 value)*``, an array the same without
-names. Here a value is a ``Field``, the pair of its letter and what it holds, so that writing a table
+names. Here a value is a ``Field``, the pair of letter and content, so that writing a table
 back gives the bytes it came from; a table is a dict from name to field.
 
 ======  ==============  =======================  ======  ==============  =======================

@@ -228,9 +228,9 @@ class Cancel(Struct):
 
 
 class Get(Struct):
-    """basic.get; answered None when empty, else what follows.
+    """basic.get; answered None when empty, else ``(queue, message, seq | None, redelivered, ready)``.
 
-    ``(queue, message, seq | None, redelivered, ready_left)``; acks go to exactly this incarnation.
+    ``ready`` messages are left; acks go to exactly this incarnation.
     """
 
     channel: Ref

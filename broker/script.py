@@ -5,7 +5,7 @@ in order, while its actor goes on receiving mail. Such a handler is written as a
 each wait; ``Script`` runs it on continuations, one answer at a time:
 
 * ``Ask(to, request)`` gives the reply of a GenServer; when the server dies or does not answer,
-  ``CallFailed`` is the value (not raised: the script knows what it means).
+  ``CallFailed`` is the value; it is not raised, as its meaning depends on the script.
 * ``Until(register)`` calls ``register(resume)`` and goes on with what ``resume`` is called with.
 
 An exception inside the generator goes to ``failed``. The message path never uses scripts.

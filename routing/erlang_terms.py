@@ -1,4 +1,4 @@
-"""Field values as Erlang's ``~p`` prints them, for error texts that quote what was sent."""
+"""Field values as Erlang's ``~p`` prints them, for error texts that quote a client's values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON values as Erlang's ``~p`` prints what RabbitMQ's decoder makes of them.
+"""JSON values as RabbitMQ decodes them and Erlang's ``~p`` prints them.
 
 A string is a binary, an object a map with sorted keys, ``null`` an atom. What ``~p`` would break over
 lines is left on one.

@@ -1,9 +1,9 @@
-"""What is bound to what in one vhost.
+"""The topology of one vhost: its exchanges, queues and bindings.
 
 ``Topology`` holds exchanges, bindings and the broker's queue entries, and keeps three indexes in
 step: the exchange's own bindings, the exchange type's matcher, and the bindings by destination (so
-that deleting a queue costs its own bindings and nothing else). Every change adds one to ``epoch``;
-whoever keeps routes compares it.
+that deleting a queue costs its own bindings and nothing else). Every change adds one to ``epoch``,
+which owners of cached routes compare.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ QueueT = TypeVar("QueueT", bound=Queue)
 
 
 class Removed(Struct, eq=False):
-    """What went away with something: all bindings, and the auto-delete exchanges left bare.
+    """The bindings and auto-delete exchanges that were removed along with a queue, exchange or binding.
 
-    The thing that was asked to go is not listed, except an exchange: it is the first one.
+    ``exchanges`` begins with the exchange that was to be removed, if it was one.
     """
 
     bindings: list[Binding] = []

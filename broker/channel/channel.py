@@ -430,7 +430,7 @@ class Channel(GenServer):
         self._state = after(self._state, event)
 
     def terminate(self, reason: object) -> None:
-        """Give the connection back what this channel blocked."""
+        """Take back the channel's blocks of the connection's reading."""
         if self._busy and self._script is not None:
             self._script.close()
         self.publisher.close()

@@ -112,7 +112,7 @@ class Confirms:
         self._nacked = []
         cutoff = min(smallest, *(first for first, _ in nacked))
         answers = [(True, tag, multiple) for tag, multiple in _worded(acked, cutoff)]
-        # The acks of this batch are sent before, so only what waits holds a nack back.
+        # The acks of this batch are sent before, so only unanswered publishes hold a nack back.
         answers += [(False, tag, multiple) for tag, multiple in _worded(nacked, smallest)]
         return answers
 

@@ -5,8 +5,8 @@ target queue, one stretch of confirm numbers. Only where a property must be look
 ``EXAMINE``) or the route depends on headers is each message taken by itself; neighbours that come out
 alike still go to the queue as one mail.
 
-A turn of a channel has so much work to do and no more, whatever it consists of: many runs, many
-messages, or few messages for many queues. The channel holds the rest of a run.
+The work of a channel's turn is limited, be it many runs, many messages, or few messages for many
+queues. The channel holds the rest of a run.
 
 Credit is counted per channel and queue: a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants

@@ -1,4 +1,4 @@
-"""The session: what the channels of one connection share, from its user to control of its reading."""
+"""The session: the objects that the channels of one connection share, from user to read control."""
 
 from __future__ import annotations
 

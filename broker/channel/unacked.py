@@ -89,7 +89,7 @@ class Unacked:
         """Take out all tags up to ``tag``; 0 means all there are.
 
         Raises:
-            PreconditionFailed: ``tag`` itself is unknown, whatever lies below it.
+            PreconditionFailed: ``tag`` itself is unknown, even if tags below it are known.
         """
         if tag == 0:
             return self.take_all()

@@ -1,8 +1,8 @@
 """The listener: accepts on the node's sockets and has a reader started for each connection.
 
 The bound sockets belong to the node (``sockets``) and outlive the actor, which works on duplicates: after a restart
-of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. The
-servers on them are left there, too, so that a successor closes those that a killed listener left open.
+of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. A
+listener leaves its servers there, too, so that after a kill its successor closes them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``ConnectionProtocol`` is asyncio's side; its events run as turns of the ``Reader``, so an error ends that
 actor and nothing else. The kernel cuts bytes into runs; runs of channel 0 are handled here, the others go
-to their channel as one mail per read. ``states.py`` says which state reads what, and what follows it.
+to their channel as one mail per read. ``states.py`` has the states and their transitions.
 
 A connection is one failure unit: reader, ``connection`` supervisor and channels are linked. Before
 connection.open there is the reader only.
@@ -184,7 +184,7 @@ class Reader(GenServer):
             self._read_handshake(rest)
 
     def _read_handshake(self, data: bytes) -> None:
-        """Scan run by run: the handshake changes the frame size that holds for what follows."""
+        """Scan run by run: tune-ok changes the frame size for the bytes behind it."""
         runs = self.scanner.scan(data)
         while runs:
             self._handshake_run(runs[0])
@@ -486,7 +486,7 @@ class Reader(GenServer):
         self._arm("close", PART_WAIT_S)
 
     def _close_socket(self) -> None:
-        """Send what waits, close the socket and end."""
+        """Send the written frames, close the socket and end."""
         self._enter(Event.SOCKET_CLOSED)
         self.read_control.close()
         self.writer.close()
@@ -518,7 +518,7 @@ class Reader(GenServer):
 
 
 def connection_info(reader: Reader) -> dict[str, Any]:
-    """Return what list_connections can show, by RabbitMQ's names."""
+    """Return the figures of list_connections, by RabbitMQ's names."""
     opened = reader.opened
     peer, local = address.split(reader.peer), address.split(reader.local)
     return {
@@ -546,8 +546,8 @@ def connection_info(reader: Reader) -> dict[str, Any]:
 def _state(reader: Reader) -> str:
     """Return RabbitMQ's word.
 
-    While an alarm is raised a connection that has published is blocked, the others are blocking; one that
-    waits for credit is in flow.
+    While an alarm is raised a connection is blocked once it has published, and blocking before. A
+    connection whose reading is paused is in flow.
     """
     if reader.state is State.RUNNING:
         if reader.connections.alarms.raised:

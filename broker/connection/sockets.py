@@ -1,7 +1,7 @@
-"""The sockets of a node: those it listens on, those it has accepted, and asyncio's events of these.
+"""The sockets of a node, listening and accepted, and asyncio's events of the accepted ones.
 
-They outlive the actors that use them: a restarted listener finds the same ports, and closes the servers that
-a killed one has left open.
+Sockets outlive the actors that use them: a restarted listener finds the same ports, and closes the servers
+of its killed predecessor.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sockets:
 
     Attributes:
         listening: bound sockets; the listener works on duplicates of them.
-        servers: accept on those duplicates.
+        servers: asyncio's servers on the duplicates.
         accepted: transports by their protocols; empty when all sockets are closed.
     """
 
@@ -81,9 +81,9 @@ class Sockets:
 class ConnectionProtocol(asyncio.Protocol):
     """Passes the transport's events to a reader.
 
-    Reading is paused until the reader has been started and has attached itself. Bytes that come all the
-    same wait for it: uvloop begins to read after ``connection_made`` even when that has paused reading. It
-    also looks ``data_received`` up only when it is given a protocol, so it is given this one again.
+    Reading is paused until the reader has been started and has attached itself. uvloop begins to read after
+    ``connection_made`` although reading was paused there, so bytes that come early wait for the reader. It
+    also looks ``data_received`` up only in ``set_protocol``, which ``attach`` therefore calls again.
     """
 
     __slots__ = ("_early", "_reader", "_sockets", "data_received")
@@ -92,7 +92,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._sockets = sockets
         self._reader: SocketReader | None = None
         self._early: list[bytes] = []
-        # What asyncio calls for bytes: straight into a turn of the reader once there is one.
+        # asyncio calls this with received bytes: a turn of the reader, once it is attached.
         self.data_received: Callable[[bytes], None] = self._early.append  # type: ignore[assignment]
 
     @property
@@ -111,7 +111,7 @@ class ConnectionProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Have a reader started; a node that is full or stopping closes the socket at once.
 
-        A transport of uvloop is none of asyncio's classes, so its class is not looked at.
+        uvloop's transports are not instances of asyncio's classes, so the class is not checked.
         """
         transport.pause_reading()
         if not self._sockets.accept(transport, self):

@@ -1,20 +1,20 @@
-"""The states of a connection: what each of them reads, and which event leads where.
+"""The states of a connection, the bytes that each of them reads, and the transitions.
 
 =========  ===========================================================================================
-state      what is read
+state      bytes that are read
 =========  ===========================================================================================
 HEADER     the protocol header, eight bytes
 HANDSHAKE  methods of channel 0 one by one, up to connection.open; each may change the frame size
-OPENING    nothing; bytes are kept for RUNNING while the supervisor of the channels is started
+OPENING    none; bytes are kept for RUNNING while the supervisor of the channels is started
 RUNNING    runs for the channels and for channel 0
-ENDING     nothing; the channels end, their messages go back, exclusive queues are deleted
+ENDING     none; the channels end, their messages go back, exclusive queues are deleted
 CLOSING    channel 0: close-ok, and close once more; the client closes the socket
-REFUSED    nothing; the client is left without an answer for a while, which slows guessing down
-PARTING    nothing; the last word is written, the peer gets some time to close the socket
-CLOSED     nothing; the socket is closed and the reader ends
+REFUSED    none; the client gets no answer for a while, which slows password guessing down
+PARTING    none; the last frames are written, the peer gets some time to close the socket
+CLOSED     none; the socket is closed and the reader ends
 =========  ===========================================================================================
 
-A connection is killed, or loses its socket, in any state; then its reader ends and the state no longer counts.
+In any state the reader may be killed or the socket lost; then the reader ends, and the state no longer counts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What takes a connection to its next state."""
+    """An event that takes a connection to its next state."""
 
     HEADER_ACCEPTED = auto()
     HEADER_REFUSED = auto()
@@ -68,7 +68,7 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
 
 
 def after(state: State, event: Event) -> State:
-    """Return the state that follows; a socket is closed in any."""
+    """Return the next state; SOCKET_CLOSED may come in every state."""
     if event is Event.SOCKET_CLOSED:
         return State.CLOSED
     following = TRANSITIONS[state].get(event)

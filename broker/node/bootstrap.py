@@ -112,7 +112,7 @@ def fill(node: Node, contents: Contents) -> None:
 
 
 def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
-    """Take policies in; one that this version would refuse stays stored and has no effect."""
+    """Take policies in; a policy that this version would refuse stays stored without effect."""
     for row in rows:
         try:
             policy_validation.check(row)

@@ -59,11 +59,11 @@ class StoreLoop:
         self._runtime.after_drain(partial(callback, *args) if args else callback)
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Call from another thread, and have the actors do at once what follows from it."""
+        """Call from another thread, then drain the actors' run queue at once."""
         self._loop.call_soon_threadsafe(self._runtime.run_callback, callback, *args)
 
     def add_reader(self, descriptor: int, callback: Callable[..., Any], *args: Any) -> None:
-        """Call when there is something to read, and have the actors do what follows from it."""
+        """Call when the descriptor is readable, then drain the actors' run queue."""
         self._loop.add_reader(descriptor, self._runtime.run_callback, callback, *args)
 
 

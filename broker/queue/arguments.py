@@ -189,7 +189,7 @@ def check(
     """Check the arguments of a new queue; its properties are given as the client said them.
 
     Raises:
-        PreconditionFailed: with RabbitMQ's text for the first one that is wrong.
+        PreconditionFailed: the first wrong argument, with RabbitMQ's text.
     """
     what = f"queue '{name}' in vhost '{vhost}'"
     _check_one(QUEUE_TYPE, arguments, what)

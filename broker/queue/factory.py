@@ -128,7 +128,7 @@ def queue_nos_of_row(row: QueueRow) -> range:
 
 
 def forget_messages(entry: QueueEntry, store: MsgStore | None) -> None:
-    """Remove what a queue whose actors have ended has in the store."""
+    """Remove the stored messages of a queue whose actors have ended."""
     if store is not None and (entry.queue_no or entry.transient_no):
         store.queue_down(entry.route_no)
         for queue_no in queue_nos_of(entry):

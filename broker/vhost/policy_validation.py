@@ -1,4 +1,4 @@
-"""The keys and values of policies, and RabbitMQ's texts for those that are refused.
+"""The valid keys and values of policies, and RabbitMQ's texts for all others.
 
 Keys are checked in RabbitMQ's order: those of the broker itself, sorted, then the ``ha-`` ones, then the
 master's locator; the first that is wrong is told, unknown ones last. Source: ``rabbit_policies``,
@@ -32,7 +32,7 @@ _IsValid: TypeAlias = Callable[[Any], bool]
 
 
 class PolicyError(ConfigError):
-    """A policy says what no policy may say."""
+    """A policy has an invalid key or value."""
 
 
 def _at_least(least: int, most: float = float("inf")) -> _IsValid:

@@ -376,7 +376,7 @@ class VHost:
             yield from self._delete(entry)
 
     def owner_ended(self, owner: Ref) -> None:
-        """Forget a connection's exclusive queues that do not run; the others see to it themselves."""
+        """Forget a connection's exclusive queues that do not run; running ones monitor its reader."""
         for entry in list(self._exclusive.get(owner, ())):
             if entry.state in GONE:
                 entry.deleted()

@@ -1,4 +1,4 @@
-"""Definitions: a real node's export is read, and what is exported is read the same again."""
+"""Definitions: a real node's export is read, and an export of ours is read back the same."""
 
 from __future__ import annotations
 

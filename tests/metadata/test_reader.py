@@ -1,4 +1,4 @@
-"""Metadata is read, and copied, by who does not own it, without a trace."""
+"""Tools read and copy offline metadata without a trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumers of a channel: what comes when one has gone, and when their queue was restarted."""
+"""The consumers of a channel: deliveries after a cancel, and after a restart of their queue."""
 
 from __future__ import annotations
 

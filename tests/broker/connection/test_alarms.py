@@ -1,4 +1,4 @@
-"""Blocked connections step by step: what is held, what goes on, and how they end."""
+"""Blocked connections step by step: which runs are held, which pass, and how connections end."""
 
 from __future__ import annotations
 

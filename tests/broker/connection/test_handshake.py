@@ -1,4 +1,4 @@
-"""From the protocol header to connection.open: what is accepted, refused aloud, refused in silence."""
+"""From the protocol header to connection.open: steps accepted, refused aloud, refused in silence."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_all_may_come_in_one_piece(rig: Rig) -> None:
     assert said == [m.ConnectionStart, m.ConnectionTune, m.ConnectionOpenOk, m.ChannelOpenOk]
 
 
-# What is announced.
+# Announced properties.
 
 
 def test_the_server_calls_itself_what_it_is_told_to() -> None:
@@ -324,7 +324,7 @@ def test_a_permission_opens_the_vhost(rig: Rig) -> None:
     assert tell_open(rig, "/", "hare") == m.ConnectionOpenOk()
 
 
-# What is there of a connection.
+# Objects of a connection.
 
 
 def test_before_open_there_is_one_actor_and_behind_it_a_supervisor(rig: Rig) -> None:

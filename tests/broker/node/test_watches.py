@@ -1,4 +1,4 @@
-"""Memory and disk watches on virtual time: when they look, and what they raise."""
+"""Memory and disk watches on virtual time: when they look, and the alarms they raise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """AmqQueue against a model: random consumers, acks, requeues, cancels and deaths of channels.
 
-After every step: what was delivered is the head of what was ready, in order, with the redelivered
+After every step: the deliveries are the head of the ready messages, in order, with the redelivered
 flag on exactly what had been handed out before; nothing is lost or twice; and no consumer that
 could take a message is left waiting while there is one.
 """
@@ -215,7 +215,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         return peer, tag, numbers
 
     def tell_room(self, peer: Peer) -> None:
-        """As the channel does: whoever was refused is told when there is room."""
+        """As the channel does: refused queues are told when there is room."""
         gate, limiter = peer.channel.gate, peer.channel.limiter
         waiting = gate.take_waiting() if gate.is_open else set()
         waiting |= set(limiter.take_waiting()) if limiter.room() else set()
@@ -223,7 +223,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
             peer.channel.send(mail.Resume(peer.channel.ref))
 
     def collect(self) -> None:
-        """Take what was delivered in this step and hold it against the model."""
+        """Compare this step's deliveries with the model."""
         delivered: list[int] = []
         for peer in self.peers:
             for delivery in peer.channel.take(mail.Deliver):

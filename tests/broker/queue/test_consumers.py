@@ -294,7 +294,7 @@ def test_all_consumers_of_a_channel_leave_the_others_and_their_order(count: int)
             consumers.add(consume("staying", b"ab"[number : number + 1], priority=1))
     assert len(dealt(consumers, 2)) == 2
     consumers.deal(1)
-    consumers.block_all()  # some of those that leave are set aside, some are not
+    consumers.block_all()  # of the leaving consumers some are set aside, some are not
     consumers.add(consume("leaving", b"late", priority=5))
     assert consumers.resume("staying")
 
@@ -454,7 +454,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         self._resume_waiting()
 
     def _resume_waiting(self) -> None:
-        """As the channel does: whoever was refused is told when there is room."""
+        """As the channel does: refused queues are told when there is room."""
         for channel in CHANNELS:
             gate, limiter = self.outlets[channel], self.limiters[channel]
             waits = gate.is_open and gate.take_waiting()

@@ -1,4 +1,4 @@
-"""The pair under its supervisor: crashes, restarts, what is left behind, and a backing that is late."""
+"""The pair under its supervisor: crashes, restarts, leftovers, and a late backing queue."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_arguments_are_read_without_their_types() -> None:
     )
 
 
-# What is left behind.
+# Leftovers.
 
 
 def test_deleting_frees_the_messages_without_the_collector() -> None:

@@ -266,7 +266,7 @@ def test_a_removed_topic_permission_limits_nothing(access: Access, bob: User) ->
     assert access.topic_permissions == {}
 
 
-# What goes with what, and who hears of it.
+# Rows removed along with users and vhosts.
 
 
 def test_a_deleted_user_takes_its_permissions_along(access: Access, bob: User) -> None:

@@ -1,4 +1,4 @@
-"""Which policies apply, and what they come to with each other and with arguments."""
+"""Which policies apply, and their values merged with each other and with arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vhosts: what is written down of a declaration, what waits for it, and what goes with what."""
+"""Vhosts: rows written for a declaration, clients that wait for them, and rows deleted together."""
 
 from __future__ import annotations
 
