@@ -52,7 +52,8 @@ def export_definitions(contents: Contents) -> Definitions:
         "parameters": [_pick(each, "vhost component name value") for each in contents.parameters]
         + [_operator_policy(each) for each in operator],
         "global_parameters": [_pick(each, "name value") for each in contents.global_parameters],
-        "policies": [_policy(each) for each in contents.policies if not each.is_operator],
+        "policies": [_pick(each, "vhost name pattern definition priority") | {"apply-to": each.apply_to}
+                     for each in contents.policies if not each.is_operator],
         "queues": [exported_queue(each) for each in contents.queues],
         "exchanges": [_exchange(each) for each in contents.exchanges if not _is_default(each)],
         "bindings": [exported_binding(each) for each in contents.bindings if each.source],
@@ -75,10 +76,6 @@ def _vhost(row: VhostRow, limits: Mapping[str, int]) -> Definitions:
         "limits": dict(limits),
         "metadata": {"description": row.description, "tags": row.tags},
     }
-
-
-def _policy(row: PolicyRow) -> Definitions:
-    return _pick(row, "vhost name pattern definition priority") | {"apply-to": row.apply_to}
 
 
 def _operator_policy(row: PolicyRow) -> Definitions:

@@ -162,14 +162,9 @@ def _parse_vhost(entry: Entry) -> VhostRow:
     return VhostRow(_name(entry), text, _tags(about.get("tags")))
 
 
-def _parse_permission(entry: Entry) -> PermissionRow:
-    names = ["user", "vhost", "configure", "write", "read"]
-    return PermissionRow(*(_text(entry, name) for name in names))
-
-
-def _parse_topic_permission(entry: Entry) -> TopicPermissionRow:
-    names = ["user", "vhost", "exchange", "write", "read"]
-    return TopicPermissionRow(*(_text(entry, name) for name in names))
+def _texts_of(kind: Any) -> Callable[[Entry], Row]:
+    """Return the parser of rows whose fields are all texts."""
+    return lambda entry: kind(*(_text(entry, name) for name in kind.__struct_fields__))
 
 
 def _parse_parameter(entry: Entry) -> Row:
@@ -243,8 +238,8 @@ def _parse_binding(entry: Entry) -> BindingRow:
 
 _PARSERS: Final[dict[str, Callable[[Entry], Row]]] = {
     "vhosts": _parse_vhost,
-    "permissions": _parse_permission,
-    "topic_permissions": _parse_topic_permission,
+    "permissions": _texts_of(PermissionRow),
+    "topic_permissions": _texts_of(TopicPermissionRow),
     "parameters": _parse_parameter,
     "global_parameters": _parse_global_parameter,
     "policies": _parse_policy,

@@ -52,8 +52,6 @@ class ReadingTurns:
     and every other request to a queue would wait behind all of it.
     """
 
-    __slots__ = ("_after_round", "_waiting", "clock")
-
     def __init__(self, runtime: Runtime) -> None:
         self.clock = runtime.clock
         self._after_round = runtime.after_round

@@ -46,8 +46,6 @@ class StoreLoop:
     A turn of the loop's own costs a poll of the selector, here one before a flush and one behind it.
     """
 
-    __slots__ = ("_loop", "_runtime", "call_later", "remove_reader")
-
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime
         self._loop = loop

@@ -268,8 +268,7 @@ class Consumers:
         position = 0
         for _, ring in self._rings:
             while position < count and ring:
-                position = self._deal_rounds(ring, position, count, allotments)
-                position = self._deal_pass(ring, position, count, allotments)
+                position = self._deal_ring(ring, position, count, allotments)
             if position == count:
                 break
         assert position == count, "more dealt than there was room for"
@@ -282,13 +281,14 @@ class Consumers:
                 return ring[0]
         raise AssertionError("no consumer is in a ring")
 
-    def _deal_rounds(
+    def _deal_ring(
         self,
         ring: deque[Consumer],
         position: int,
         count: int,
         allotments: dict[Consumer, Allotment],
     ) -> int:
+        """Deal full rounds as slices; then go round once, step by step, and block full consumers."""
         size = len(ring)
         rounds = _full_rounds(ring, (count - position) // size)
         if rounds:
@@ -296,18 +296,8 @@ class Consumers:
             for consumer in ring:
                 allot(allotments, consumer, range(position, end, size))
                 position += 1
-            return end
-        return position
-
-    def _deal_pass(
-        self,
-        ring: deque[Consumer],
-        position: int,
-        count: int,
-        allotments: dict[Consumer, Allotment],
-    ) -> int:
-        """Go round once, step by step, and block the consumers that are full."""
-        for _ in range(len(ring)):
+            position = end
+        for _ in range(size):
             if position == count:
                 break
             consumer = ring.popleft()

@@ -8,7 +8,6 @@ settings an argument overrules a policy, and an operator policy does not count. 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -77,7 +76,6 @@ def settings_of(arguments: Arguments) -> QueueSettings:
     return QueueSettings(**values) if values else NO_SETTINGS
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class AppliedPolicies:
     """The policies that apply to a queue or exchange; one object for all with the same policies.
 
@@ -88,15 +86,11 @@ class AppliedPolicies:
         settings: those of a queue without arguments under these policies.
     """
 
-    policy: PolicyRow | None = None
-    operator: PolicyRow | None = None
-    definition: Mapping[str, Any] = field(init=False)
-    settings: QueueSettings = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Merge both."""
-        object.__setattr__(self, "definition", _merged(self.policy, self.operator))
-        object.__setattr__(self, "settings", settings_under(NO_SETTINGS, self.definition))
+    def __init__(self, policy: PolicyRow | None = None, operator: PolicyRow | None = None) -> None:
+        self.policy = policy
+        self.operator = operator
+        self.definition: Mapping[str, Any] = _merged(policy, operator)
+        self.settings = settings_under(NO_SETTINGS, self.definition)
 
 
 def _merged(policy: PolicyRow | None, operator: PolicyRow | None) -> dict[str, Any]:

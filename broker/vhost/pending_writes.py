@@ -46,8 +46,6 @@ class PendingWrites:
         deletes: rows whose deletion is owed, oldest first.
     """
 
-    __slots__ = ("_puts", "deletes")
-
     def __init__(self) -> None:
         self.deletes: dict[_Id, Row] = {}
         self._puts: dict[_Id, _Put] = {}

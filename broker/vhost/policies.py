@@ -31,7 +31,6 @@ from leveret.core.slices import sliced
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
 
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.registry import QueueEntry
@@ -66,8 +65,6 @@ class Policies:
     Rows are taken as checked (``policy_validation.check``).
     """
 
-    __slots__ = ("_applied", "_operator", "_policies")
-
     def __init__(self) -> None:
         self._policies: list[_Policy] = []  # the strongest first
         self._operator: list[_Policy] = []
@@ -88,7 +85,7 @@ class Policies:
                 row.apply_to != "queues",
             )
         )
-        policies.sort(key=_strength)
+        policies.sort(key=lambda each: (-each.row.priority, each.row.name))
 
     def remove(self, row: PolicyRow) -> None:
         policies = self._operator if row.is_operator else self._policies
@@ -104,7 +101,7 @@ class Policies:
     def _of(self, name: str, fits: Callable[[_Policy], bool]) -> AppliedPolicies:
         wire = name.encode("utf-8", "surrogateescape")
         policy, operator = (
-            _first(each for each in policies if fits(each) and each.pattern.search(wire))
+            next((each.row for each in policies if fits(each) and each.pattern.search(wire)), None)
             for policies in (self._policies, self._operator)
         )
         if policy is None and operator is None:
@@ -120,29 +117,17 @@ def _name_of(row: PolicyRow | None) -> str | None:
     return row.name if row is not None else None
 
 
-def _strength(policy: _Policy) -> tuple[int, str]:
-    return -policy.row.priority, policy.row.name
-
-
-def _first(found: Iterable[_Policy]) -> PolicyRow | None:
-    return next((each.row for each in found), None)
-
-
 def apply_to_queue(policies: Policies, entry: QueueEntry) -> bool:
     """Set the policies that apply to a queue; return whether they changed."""
     applied = policies.of_queue(entry.name)
     before, entry.applied = entry.applied, applied
-    if _are_same(before, applied):
+    if before is applied or (before.policy, before.operator) == (applied.policy, applied.operator):
         return False
     own = settings_of(entry.arguments)
     entry.settings = (
         applied.settings if own is NO_SETTINGS else settings_under(own, applied.definition)
     )
     return True
-
-
-def _are_same(one: AppliedPolicies, other: AppliedPolicies) -> bool:
-    return one is other or (one.policy == other.policy and one.operator == other.operator)
 
 
 def apply_to_exchange(policies: Policies, exchange: Exchange) -> None:
