@@ -157,7 +157,7 @@ class Topology(Generic[QueueT]):
     def binding(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Binding | None:
-        """Return the binding that is meant, None when there is no such one."""
+        """Return a binding, None when it is missing."""
         exchange = self.exchanges.get(source)
         if exchange is None:
             return None
@@ -166,7 +166,7 @@ class Topology(Generic[QueueT]):
     def unbind(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Removed:
-        """Take a binding away; nothing happens when it, or an end of it, is not there."""
+        """Remove a binding; nothing happens when the binding, or an end of it, is missing."""
         removed = Removed()
         binding = self.binding(source, kind, destination, key, arguments)
         if binding is None:

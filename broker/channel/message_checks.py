@@ -1,4 +1,4 @@
-"""What basic.publish checks in a message's properties, with RabbitMQ's texts.
+"""The checks of basic.publish on a message's properties, with RabbitMQ's texts.
 
 Order as in ``rabbit_channel:handle_method(#'basic.publish')``: user-id, expiration, CC/BCC and
 delivery-mode. Sans-IO.

@@ -53,7 +53,7 @@ class Alarms:
         return DISK in self.raised
 
     def set(self, what: str, is_raised: bool, figures: str) -> None:
-        """Raise or clear an alarm, unless it is so already."""
+        """Raise or clear an alarm; do nothing if that does not change it."""
         if (what in self.raised) == is_raised:
             return
         if is_raised:

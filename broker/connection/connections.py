@@ -48,8 +48,8 @@ class Connections(Generic[ReaderT]):
     """The open connections, by their readers, and the limits on them.
 
     Attributes:
-        turns: in which readers that were held up are read again.
-        is_stopping: the node ends: new sockets are refused, and channels are not missed.
+        turns: the order in which paused connections are read again.
+        is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ _NO_BLOCKS: Final[Mapping[Block, int]] = MappingProxyType({})  # shared: most co
 
 
 class ReadControl:
-    """Reads the socket of one connection, or does not.
+    """Reads the socket of one connection, or pauses it.
 
     Args:
         writer: of the same connection; a flush ends the wait of coalesced acks.

@@ -430,7 +430,7 @@ class Reader(GenServer):
     def _wait_for_end(self) -> None:
         """Wait for the client's close-ok, or for it to close the socket; a timer ends the wait.
 
-        The socket is left to the client, so that it hears the last word.
+        The client closes the socket, so that it receives all frames written before.
         """
         self._enter(Event.CLOSE_SENT)
         self.scanner.stepwise = False

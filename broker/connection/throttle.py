@@ -23,7 +23,7 @@ _PUBLISHES: Final = (PUBLISH, OVERSIZE)
 
 
 class Throttle:
-    """What alarms do to a connection.
+    """The effect of alarms on one connection.
 
     Attributes:
         is_blocked: the connection has published since an alarm was raised.

@@ -127,7 +127,7 @@ def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
 
 
 def _bind(vhosts: dict[str, VHost], row: BindingRow) -> None:
-    """Bind as a row says; a write cut off by a crash may have left it without its ends."""
+    """Bind as a row says; after a crash its exchange or queue may be missing."""
     vhost = vhosts.get(row.vhost)
     try:
         if vhost is None:

@@ -61,10 +61,10 @@ class Node:
     Args:
         store: the metadata store; its maker closes it.
         data_dir: where messages are stored; None = nowhere.
-        gil_yielding: hears of work that threads are given.
+        gil_yielding: tracks the jobs of threads.
 
     Attributes:
-        ballast: room on the disk that is given up when it is full.
+        ballast: reserved disk space, released when the disk is full.
         epochs: numbers of starts, for message stores.
         admin_turn: held while an operator's change is checked, written and made.
     """

@@ -73,7 +73,7 @@ class MessageExpiry:
     def deadlines(
         self, expirations: list[int | None] | None, clock: Clock, count: int
     ) -> list[int] | None:
-        """Return the expiry of each message of a batch in ms since 1970, 0 = never; None = no one's."""
+        """Return the expiry of each message of a batch in ms since 1970, 0 = never; None = none expires."""
         if self.ttl_ms is None and expirations is None:
             return None
         self.may_expire = True

@@ -1,4 +1,4 @@
-"""Which backing queue a queue has: what its arguments and its vhost ask for.
+"""The choice of a queue's backing queue, by its arguments and its vhost.
 
 ========================  ==========================================================================
 queue                     backing

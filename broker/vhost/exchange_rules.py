@@ -51,7 +51,7 @@ def new_queue_name(given: str, random_bytes: RandomBytes = os.urandom) -> str:
     """Return the name that an active queue.declare means; an empty one gets a name made here.
 
     Raises:
-        AccessRefused: it starts with ``amq.``, whether there is such a queue or not.
+        AccessRefused: it starts with ``amq.``, even if such a queue exists.
     """
     name = strip_crlf(given)
     if not name:
@@ -77,7 +77,7 @@ def refuse_default(name: str) -> None:
 
 
 def check_type(type_: str) -> None:
-    """Raise CommandInvalid for an exchange type that there is not.
+    """Raise CommandInvalid for an unknown exchange type.
 
     Differs from RabbitMQ: it says *invalid* instead of *unknown* for words its virtual machine knows.
     """
@@ -92,7 +92,7 @@ def check_new_name(name: str) -> None:
 
 
 def check_deletable(name: str, vhost: str) -> None:
-    """Raise AccessRefused for names of system exchanges, whether there is such a one or not."""
+    """Raise AccessRefused for names of system exchanges, even of missing ones."""
     if name.startswith(RESERVED):
         raise AccessRefused(f"deletion of system exchange '{name}' in vhost '{vhost}' not allowed")
 
