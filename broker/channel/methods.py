@@ -19,7 +19,7 @@ from leveret.broker.channel.deliveries import Subscription
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue.arguments import check_consumer_arguments
-from leveret.broker.queue.asking import ask_queue
+from leveret.broker.queue.calls import ask_queue
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
 from leveret.routing.bindings import EXCHANGE, QUEUE

@@ -11,8 +11,8 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.amqp.errors import InternalError, NotFound, SoftError
 from leveret.broker.node.node import VHOSTS
-from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
+from leveret.broker.queue.queue_settings import settings_of
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost import policy_validation

@@ -50,7 +50,7 @@ from leveret.broker.queue.mailbox import (
     Finish,
     MaybeExpire,
 )
-from leveret.broker.queue.publisher_credit import PublisherCredit
+from leveret.broker.queue.publishers import PublisherCredit
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, Refused, Resident

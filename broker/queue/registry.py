@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from msgspec import Struct
 
 from leveret.amqp.errors import NotFound
-from leveret.broker.queue.effective import NO_POLICIES, settings_of
+from leveret.broker.queue.queue_settings import NO_POLICIES, settings_of
 from leveret.msg_store.format.record import route_no
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.queue.effective import AppliedPolicies, Arguments
+    from leveret.broker.queue.queue_settings import AppliedPolicies, Arguments
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.mail import PolicyChanged
-from leveret.broker.queue.effective import (
+from leveret.broker.queue.queue_settings import (
     NO_POLICIES,
     NO_SETTINGS,
     AppliedPolicies,

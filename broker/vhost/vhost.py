@@ -21,7 +21,7 @@ from leveret.amqp.errors import InternalError, NotFound, PreconditionFailed
 from leveret.broker.mail import Delete
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
-from leveret.broker.queue.asking import GONE, ask_queue
+from leveret.broker.queue.calls import GONE, ask_queue
 from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_no, number_transient
 from leveret.broker.queue.registry import QueueEntry

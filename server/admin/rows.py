@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
-    from leveret.broker.queue.effective import AppliedPolicies
+    from leveret.broker.queue.queue_settings import AppliedPolicies
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.status import StoreStatus

@@ -16,8 +16,8 @@ import msgpack
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.tables import encode_table
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.effective import settings_of
 from leveret.broker.queue.factory import new_queue_no
+from leveret.broker.queue.queue_settings import settings_of
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.access import patterns_of
 from leveret.broker.vhost.exchange_rules import RESERVED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.queue.effective import NO_POLICIES, NO_SETTINGS
+from leveret.broker.queue.queue_settings import NO_POLICIES, NO_SETTINGS
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.core.limits import TTL_MS_MAX
