@@ -50,7 +50,7 @@ from leveret.broker.queue.mailbox import (
     Finish,
     MaybeExpire,
 )
-from leveret.broker.queue.publishers import PublisherCredit
+from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, Refused, Resident
@@ -90,7 +90,7 @@ class AmqQueue(GenServer):
         self._backing = BackingProxy(self.runtime.turns, entry.backing)
         self._ready = self._backing.attach(self.ref)
         self._consumers: Consumers | None = None
-        self._publishers: PublisherCredit | None = None
+        self._publishers: Publishers | None = None
         self._expiry = MessageExpiry(recovered=bool(self._ready))
         self._unused_timer: UnusedTimer | None = None
         self._continues = self._is_deleted = False
@@ -189,12 +189,12 @@ class AmqQueue(GenServer):
 
     def _publish(self, publish: mail.Publish) -> None:
         if self._is_deleted:
-            PublisherCredit(self.runtime, self.ref).confirm_all(publish)
+            Publishers(self.runtime, self.ref).confirm_all(publish)
             return
         consumers = self._consumers
         publishers = self._publishers
         if publishers is None:
-            publishers = self._publishers = PublisherCredit(self.runtime, self.ref)
+            publishers = self._publishers = Publishers(self.runtime, self.ref)
         nothing_waits = not self._ready and not self._requeueing
         if (
             nothing_waits
@@ -234,7 +234,7 @@ class AmqQueue(GenServer):
             self._go_on()
 
     def _deliver_whole(
-        self, publish: mail.Publish, publishers: PublisherCredit, consumer: Consumer
+        self, publish: mail.Publish, publishers: Publishers, consumer: Consumer
     ) -> bool:
         """Deliver a run to the one consumer that waits, if it can take all of it and nothing expires.
 

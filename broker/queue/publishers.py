@@ -29,7 +29,7 @@ _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
 
-class PublisherCredit:
+class Publishers:
     """The publishers of one queue, which is the sender of the mails to them."""
 
     __slots__ = ("_credit", "_prune_at", "_queue", "_runtime", "_unconfirmed")
