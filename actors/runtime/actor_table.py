@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime import small_set
 from leveret.actors.runtime.cell import IDLE, Cell
+from leveret.core import small_set
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

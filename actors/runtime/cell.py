@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.inbox import Levels
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.signals import StartResult
-    from leveret.actors.runtime.small_set import SmallSet
     from leveret.actors.runtime.turns import Turns
+    from leveret.core.small_set import SmallSet
 
 IDLE: Final = 0
 QUEUED: Final = 1  # it is in the run queue

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime import small_set
 from leveret.actors.runtime.cell import DEAD, Cell
 from leveret.actors.runtime.signals import NOPROC, Down
+from leveret.core import small_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable

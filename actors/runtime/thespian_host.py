@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
-from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import TIMER, Ref
 from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult, StopActor
 from leveret.actors.runtime.timers import Timer
+from leveret.core import small_set
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime import small_set
 from leveret.actors.runtime.cell import Cell, Mail
+from leveret.core import small_set
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock, TimerHandle

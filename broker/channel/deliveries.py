@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.kernel import content, deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
@@ -20,6 +19,7 @@ from leveret.amqp.spec import BASIC_ACK
 from leveret.broker.channel.unacked import Settled, Source, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
+from leveret.core import small_set
 from leveret.core.message import Message
 
 if TYPE_CHECKING:

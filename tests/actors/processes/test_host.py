@@ -17,10 +17,10 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.processes import link, wire
 from leveret.actors.processes.host import ProcessHost
 from leveret.actors.processes.sendable import WireError
-from leveret.actors.runtime import small_set
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallExit, Crash, Exit, Ignored, Started, StartFailed
+from leveret.core import small_set
 from leveret.core.errors import ActorError
 from rigs.hosted_actors import (
     Clerk,
