@@ -24,7 +24,7 @@ from leveret.server import Address, Config, child_spec
 from leveret.supervisors.requests import WhichChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.supervisors.tree import render, walk
+from leveret.supervisors.tree_view import render, walk
 
 
 class Counter(GenServer):

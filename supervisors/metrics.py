@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOWN, START_ERROR
-from leveret.supervisors.tree import SEPARATOR
+from leveret.supervisors.tree_view import SEPARATOR
 
 if TYPE_CHECKING:
     from leveret.supervisors.reports import Report, Restarted

@@ -23,7 +23,7 @@ from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN, Report
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.supervisors.tree import SEPARATOR, Node, render, walk
+from leveret.supervisors.tree_view import SEPARATOR, Node, render, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

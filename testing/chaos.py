@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from leveret.actors.runtime.signals import KILL
 from leveret.broker.connection.reader import Reader
 from leveret.core.errors import LeveretError
-from leveret.supervisors.tree import Node, render, walk
+from leveret.supervisors.tree_view import Node, render, walk
 from leveret.testing.faults import ActorGate, Fault, Run, Slow, SocketGate, Still
 from leveret.testing.tree_paths import Path, find_all, is_restarted, mortal
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.core.errors import LeveretError
 from leveret.supervisors.supervisor import Supervisor
-from leveret.supervisors.tree import SEPARATOR, Node, walk
+from leveret.supervisors.tree_view import SEPARATOR, Node, walk
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref

@@ -21,7 +21,7 @@ from leveret.server.admin.vhosts import VhostAdmin
 from leveret.server.definitions.node_definitions import NodeDefinitions
 from leveret.server.errors import RefusedError
 from leveret.server.event_loop import name_of
-from leveret.supervisors.tree import walk
+from leveret.supervisors.tree_view import walk
 
 if TYPE_CHECKING:
     import uuid

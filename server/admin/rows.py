@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.msg_store.status import StoreStatus
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
-    from leveret.supervisors.tree import Node as TreeNode
+    from leveret.supervisors.tree_view import Node as TreeNode
 
 
 def triples(table: Table) -> list[list[Any]]:

@@ -14,7 +14,7 @@ from leveret.actors.runtime.signals import KILL
 from leveret.core.files import Files, SystemCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.supervisors.tree import Node, walk
+from leveret.supervisors.tree_view import Node, walk
 from leveret.testing.manual_clock import ManualClock
 
 

@@ -17,7 +17,7 @@ from chaos.load import PREFETCH, Consumer, Publisher, Worker
 from leveret.actors.runtime.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.server.admin.node_admin import NodeAdmin
-from leveret.supervisors.tree import SEPARATOR, Node
+from leveret.supervisors.tree_view import SEPARATOR, Node
 from leveret.testing.broker import BrokerThread, memory_config
 from leveret.testing.chaos import Chaos
 from leveret.testing.history import History

@@ -38,7 +38,7 @@ from leveret.server.process import AddressUnavailableError, DataDirectoryError
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.supervisors.tree import walk
+from leveret.supervisors.tree_view import walk
 
 FREE = (Address("127.0.0.1", 0),)
 SOON_S = 10.0

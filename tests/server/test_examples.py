@@ -16,7 +16,7 @@ import pika
 import pytest
 
 from leveret.server import Address, Broker, Config
-from leveret.supervisors.tree import walk
+from leveret.supervisors.tree_view import walk
 from rigs.nodes import BrokerUnderTest, clean_environment
 
 ROOT = Path(__file__).parents[2]

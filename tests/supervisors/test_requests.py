@@ -22,7 +22,7 @@ from leveret.supervisors.requests import (
 )
 from leveret.supervisors.spec import ChildSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.supervisors.tree import walk
+from leveret.supervisors.tree_view import walk
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import SIMPLE, Late, Slow, Worker, child_refs, one
 

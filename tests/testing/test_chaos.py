@@ -13,7 +13,7 @@ from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.runtime.ref import Ref
 from leveret.supervisors.requests import DeleteChild, StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec
-from leveret.supervisors.tree import Node
+from leveret.supervisors.tree_view import Node
 from leveret.testing.chaos import Chaos, ChaosError
 from leveret.testing.tree_paths import PathError
 from leveret.testing.vhost import FreshVhost

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.actors.runtime.cell import Cell
 from leveret.actors.runtime.ref import Ref
-from leveret.supervisors.tree import Node
+from leveret.supervisors.tree_view import Node
 from leveret.testing.tree_paths import Path, PathError, find_all, labels_of
 
 ORDERS = ("leveret", "vhosts", "vhost:/", "queues", "queue:orders")

@@ -11,7 +11,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.supervisors.tree import render, walk
+from leveret.supervisors.tree_view import render, walk
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import SIMPLE, Worker, child_refs, crash, one
 
