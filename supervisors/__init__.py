@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from leveret.actors.processes.sendable import message
     from leveret.actors.service import ready
     from leveret.supervisors.backoff import Backoff
-    from leveret.supervisors.building import Tree
     from leveret.supervisors.metrics import Metrics
     from leveret.supervisors.running import ChildError, RunningTree, TreeFailedError, run, start
     from leveret.supervisors.spec import ChildSpec, SpecError, SupervisorSpec
     from leveret.supervisors.supervisor import Supervisor
+    from leveret.supervisors.tree import Tree
 
 __all__ = [
     "Backoff",
@@ -47,7 +47,7 @@ _NAMES = {
     "leveret.actors.processes.sendable": ("message",),
     "leveret.actors.service": ("ready",),
     "leveret.supervisors.backoff": ("Backoff",),
-    "leveret.supervisors.building": ("Tree",),
+    "leveret.supervisors.tree": ("Tree",),
     "leveret.supervisors.metrics": ("Metrics",),
     "leveret.supervisors.running": ("ChildError", "RunningTree", "TreeFailedError", "run", "start"),
     "leveret.supervisors.spec": ("ChildSpec", "SpecError", "SupervisorSpec"),

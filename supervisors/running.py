@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import KILL, StartFailed, is_orderly
 from leveret.core.errors import ActorError
-from leveret.supervisors.building import Tree
 from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN, Report
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
+from leveret.supervisors.tree import Tree
 from leveret.supervisors.tree_view import SEPARATOR, Node, render, walk
 
 if TYPE_CHECKING:
