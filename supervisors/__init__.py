@@ -2,7 +2,7 @@
 
 ``spec`` describes children and supervisors; ``core`` decides without I/O, with the strategies in ``groups`` and
 ``dynamic``; ``supervisor`` is the actor that carries the decisions out, ``on_thespian`` the same over Thespian's
-system bases. ``running`` runs a tree as a program or inside one.
+system bases. ``tree`` writes a tree down, ``running`` runs it as a program or inside one, ``tree_view`` prints it.
 
 The names for services are imported from here; each is loaded when it is first used, without the broker.
 Imports actors and core only.
