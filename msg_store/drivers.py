@@ -23,9 +23,7 @@ from leveret.msg_store.wal.backpressure import BackpressureLimits
 class Drivers:
     """Makers of the parts that block; ``make_worker`` serves reads, the index, the collector, transients, the end."""
 
-    make_writers: Callable[[Loop, SyncTimes], Writers] = (
-        WriterThreads  # of the segments' and of the journal's jobs
-    )
+    make_writers: Callable[[Loop, SyncTimes], Writers] = WriterThreads  # of segments and journal
     make_worker: MakeWorker = ThreadWorker
     transient_index: TransientIndex | None = None  # the transient store's; of its own by default
 

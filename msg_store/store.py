@@ -216,7 +216,7 @@ class MsgStore:
         Args:
             queue_no: the queue, or one priority of it; never used by another.
             is_new: it was declared just now, and begins with seq 0.
-            routed_as: the queue's route number, which ``write`` is told, if that is another.
+            routed_as: the route number that ``write`` gets for the queue, if it differs.
         """
         client = self._clients.get(queue_no)
         if client is None:
@@ -263,7 +263,7 @@ class MsgStore:
             self.transients.drop_queue(queue_no)
 
     def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
-        """Write down which messages a queue goes on without."""
+        """Report messages that are lost to a queue, in the log and in the quarantine."""
         lost = [(seq, msg_no, self.contents.count_lost(msg_no)) for seq, msg_no in rows]
         log.error(
             "messages lost store=%s queue_no=%d count=%d first_seq=%d why=%s",

@@ -126,17 +126,15 @@ class CheckpointDriver:
         job = self._checkpointer.read_job()
         if job is not None:
             work = partial(as_steps, partial(job.run, self._index))
-            self._reader.submit(
-                work, lambda _, error: self._done(self._checkpointer.read_done(job, error))
-            )
+            done = self._checkpointer.read_done
+            self._reader.submit(work, lambda _, error: self._done(done(job, error)))
 
     def _start_write(self) -> None:
         job = self._checkpointer.write_job()
         if job is not None:
             work = partial(job.run, self._index, self._folder, self._reserve)
-            self._writer.submit(
-                work, lambda _, error: self._done(self._checkpointer.write_done(job, error))
-            )
+            done = self._checkpointer.write_done
+            self._writer.submit(work, lambda _, error: self._done(done(job, error)))
 
     def _done(self, report: Report | None) -> None:
         if self._is_closed:

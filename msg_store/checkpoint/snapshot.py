@@ -12,7 +12,7 @@ So a snapshot needs no journal, and its index alone names its contents.
     the checkpoint's thread that memtable, then links and the copy; later memtables wait
     loop                    pins are taken back
 
-Only segments with messages that the cut needs are linked. They are there until the pins are gone: the
+Only segments with messages that the cut needs are linked. Pins keep them until then: the
 collector may have moved messages since, and then unlinks nothing that is pinned.
 
 A snapshot is made as a draft: nothing is synced, and its caller decides when it counts

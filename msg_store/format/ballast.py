@@ -1,6 +1,6 @@
-"""Ballast: a file of no use but its size, removed when the disk is full.
+"""Ballast: a file that only takes space, removed when the disk is full.
 
-A broker that can write nothing cannot even note that messages are gone, and stays full. One ballast
+A broker that can write nothing cannot write acks either, and stays full. One ballast
 lies in a data directory, however many stores are in it; the first write that meets a full disk releases it.
 ``restore`` brings it back when there is room again.
 """
@@ -66,7 +66,7 @@ class Ballast:
         self._files.fsync_dir(self._folder)
 
     def release(self) -> bool:
-        """Remove the file; False when it was gone already."""
+        """Remove the file; False if it is not there."""
         with self._lock:
             try:
                 self._files.unlink(self._path)

@@ -30,7 +30,7 @@ class FormatTooNew(StoreError):
 
 
 class RowsLost(StoreError):
-    """Rows of a queue are gone, so its counts are wrong: it must begin again with the rows that are left."""
+    """Rows of a queue are lost, so its counts are wrong: it must begin again with the remaining rows."""
 
     def __init__(self, queue_no: int) -> None:
         super().__init__(f"paged-out rows of queue {queue_no} are lost")

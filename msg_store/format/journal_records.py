@@ -83,7 +83,7 @@ class Publishes:
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """Seqs of a queue that are gone."""
+    """Acked seqs of a queue."""
 
     queue_no: int
     seqs: Sequence[int]
@@ -91,7 +91,7 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class AckRange:
-    """All seqs of a queue from ``first`` to ``last`` are gone; rows need not exist."""
+    """All seqs of a queue from ``first`` to ``last`` are acked, with a row or without."""
 
     queue_no: int
     first: int

@@ -16,7 +16,7 @@
 
 A queue with priorities keeps the rows of each under a number of its own, its own number plus the
 priority. Messages are routed to the queue, and a batch has one route whatever the priorities in it, so
-a record can only name the queue. For a rebuild to know where the row was, it says the highest priority as
+a record can only name the queue. For a rebuild to find the row's number, it has the highest priority as
 well: ``queue_no | highest << 32``, the **route number**. Without priorities that is the queue's number.
 """
 

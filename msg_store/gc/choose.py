@@ -2,7 +2,7 @@
 
 A segment's **payload** is all bytes behind its header, **valid** the bytes of live messages,
 **garbage** the rest. Only sealed segments with valid bytes are considered (empty ones are unlinked), and
-none that a snapshot pins or that a merge under way reads, whose garbage is as good as gone.
+none that a snapshot pins or that a merge under way will remove.
 
 Two reasons to merge:
 

@@ -247,9 +247,8 @@ def _check(folder: StoreFolder, wanted: Copy, target: File, file: File, piece: P
         )
         if not is_good:
             if _is_good_in(file, source.offsets[at], msg_no, length, extend, seed):
-                raise OSError(
-                    errno.EIO, f"message {msg_no:#x} changed on the way", str(target.path)
-                )
+                why = f"message {msg_no:#x} changed on the way"
+                raise OSError(errno.EIO, why, str(target.path))
             _set_aside(folder, file, source, at)
             wanted.damaged.append(msg_no)
         offset += length

@@ -69,7 +69,7 @@ class CollectorDriver:
         self.wake()
 
     def wake(self) -> None:
-        """Look soon whether there is anything to do: whenever messages, rows or pins have gone."""
+        """Look for work soon; to be called after acks, checkpoints and unpinning."""
         if self._timer is None and not self._is_closed:
             look_s = self._pace.look_s + len(self._memtables.files) * LOOK_PER_FILE_S
             self._timer = self._loop.call_later(look_s, self._look)

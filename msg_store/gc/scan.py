@@ -80,11 +80,8 @@ def _scan_block(file: File, start: int, end: int, source: Source) -> int:
     if not data:
         return end  # shorter than it was: its last records are not found
     at, last = 0, len(data) - record.HEADER_BYTES
-    add_no, add_offset, add_length = (
-        source.msg_nos.append,
-        source.offsets.append,
-        source.lengths.append,
-    )
+    add_no, add_offset = source.msg_nos.append, source.offsets.append
+    add_length = source.lengths.append
     while at <= last:
         try:
             msg_no, length = header_at(data, at)

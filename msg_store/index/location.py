@@ -1,7 +1,7 @@
 """The location of an index: opening, condemning, setting aside and compacting it.
 
 LMDB never gives space back: free pages are used again, but a file that has grown to a backlog of ten
-million messages stays as large when all are gone. So a start that finds an index of mostly free pages
+million messages stays as large when all are acked. So a start that finds an index of mostly free pages
 copies the pages in use into a new file, syncs it and renames it over the old one. Whether that is worth
 it is known without a read: LMDB counts the pages of its tables.
 

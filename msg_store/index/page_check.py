@@ -192,9 +192,8 @@ class _Pages:
 
     def _subtree(self, content: bytes, page_no: int, level: int) -> None:
         if len(content) != _TREE.size or level:
-            raise _Wrong(
-                f"a node of page {page_no} has {len(content)} bytes where a table should be"
-            )
+            size = len(content)
+            raise _Wrong(f"a node of page {page_no} has {size} bytes where a table should be")
         self._tree(_Tree._make(_TREE.unpack(content)), level=level + 1)
 
     def _free_list(self, content: bytes, page_no: int) -> None:

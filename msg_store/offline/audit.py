@@ -57,7 +57,7 @@ class Audit:
         self.elsewhere: dict[int, Location] = {}  # where some of both were found
         # Rows with another body size than their message, by queue; and that size:
         self.odd: dict[int, list[tuple[IndexRow, int]]] = {}
-        # Where the index is wrong, its figures and those that were counted:
+        # Wrong figures of the index, each with the counted ones:
         self.counts: dict[int, tuple[int, int]] = {}  # rows of a message
         self.terms: dict[int, tuple[Terms, Terms]] = {}  # of a queue
         self.files: dict[int, tuple[FileRow, FileRow]] = {}  # of a segment

@@ -57,13 +57,8 @@ class LocationTable:
         return at
 
     def location(self, at: int) -> Location:
-        return (
-            self.file_nos[at],
-            self.offsets[at],
-            self.lengths[at],
-            self.sizes[at],
-            self.counts[at],
-        )
+        file_no, offset, length = self.file_nos[at], self.offsets[at], self.lengths[at]
+        return file_no, offset, length, self.sizes[at], self.counts[at]
 
     def moved(self, elsewhere: Mapping[int, Location], rows: Mapping[int, int]) -> LocationTable:
         """Return a table with other locations for some messages; unknown ones are added, with their ``rows``."""

@@ -111,9 +111,8 @@ class OfflineStore:
                 while self.core.memtables.has_unresolved:
                     self.checkpoint()
             elif wait is Wait.RETRY:
-                raise OSError(
-                    errno.ENOSPC, "no room to merge segments", str(self._opened.folder.path)
-                )
+                path = str(self._opened.folder.path)
+                raise OSError(errno.ENOSPC, "no room to merge segments", path)
 
     def stop(self) -> None:
         """Write all pending work and close the store as a broker's stop does; clean queues stay clean."""

@@ -43,7 +43,7 @@ _BUFFER_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Salvaged:
-    """How much of a damaged store ``salvage`` has copied, and what it had to leave."""
+    """How much of a damaged store ``salvage`` has copied, and the rows it could not copy."""
 
     messages: int = 0
     rows: int = 0

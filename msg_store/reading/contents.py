@@ -10,7 +10,7 @@ use (``prefetch``), takes contents that are in RAM (``look``) and is called back
                    '---- looked up anew, <= 3 times -+--> lost
 
 * A message that is still pending or in flight is in RAM and never read: ``resident``.
-* A place is looked up when its batch leaves. A place that only the index has (``places`` says None) is
+* A place is looked up when its batch leaves. A place that only the index has (``places`` returns None) is
   looked up by the thread, and kept for the ack of the message (``learn``).
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
   tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
@@ -62,7 +62,7 @@ class Places(Protocol):
     """Places that the loop has in RAM: the memtables."""
 
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
-        """Return where messages lie; None when only the index on disk can tell, if anything."""
+        """Return the places of messages; None for each that only the index on disk may have."""
 
     def read_view(self) -> ReadView:
         """Return the read view that ``learn`` needs."""
@@ -203,7 +203,7 @@ class ContentReader:
                 waiters.append(waiter)
 
     def count_lost(self, msg_no: int) -> str:
-        """Count a message that a queue goes on without, once; say why it is lost.
+        """Count a message that a queue has lost, once; return the reason.
 
         Only that makes it a loss: a message whose rows were all acked while it was read cannot be read
         either when its segment has gone.
@@ -240,9 +240,7 @@ class ContentReader:
         some = [take() for _ in range(min(BATCH_COUNT, len(asked)))]
         if sum(map(_size_of, some)) > BATCH_BYTES:
             reached = list(accumulate(map(_size_of, some)))
-            count = (
-                bisect_left(reached, BATCH_BYTES) + 1
-            )  # the batch ends with the message that reaches the limit
+            count = bisect_left(reached, BATCH_BYTES) + 1  # up to the one that reaches the limit
             asked.extendleft(reversed(some[count:]))
             del some[count:]
         msg_nos = list(map(_msg_no_of, some))

@@ -6,8 +6,7 @@ read is not an error of the batch but a *failure* of that message, with the reas
 looks up its place again, for the collector may have moved it and removed the segment.
 
 Descriptors are kept, the least recently used one is closed when there are too many. A segment that
-was removed stays readable as long as it is open, so ``forget`` must be told, or its space stays in
-use.
+was removed stays readable as long as it is open, and uses space until ``forget`` closes it.
 """
 
 from __future__ import annotations

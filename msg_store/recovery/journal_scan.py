@@ -51,7 +51,7 @@ class JournalScan:
     def starts_at(self, file_no_min: int) -> int:
         """Return the LSN from which there are records in files from a number on.
 
-        A file whose header is damaged says nothing; without any file there is nothing to miss.
+        A file with a damaged header is passed over; without any file no record is missing.
         """
         for file_no, file in self._headers(file_no_min):
             if file.is_foreign:

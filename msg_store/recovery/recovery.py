@@ -167,10 +167,8 @@ class Recovery:
     def _begin(self) -> None:
         self._report = RecoveryReport()
         self._scan = JournalScan(self._folder, self._report, self._trusted)
-        self._numbers = (
-            max(self._folder.rdq_nos(), default=0),
-            max(self._folder.journal_nos(), default=0),
-        )
+        last_rdq = max(self._folder.rdq_nos(), default=0)
+        self._numbers = last_rdq, max(self._folder.journal_nos(), default=0)
         self._msg_no_seen = self._file_no_seen = 0
 
     def run(self) -> Opened:
@@ -370,40 +368,21 @@ class Recovery:
                 return
 
     def _opened(self, tables: Memtables) -> GroupCommit:
-        point = self._point
+        identity, where, next_lsn = self._identity, self._where, self._scan.next_lsn
         rdq_no, journal_no = self._numbers
         seen = max(rdq_no, self._file_no_seen, self._scan.durable.file_no)
-        rdq = SegmentWriter(
-            self._identity,
-            max(seen + 1, point.next_file_no),
-            self._where.rdq_file_bytes,
-            self._where.inline_bytes_max,
-        )
-        frames = Journal(
-            self._identity,
-            max(journal_no + 1, point.first_journal),
-            self._scan.next_lsn,
-            self._where.journal_file_bytes,
-        )
-        durable = DurablePosition(self._scan.next_lsn, *rdq.reached)
+        rdq_no = max(seen + 1, self._point.next_file_no)
+        rdq = SegmentWriter(identity, rdq_no, where.rdq_file_bytes, where.inline_bytes_max)
+        journal_no = max(journal_no + 1, self._point.first_journal)
+        frames = Journal(identity, journal_no, next_lsn, where.journal_file_bytes)
+        durable = DurablePosition(next_lsn, *rdq.reached)
         job = frames.job(self._acks_of_dropped(), durable, self._where.now_ms())
         for _ in self._journal_log.run(job):
             pass
-        durable, epoch = (
-            DurablePosition(frames.end.next_lsn, *rdq.reached),
-            self._identity.boot_epoch,
-        )
+        durable, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), identity.boot_epoch
         point = Checkpoint(durable.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
         self._checkpoint(tables, point)
-        return GroupCommit(
-            rdq,
-            frames,
-            self._references,
-            tables,
-            durable,
-            self._identity.boot_epoch,
-            self._where.now_ms,
-        )
+        return GroupCommit(rdq, frames, self._references, tables, durable, epoch, where.now_ms)
 
     def _checkpoint(self, tables: Memtables, point: Checkpoint) -> None:
         before = self._index.checkpoint()
