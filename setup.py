@@ -70,7 +70,7 @@ def in_c(source: Path) -> list[Extension]:
 
 
 def extensions() -> list[Extension]:
-    """Turn into C what is to be compiled and is there."""
+    """Translate the kernels whose sources are there to C; none with LEVERET_COMPILE=0."""
     if COMPILE == "0":
         return []
     return [extension for source in KERNELS if source.exists() for extension in in_c(source)]

@@ -1,4 +1,4 @@
-"""The ceilings that clients meet, and those that several parts share, with units and sources.
+"""Ceilings that clients meet, or that several parts share, with units and sources.
 
 A ceiling of one part alone is a constant at the head of its module.
 """

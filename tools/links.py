@@ -1,7 +1,7 @@
 """Make the links in ``leveret/`` that show the root folders as its packages, or check them.
 
-Run from anywhere: ``python tools/links.py`` makes what is missing and removes what points nowhere,
-``python tools/links.py --check`` only reports and exits 1 when something is wrong.
+Run from anywhere: ``python tools/links.py`` makes missing links and removes dead ones; with ``--check`` it
+only reports them, and exits 1 if there are any.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 As everywhere in Thespian a source can be used once an actor, the *source authority*, has validated
 it; without an authority no source can.
 
-As where each actor has a process, an unloaded source is gone for new actors, while those that were made
-of it go on, and may import the rest of it: its modules are forgotten when the last of them has ended.
+As on Thespian's process bases, no actor can be made of an unloaded source, while actors that were made of it
+go on and may import the rest of it: its modules are forgotten when the last of these actors has ended.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Worker(Protocol):
         """
 
     def end(self) -> None:
-        """Take nothing any more, and end when what was submitted is done."""
+        """Take no further job, and end when the submitted ones are done."""
 
     def close(self) -> None:
         """End, and wait for that. A second call does nothing."""

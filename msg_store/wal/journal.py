@@ -46,7 +46,7 @@ class Journal:
         self.bytes_since_switch = 0
 
     def rewind(self, end: JournalEnd) -> None:
-        """Give back what was given since ``end``; numbers of files are not used again."""
+        """Go back to an earlier ``end``; numbers of files are not used again."""
         began = self.end.place.file_no != end.place.file_no
         self._is_switching |= began and end.place.file_no != NO_FILE
         self.end = end
