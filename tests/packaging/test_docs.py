@@ -21,6 +21,23 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_are_headings(page: Path) -> None:
+    anchors = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text())
+    missing = [
+        (link, anchor)
+        for link, anchor in anchors
+        if anchor not in _headings(page.parent / link if link else page)
+    ]
+
+    assert missing == []
+
+
+def _headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
 # A row of a walk: | [file](../file) `function` | its caller | what it does |
 
 WALK = (ROOT / "docs/README.md").read_text()
