@@ -15,15 +15,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from leveret.core.sizes import SizeLimit
-from leveret.server.cli import ctl_limits
-from leveret.server.cli.ctl_limits import UsageError
+from leveret.core.errors import LeveretError
+from leveret.core.sizes import SizeLimit, parse_size
 from leveret.server.definitions.file import read_definitions
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 
 Options: TypeAlias = argparse.Namespace
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Any]
+
+
+class UsageError(LeveretError):
+    """The arguments do not fit the verb."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -216,8 +219,8 @@ def run(options: Options, ask: Ask) -> int:
     """
     command: Command = options.command
     columns = _columns(command, getattr(options, "columns", ()))
-    if command.verb in ctl_limits.READERS:
-        options.setting, options.limit = ctl_limits.READERS[command.verb](options.threshold)
+    if command.verb in _LIMITS:
+        options.setting, options.limit = _LIMITS[command.verb](options.threshold)
     quiet = options.quiet or options.silent or options.formatter in formats.MACHINE_READABLE
     if not quiet and not (command.verb == "export_definitions" and options.file == "-"):
         print(_banner(command, options), flush=True)
@@ -272,6 +275,67 @@ def _password() -> str:
 def _set_limit(command: Command, options: Options, ask: Ask) -> None:
     limit: SizeLimit = options.limit
     ask(command.verb, {"size_bytes": limit.size_bytes, "share": limit.share})
+
+
+def _watermark(words: list[str]) -> tuple[str, SizeLimit]:
+    """Parse ``FRACTION`` or ``absolute SIZE``; return the banner's text and the limit.
+
+    Raises:
+        UsageError: the arguments have another form.
+    """
+    value, is_bare = _value(words, "absolute")
+    if not is_bare:
+        return f"{value} bytes", SizeLimit(_size(value))
+    share = _number(value)
+    if not 0.0 <= share <= 1.0:
+        raise UsageError("The threshold should be a fraction between 0.0 and 1.0")
+    return value, SizeLimit(share=share)
+
+
+def _disk_limit(words: list[str]) -> tuple[str, SizeLimit]:
+    """Parse ``SIZE`` or ``mem_relative MULTIPLE``; return the banner's text and the limit.
+
+    Raises:
+        UsageError: the arguments have another form.
+    """
+    value, is_bare = _value(words, "mem_relative")
+    if is_bare:
+        return f"{value} bytes", SizeLimit(_size(value))
+    share = _number(value)
+    if share < 0.0:
+        raise UsageError("Bad argument")
+    return f"{value} times the total RAM", SizeLimit(share=share)
+
+
+def _value(words: list[str], kind: str) -> tuple[str, bool]:
+    """Return the value, and whether it comes without a keyword."""
+    if words and words[0] == kind:
+        rest, is_bare = words[1:], False
+    else:
+        rest, is_bare = words, True
+    if len(rest) != 1:
+        raise UsageError("too many arguments." if rest else "not enough arguments.")
+    return rest[0], is_bare
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError("Bad argument") from None
+
+
+def _size(value: str) -> int:
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise UsageError("Invalid units.") from None
+
+
+_LIMITS: Final[dict[str, Callable[[list[str]], tuple[str, SizeLimit]]]] = {
+    "set_vm_memory_high_watermark": _watermark,
+    "set_disk_free_limit": _disk_limit,
+}
 
 
 def _close_all(_command: Command, options: Options, ask: Ask) -> str:

@@ -18,14 +18,13 @@ from leveret.core.errors import ConfigError
 from leveret.server import control
 from leveret.server.cli import ctl
 from leveret.server.cli import snapshot_arguments as snapshot
-from leveret.server.cli.ctl_limits import UsageError
 from leveret.server.config.config import LOG_LEVELS, parse_address
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.store_tools import command as store_tool
 
 FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
-    UsageError: (os.EX_USAGE, "Error (argument validation): {}"),
+    ctl.UsageError: (os.EX_USAGE, "Error (argument validation): {}"),
     RefusedError: (os.EX_DATAERR, "Error:\n{}"),
     control.NoBrokerError: (os.EX_UNAVAILABLE, "leveret: {}"),
     control.ControlFailedError: (os.EX_SOFTWARE, "leveret: {}"),

@@ -35,12 +35,6 @@ def filler(body_bytes: int) -> bytes:
     return found
 
 
-def body(lane: int, number: int, sent_ns: int, body_bytes: int) -> bytes:
-    """Return the body of one message."""
-    head = HEAD.pack(lane, number, sent_ns)
-    return b"%b%b%b" % (head, filler(body_bytes), CHECK.pack(crc32(head) & 0xFFFF))
-
-
 class Violations:
     """Violations counted by kind, with the first few texts."""
 

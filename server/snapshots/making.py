@@ -97,7 +97,7 @@ def load(directory: Path) -> Contents:
     """Return the definitions in a draft's metadata."""
     store = MetadataStore(
         directory, lambda _: None
-    )  # nothing is written, so no outcome is delivered
+    )  # without writes there is no outcome to deliver
     try:
         return store.load()
     finally:
