@@ -11,11 +11,7 @@ from __future__ import annotations
 
 
 class Heartbeat:
-    """Heartbeats of one connection.
-
-    Args:
-        interval_s: as agreed in tune-ok; above 0.
-    """
+    """Heartbeats of one connection; ``interval_s`` as agreed in tune-ok, above 0."""
 
     __slots__ = ("_half_intervals", "_has_received", "_has_sent", "_silent_looks", "interval_s")
 

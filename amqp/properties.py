@@ -165,11 +165,7 @@ def _plan(flags: int) -> tuple[tuple[int, Any], ...]:
 
 
 def decode_properties(head: bytes) -> Properties:
-    """Read all properties of a content header's payload.
-
-    Raises:
-        SyntaxError_: they do not end where the head ends, or the headers are no table.
-    """
+    """Read all properties of a content header's payload; SyntaxError_: they are malformed."""
     properties = Properties()
     at = _PROPERTIES_AT
     try:

@@ -162,11 +162,7 @@ class Deliver:
 
 
 class Confirm(Struct, eq=False):
-    """Publishes of one channel are safe; or refused, when ``ok`` is False.
-
-    Attributes:
-        ranges: ``(first_seqno, count)`` pairs.
-    """
+    """Publishes of one channel, by ``(first_seqno, count)``, are safe; or refused, unless ``ok``."""
 
     queue: Ref
     ranges: list[tuple[int, int]]

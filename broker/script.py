@@ -44,11 +44,7 @@ def _raise(problem: Exception) -> None:
 
 
 class Script:
-    """One running generator of an actor.
-
-    Args:
-        failed: called with the exception that ended it; by default the owner fails with it.
-    """
+    """One running generator of an actor; ``failed`` takes its exception, or else the actor fails."""
 
     __slots__ = ("_done", "_failed", "_owner", "_stepping", "_steps", "_waiting")
 

@@ -103,11 +103,7 @@ class Environment:
             return rows_of(self._lmdb, self._directory)
 
     def commit(self, changes: list[Change]) -> None:
-        """Write and sync in one transaction; a full map is enlarged.
-
-        Raises:
-            StoreError: the write failed; none of the changes is made.
-        """
+        """Write and sync all in one transaction, or raise StoreError; a full map is enlarged."""
         with self._lock:
             while True:
                 try:
@@ -149,11 +145,7 @@ class Environment:
 
 @contextmanager
 def at_rest(directory: Path) -> Iterator[Any]:
-    """Open an environment that no process has open; nothing is written, not even a lock.
-
-    Raises:
-        StoreError: the environment is missing or damaged.
-    """
+    """Open an unused environment, without writing; StoreError: it is missing or damaged."""
     data = directory / DATA
     try:
         size_bytes = data.stat().st_size

@@ -19,11 +19,7 @@ ALGORITHMS: Final = {SHA256: "sha256", SHA512: "sha512", MD5: "md5"}
 
 
 def hash_password(password: bytes, salt: bytes, algorithm: str = SHA256) -> bytes:
-    """Return the hash to store, of a password in UTF-8 and ``SALT_BYTES`` random bytes.
-
-    Raises:
-        ValueError: the salt has another length.
-    """
+    """Return the hash to store; the password is UTF-8, ValueError unless ``SALT_BYTES`` of salt."""
     if len(salt) != SALT_BYTES:
         raise ValueError(f"salt of {len(salt)} bytes, {SALT_BYTES} are used")
     return salt + _digest(salt + password, algorithm)

@@ -115,7 +115,7 @@ class Deliveries:
         return small_set.items(self._by_queue.get(entry))
 
     def deliver(self, mail: Deliver) -> None:
-        """Write a batch out and remember what has to be settled."""
+        """Write a batch out and remember the deliveries that must be settled."""
         subscription = self.subscriptions.get(mail.consumer)
         seqs = mail.seqs
         if subscription is None:
@@ -161,11 +161,7 @@ class Deliveries:
         )
 
     def acked(self, tags: list[int]) -> None:
-        """Settle single acks, in order.
-
-        Raises:
-            PreconditionFailed: one tag is unknown; those before it are settled.
-        """
+        """Settle single acks, in order; PreconditionFailed at the first unknown tag."""
         if len(tags) == 1:
             ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
             channel = self._channel

@@ -61,11 +61,7 @@ def parse_expiration(text: str) -> int:
 
 
 def checked_keys(routing_key: bytes, seen: Examined) -> tuple[list[bytes], bool]:
-    """Return all routing keys of a message (its own, CC, BCC) and whether BCC is present.
-
-    Raises:
-        PreconditionFailed: CC or BCC is not an array.
-    """
+    """Return routing key, CC and BCC, and whether BCC is there; PreconditionFailed: no arrays."""
     keys = [routing_key]
     if not seen.may_have_cc:
         return keys, False

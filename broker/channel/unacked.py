@@ -86,11 +86,7 @@ class Unacked:
         return _by_source(records[:cut]), tags[cut]  # type: ignore[arg-type]
 
     def take_to(self, tag: int) -> Settled:
-        """Take out all tags up to ``tag``; 0 means all there are.
-
-        Raises:
-            PreconditionFailed: ``tag`` itself is unknown, even if tags below it are known.
-        """
+        """Take out all tags up to ``tag`` (0: all); PreconditionFailed: ``tag`` itself is unknown."""
         if tag == 0:
             return self.take_all()
         if tag not in self._records:

@@ -21,10 +21,7 @@ _FEW: Final = 10  # consumers
 
 
 class Allotment:
-    """The messages of a batch that one consumer gets.
-
-    ``picks`` are the positions in the batch, ascending.
-    """
+    """The messages that one consumer gets; ``picks`` are their positions in the batch, ascending."""
 
     __slots__ = ("consumer", "picks")
 

@@ -60,10 +60,7 @@ class _Policy:
 
 
 class Policies:
-    """The policies of one vhost.
-
-    Rows are taken as checked (``policy_validation.check``).
-    """
+    """The policies of one vhost; their rows are checked before (``policy_validation.check``)."""
 
     def __init__(self) -> None:
         self._policies: list[_Policy] = []  # the strongest first

@@ -318,11 +318,7 @@ class VHost:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
 
     def start_queue(self, entry: QueueEntry) -> Steps:
-        """Start the actors of a registered queue, unless they run.
-
-        Raises:
-            InternalError: they did not start, or the vhost went down.
-        """
+        """Start a registered queue's actors, unless they run; InternalError: they did not start."""
         assert self.queues_sup is not None
         old = entry.supervisor
         if old is not None and old.is_alive:
