@@ -30,7 +30,7 @@ _OWN_SLOTS = frozenset({"ref", "runtime", "__dict__", "__weakref__"})
 class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
     """Base of all actors of Leveret.
 
-    The runtime makes the instance without arguments, then calls ``init`` with those of the start.
+    The runtime makes the instance without arguments, then calls ``init`` with the arguments of the start.
     ``__init__`` is not used: there is no ``ref`` yet when it runs.
 
     Attributes:

@@ -52,7 +52,7 @@ class Service(OtpActor):
     trap_exits = True
 
     def init(self, spec: ServiceSpec, *more: Any) -> object:
-        """Start the coroutine; ``more`` are arguments behind those of the spec."""
+        """Start the coroutine; ``more`` arguments follow the spec's."""
         self._is_ready = not spec.waits_for_ready
         self._stop_timeout_s = spec.stop_timeout_s
         self._reason: object = None

@@ -40,8 +40,8 @@ class Fetched:
     Attributes:
         messages: in queue order.
         seqs: their ack tags.
-        redelivered: how many of the first ones have been handed out before.
-        pending: the next ones must be read first; ``Resident`` comes when they are there.
+        redelivered: how many of the first messages have been handed out before.
+        pending: the next messages must be read first; ``Resident`` comes when they are in RAM.
     """
 
     __slots__ = ("messages", "pending", "redelivered", "seqs")
@@ -65,7 +65,7 @@ class Dropped:
     Attributes:
         count: messages removed.
         head: the first entry that stays, None when the queue is empty.
-        pending: the head must be read first; ``Resident`` comes when it is there.
+        pending: the head must be read first; ``Resident`` comes when it is in RAM.
     """
 
     __slots__ = ("count", "head", "pending")

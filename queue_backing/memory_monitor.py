@@ -74,7 +74,7 @@ class MemoryMonitor:
 
     Attributes:
         active: queues that have been used since they reported, as keys.
-        desired_s: what each queue should keep in RAM.
+        desired_s: the seconds of traffic that each queue should keep in RAM.
     """
 
     __slots__ = ("_count", "_reported", "_sent", "_sum_s", "active", "desired_s", "paging_ratio")

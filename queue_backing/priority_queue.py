@@ -1,9 +1,9 @@
 """PriorityQueue: a backing queue that is one variable queue per priority, the highest first.
 
 RabbitMQ names a message by priority and seq (``rabbit_priority_queue``). Here a seq stays one integer,
-because all levels draw from one counter: a batch has consecutive seqs whatever its priorities, and each
-level sees ascending ones with gaps, which a variable queue allows (``skip_to``). Which level an unacked
-message came from is kept in one dict, seq to level, for the unacked only.
+because all levels draw from one counter: a batch of mixed priorities has consecutive seqs, and each level
+sees ascending seqs with gaps, which a variable queue allows (``skip_to``). For unacked messages a dict maps
+the seq to the level that it came from.
 
 A fetch serves one level, the highest that has messages, so that the redelivered messages are always the
 first of a batch; the caller asks again. A message without priority has 0, and the queue's maximum

@@ -23,7 +23,7 @@ stops are stopped before.
 A start that fails within a restart leaves the child ``restarting`` and comes back as ``again``,
 behind the requests that wait: a ``terminate_child`` sent meanwhile wins. Each try counts.
 
-This module is shared by the strategies; ``leveret.supervisors.groups`` has those with named children and
+This module is shared by the strategies; ``leveret.supervisors.groups`` has the strategies with named children,
 ``leveret.supervisors.dynamic`` has ``simple_one_for_one``. The additions of RabbitMQ's supervisor2 (intrinsic and
 delayed restart kinds) are always there; where the two answer differently for the same spec,
 ``SupervisorSpec.dialect`` decides.

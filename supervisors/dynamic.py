@@ -5,7 +5,7 @@ address to arguments (temporary children's arguments are not kept, they are neve
 a ``Child`` exists only while one is being restarted. All are stopped at once, under one time-out.
 
 Differs from OTP 25 and RabbitMQ 3.10.8: a child whose restart ignores is dropped (as OTP does since
-erlang/otp#8230); those kept a bogus entry and crashed at shutdown.
+erlang/otp#8230); both kept a bogus entry and crashed at shutdown.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class RunningTree:
         return await self.runtime.call(self.find(path), request, timeout_s)
 
     async def start_child(self, path: str, *args: Any, timeout_s: float | None = None) -> Ref:
-        """Start a child of a pool with these arguments, behind those they all have.
+        """Start a child of a pool; ``args`` follow the arguments that all children have.
 
         Raises:
             ChildError: it did not start, or there are ``children_max`` already.

@@ -29,7 +29,7 @@ class Suspension:
     start_timer: Timer | None = None
     is_late: bool = False  # that time is over
     stopping: dict[Ref, None] | None = None  # children whose end is waited for, if any
-    untold: Iterator[Ref] | None = None  # those of them that have not got ``signal`` yet
+    untold: Iterator[Ref] | None = None  # children that have not got ``signal`` yet
     is_single: bool = True  # the answer is one reason, not a list
     signal: str = SHUTDOWN  # sent to them, or ``kill``
     reasons: list[Any] = field(default_factory=list)  # of the children that have ended

@@ -80,7 +80,7 @@ class Command(OtpActor):
     trap_exits = True
 
     def init(self, spec: CommandSpec, *more: str) -> object:
-        """Start the program; ``more`` are arguments behind those of the spec."""
+        """Start the program; ``more`` arguments follow the spec's."""
         loop = self.runtime.loop
         if loop is None:
             raise ActorError("programs need an event loop")

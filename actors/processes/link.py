@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SEND, EXIT, LINK_EXIT, DOWN, REPLY = range(5)  # the ops of a link; those of its owner are texts
+SEND, EXIT, LINK_EXIT, DOWN, REPLY = range(5)  # the ops of a link; its owner's ops are texts
 NOBODY: Final = 0  # the number of a dead actor
 ROOT: Final = -1  # the number of the actor for which the other process is there
 _TEXT_MAX: Final = 10_000  # characters of a reason that cannot be sent as it is
@@ -102,7 +102,7 @@ class NodeLink(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._is_closed = False
         self._exported: dict[int, tuple[Ref, Watch]] = {}
-        self._numbers: dict[Ref, int] = {}  # those of the exported
+        self._numbers: dict[Ref, int] = {}  # of the exported refs
         self._proxies: dict[int, Ref] = {}
         self._calls: WeakValueDictionary[int, asyncio.Future[Any]] = WeakValueDictionary()
         self._call_numbers = count(1)
@@ -299,7 +299,9 @@ class NodeLink(asyncio.Protocol):
 
     def _proxy_ended(self, number: int, reason: Any) -> None:
         is_killed = self._proxies.pop(number, None) is not None
-        if is_killed and not self._runtime.is_closed:  # a shutdown here ends nobody there
+        if (
+            is_killed and not self._runtime.is_closed
+        ):  # a shutdown of this runtime ends no remote actor
             self.write(self.encode(EXIT, number, KILL, None))
 
     # Calls from outside the actors.

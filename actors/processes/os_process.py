@@ -47,7 +47,7 @@ class OsProcess:
         return self._popen.stdout
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process and those it has started."""
+        """Send a signal to the process and its child processes."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):  # dead, and not reaped by us
                 os.killpg(self.pid, number)

@@ -62,7 +62,7 @@ class ActorTable:
         """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many.
 
         Args:
-            actors_max: look at no more than so many actors; the next call goes on about there
+            actors_max: look at no more than so many actors; the next call goes on near the last one
                 (places shift when actors end).
         """
         first = self._swept_to

@@ -69,7 +69,9 @@ class LoopBridge:
         return not self._loop.is_closed()
 
     def _make_calls(self) -> None:
-        self._is_called = False  # before the calls: those added from here on ask for another round
+        self._is_called = (
+            False  # before the calls: a call added from here on asks for another round
+        )
         calls = self._calls
         try:
             for _ in range(len(calls)):

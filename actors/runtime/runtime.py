@@ -57,8 +57,8 @@ _SHUTDOWN_S = 10.0
 class Runtime:
     """Actors on one event loop.
 
-    Methods without rules of their own here are those of the parts, bound in ``__init__``: a message costs
-    no call more.
+    Methods that this class would only pass on are the parts' own, bound in ``__init__``: a message costs no
+    further call.
 
     Args:
         clock: for timers; the loop's own time by default. A clock with a method ``attach`` is

@@ -6,9 +6,9 @@ the callbacks registered with ``after_drain`` (socket writes) and goes back to t
 At most one drain is on its way, by one ``call_soon``.
 
 The bulk queue is for long work: actors that have more to do than a turn should last, and receivers of
-mail in great numbers. So the others wait for one turn of it, not for a round of all of it, and it gets
-at least as much of each drain as they do. The place in a queue belongs to the actor, not to the mail:
-whatever else it gets meanwhile waits with it.
+mail in great numbers. So the other actors wait for one turn of long work, not for a round of all of it, and
+long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
+mail: mail that it gets meanwhile waits with it.
 
 A scheduler without a loop is driven by hand: nothing runs until ``run_until_idle``.
 """

@@ -280,7 +280,7 @@ class AsyncioBase:
         return status
 
     def dead_letter(self, to: ActorAddress, message: Any) -> None:
-        """Give a message that cannot be delivered to the handler of those, if there is one."""
+        """Give a message that cannot be delivered to the dead letter handler, if there is one."""
         handler = self._dead_letter_handler
         if handler is None or isinstance(message, DeadEnvelope | ChildActorExited):
             return
@@ -288,7 +288,7 @@ class AsyncioBase:
             self._send(handler, DeadEnvelope(to, message))
 
     def takes_back(self, letter: DeadEnvelope, sender: Ref, holder: Ref) -> bool:
-        """Take a dead letter of the system from an actor that no longer handles those."""
+        """Take a dead letter of the system from an actor that is the handler no longer."""
         if sender is not self._admin or holder is self._dead_letter_handler:
             return False
         self.dead_letter(letter.deadAddress, letter.deadMessage)

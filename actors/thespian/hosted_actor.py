@@ -7,7 +7,7 @@ with OTP's rules.)
 The constructor and the handlers run in the thread that the system has for the actor, one mail at a
 time, and may block (``leveret.actors.thespian.handling``); ``leveret.actors.thespian.turn_order`` decides which thread
 goes first. Everything in this module runs on the loop's thread.
-Requests of a handler enter the loop in the order made; the handler waits only for those with a result,
+Requests of a handler enter the loop in the order made; the handler waits only for a request with a result,
 such as ``createActor``, and the loop never waits for a handler. Meanwhile mail waits in the actor's
 inbox; a kill does not wait. Where the system has no threads, handlers run on the loop as the code of
 other actors does.

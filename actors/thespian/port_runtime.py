@@ -75,7 +75,7 @@ class ForeignRef(Ref):
 
 
 class PortRuntime(Runtime):
-    """A runtime for one actor; whatever that starts is a Thespian actor.
+    """A runtime for one actor; all actors that it starts are Thespian actors.
 
     Args:
         clock: its timers.

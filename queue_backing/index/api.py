@@ -13,8 +13,8 @@ When things happen:
 * ``page_out`` takes *credit*, the number of contents the store has room for; when it answers fewer
   than asked for, it owes a ``resume``.
 
-Who owns what: the content of a persistent message was written at routing, with one reference for this
-queue, so ``publish`` adds a row and ``ack`` takes row and reference away. The content of a transient
+Ownership: the content of a persistent message was written at routing, with one reference for this queue, so
+``publish`` adds a row and ``ack`` takes row and reference away. The content of a transient
 reaches the transient store with ``page_out`` and its row with ``add``; both are gone after a restart.
 """
 
@@ -45,13 +45,13 @@ class QueueIndex(Protocol):
             must: take all of them, also beyond the credit, which is then owed.
 
         Returns:
-            How many of the first ones were taken.
+            How many of the first entries were taken.
         """
 
     def add(self, entries: list[Entry]) -> None:
         """Add rows of transients whose contents have been paged out.
 
-        An implementation may have had them since, as it has those of persistent messages.
+        An implementation may have added them in ``page_out``.
         """
 
     def ack(self, entries: list[Entry]) -> None:
@@ -66,7 +66,7 @@ class QueueIndex(Protocol):
         Args:
             ranges: ``(low, high)``, ascending; nothing is added within them afterwards.
             messages: how many of the rows are of persistent messages.
-            size_bytes: the bodies of those.
+            size_bytes: the bodies of these messages.
         """
 
     def read(self, low: int, high: int, limit: int) -> list[Entry] | None:
@@ -89,7 +89,7 @@ class QueueIndex(Protocol):
         """
 
     def prefetch(self, entries: list[Entry]) -> None:
-        """Read contents that will be fetched soon; those in RAM or on the way are passed over.
+        """Read contents that will be fetched soon, unless they are in RAM or being read.
 
         They stay in RAM until they are fetched, or for as long as there is room.
         """
@@ -100,7 +100,7 @@ class QueueIndex(Protocol):
     def bounds(self) -> tuple[int, int]:
         """Return ``(low, next_seq)`` at the start: all rows lie within.
 
-        ``next_seq`` is above every seq that was ever given out, also when the last ones were lost.
+        ``next_seq`` is above every seq that was ever given out, also when the last messages were lost.
         """
 
     def terms(self) -> CleanTerms | None:

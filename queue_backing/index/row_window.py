@@ -1,7 +1,7 @@
 """RowWindow: the stretch of a queue's rows on disk that is in RAM because delta is being loaded.
 
-A queue reads its delta range by range, each soon after the one before. So more is read than the range
-that was asked for, and the next ones are answered from the window. It is a stretch ``[low, high)`` of
+A queue reads its delta range by range, one soon after the other. So more rows are read than the queue asked
+for, and the next ranges are answered from the window. It is a stretch ``[low, high)`` of
 seqs of which every row is known, and it stays true while it is in RAM, for the rows of a queue change
 by the queue's own doing only: rows that are acked leave it, and new rows ``cut`` it off.
 """
@@ -18,7 +18,7 @@ from leveret.queue_backing.status import SEQ, seq_of
 if TYPE_CHECKING:
     from leveret.queue_backing.status import Entry
 
-ROWS: Final = 2_048  # read at once; what Q3 takes at once as well
+ROWS: Final = 2_048  # read at once, as many as Q3 takes at once
 
 Answer: TypeAlias = (
     "Callable[[list[Entry], int], None]"  # rows, and the seq below which they are all

@@ -195,7 +195,7 @@ class Backlog:
                 return False
             if rows:
                 self.delta = delta._replace(start=end)
-        # All of it was unacked: on with it in the next turn.
+        # All rows of these windows were unacked: the next turn goes on.
         self.rows_awaited = self.loading_goes_on = True
         return False
 

@@ -1,9 +1,9 @@
-"""Delta: the part of a variable queue of which RAM knows only the bounds.
+"""Delta: the part of a variable queue that is on disk only, but for its bounds.
 
 A delta is a range of seqs whose entries are in the index on disk and nowhere else. It may have holes:
 seqs that were acked, are unacked, or were never indexed lie inside it, so that its ``length`` is
 at most ``end - start``. It is loaded back in *windows*, each at most ``read_max`` seqs long and within
-one *segment* of the index, because that is what one read of the index can give.
+one *segment* of the index, the most that one read of the index can return.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Batch:
         return True
 
     def take_all(self, limit: int) -> None:
-        """Take up to ``limit`` messages; where some are damaged, the next ones."""
+        """Take up to ``limit`` messages; instead of damaged messages take the next."""
         while self.take(limit - len(self.seqs)):
             if not self._queue.count or len(self.seqs) == limit:
                 return

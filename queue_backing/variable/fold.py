@@ -1,8 +1,8 @@
 """Fold: a walk over a variable queue that changes nothing.
 
-A fold goes by seq over the ready messages, part by part, delta read in windows, and over the unacked
-ones beside them. Contents are fetched in chunks. A message that is not in RAM ends the walk with a marker,
-which the step gets as None; the caller goes on from there when it has been read. Damaged contents are left out.
+A fold goes over the ready and the unacked messages, merged by seq; the ready ones part by part, delta read in
+windows. Contents are fetched in chunks. A message that is not in RAM ends the walk with a marker, which the
+step gets as None; the caller goes on there when the message has been read. Damaged messages are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_ROW: Final = -1  # the msg_no of the marker: from this seq on rows must be r
 def ackfold(
     queue: VariableQueue, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
 ) -> Accumulator:
-    """Fold over unacked messages in the order of ``seqs``; unknown ones are passed over."""
+    """Fold over unacked messages in the order of ``seqs``; unknown seqs are passed over."""
     rpa, dpa = queue.pending.in_ram, queue.pending.on_disk
     entries = [rpa.get(seq) or dpa[seq] for seq in seqs if seq in rpa or seq in dpa]
     entries = _with_found(queue, entries)

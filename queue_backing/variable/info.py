@@ -1,6 +1,6 @@
 """Figures of a variable queue for status and list_queues, by RabbitMQ's names.
 
-``memory`` is an estimate from counters that are there anyway: bodies in RAM, and for each message what CPython
+``memory`` is an estimate from existing counters: bodies in RAM, and for each message what CPython
 takes for its tuples and their bytes (measured with ``tracemalloc``, 64-bit, heads of 35 bytes).
 """
 
@@ -96,7 +96,7 @@ def memory_bytes(body_bytes: int, messages: int, entries: int) -> int:
 
 
 def head_timestamp(heads: Iterable[Entry | None]) -> int | None:
-    """Return the least ``timestamp`` of those of some entries that have one and are in RAM."""
+    """Return the least ``timestamp`` of the entries; without content or timestamp an entry has none."""
     messages = [head[MESSAGE] for head in heads if head is not None]
     stamps = [timestamp_of(message) for message in messages if message is not None]
     return min((stamp for stamp in stamps if stamp is not None), default=None)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def check(queue: VariableQueue) -> None:
-    """Assert all of it.
+    """Assert all invariants.
 
     Raises:
         AssertionError: names the broken invariant.

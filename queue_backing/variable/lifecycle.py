@@ -137,7 +137,7 @@ def _release_unacked(queue: VariableQueue, what: str) -> None:
 
 
 def _release(queue: VariableQueue, entries: deque[Any] | dict[int, Entry], what: str) -> None:
-    """Free a container, at once or in the next turns; ``what`` is ``Release``'s."""
+    """Free a container, at once or in the next turns; ``what`` is to be acked, see ``release.py``."""
     if not entries:
         return
     if queue.releasing is None:

@@ -81,7 +81,7 @@ class PendingAcks:
     def take(self, seqs: list[int]) -> list[Entry]:
         """Remove messages and return them in the order of ``seqs``; unknown seqs are passed over.
 
-        The messages with content come before those without.
+        Messages with content come first.
         """
         in_ram = self.in_ram
         before = len(in_ram)

@@ -557,7 +557,7 @@ class VariableQueue:
     # Paging.
 
     def ram_duration(self) -> float:
-        """Return how many seconds of traffic are in RAM; infinite when nothing of it can leave RAM."""
+        """Return how many seconds of traffic are in RAM; infinite if it is idle or cannot page."""
         if not self.can_page:
             return INFINITE
         return self.ram.duration_s(self.ram_count + len(self.pending.in_ram))
