@@ -1,4 +1,4 @@
-"""How much of each segment is live: what the collector goes by, and what may be unlinked."""
+"""How much of each segment is live: the collector chooses segments by it, to merge or to unlink."""
 
 from __future__ import annotations
 

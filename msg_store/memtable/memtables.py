@@ -181,7 +181,7 @@ class Memtables:
                 inserted[msg_no] = (*location[:4], count)
 
     def moved(self, moves: Iterable[Relocation], then: Callable[[bool], None]) -> None:
-        """Let messages that still lie in their source lie in the copy.
+        """Move messages that still lie in their source to the copy.
 
         Args:
             moves: the copies, durable; of messages that are not held. (The row of a queue that takes
@@ -227,7 +227,7 @@ class Memtables:
         return newest_table(msg_no, (self.active, *reversed(self.frozen)))
 
     def places(self, msg_nos: Sequence[int]) -> list[Location | None]:
-        """Return where messages lie; None for those of which the index must be asked."""
+        """Return where messages lie; None for a message that the index must be asked about."""
         if self._is_below(list(msg_nos)) and self._held.keys().isdisjoint(msg_nos):
             return list(map(self._read.get, msg_nos))
         return [self.location(msg_no) for msg_no in msg_nos]
@@ -382,7 +382,7 @@ class Memtables:
         self._free_all(freed)
 
     def _is_below(self, msg_nos: list[int]) -> bool:
-        """Tell whether of all of these messages only the index knows."""
+        """Tell whether only the index knows of these messages."""
         if not msg_nos:
             return True
         for known in (self._owed.keys(), self._orphans):

@@ -28,7 +28,7 @@ class SeqSet(Collection[int]):
     def __init__(self) -> None:
         self._firsts: list[int] = []  # of runs, ascending, with a gap between one and the next
         self._lasts: list[int] = []
-        self._others: set[int] = set()  # none that is in a run
+        self._others: set[int] = set()  # seqs outside the runs
 
     def add(self, rows: dict[int, int]) -> dict[int, int]:
         """Take the seqs of rows; return the rows whose seqs are new."""
@@ -38,7 +38,7 @@ class SeqSet(Collection[int]):
         return rows
 
     def add_run(self, first: int, last: int) -> bool:
-        """Take a run above all runs; return False, and take nothing, if it is not, or some are here."""
+        """Add a run; return False, with nothing added, if it is not above all runs or a seq of it is here."""
         end = self._lasts[-1] if self._lasts else -2
         if first <= end or (self._others and not self._others.isdisjoint(range(first, last + 1))):
             return False
@@ -59,7 +59,7 @@ class SeqSet(Collection[int]):
         return not any(map(self._is_in_run, seqs))
 
     def reaches(self, low: int, high: int) -> bool:
-        """Tell whether there may be some between two seqs, both included."""
+        """Tell whether the set may have a seq between two seqs, both included."""
         at = bisect_right(self._firsts, high) - 1
         return bool(self._others) or (at >= 0 and self._lasts[at] >= low)
 
@@ -133,7 +133,7 @@ def stretches(numbers: list[int]) -> Iterable[tuple[int, int]]:
 
 
 def is_run(numbers: list[int]) -> bool:
-    """Tell whether each of some numbers is the one before and one."""
+    """Tell whether numbers ascend without a hole."""
     first, last = numbers[0], numbers[-1]
     return last - first == len(numbers) - 1 and numbers == list(range(first, last + 1))
 

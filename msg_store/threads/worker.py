@@ -4,8 +4,8 @@ A job is a generator: it yields the name of each point that it has reached, and 
 broker the thread runs it from end to end. A test runs it on a line of its own (``tests/rigs``), lets
 other jobs happen between two points, or kills the store there.
 
-The two threads that write a flush are another thing (``writers``): a worker wakes up and hands back with
-the interpreter's lock held, which every confirm would wait for.
+The two threads that write a flush are no workers (``writers``): a worker wakes up and hands back with the
+interpreter's lock held, and every confirm would wait for that.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Worker(Protocol):
         """Take no further job, and end when the submitted ones are done."""
 
     def close(self) -> None:
-        """End, and wait for that. A second call does nothing."""
+        """End, and wait until all jobs are done. A second call does nothing."""
 
 
 class MakeWorker(Protocol):

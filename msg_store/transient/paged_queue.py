@@ -1,4 +1,4 @@
-"""The contents of one queue that wait to be written, its acks that do, and its credit. Without I/O.
+"""One queue's contents and acks that wait for a job, and its credit. Without I/O.
 
 ::
 

@@ -50,8 +50,8 @@ class TransientReader:
         """Read contents.
 
         Raises:
-            OSError: something is exhausted; to be tried again.
-            IndexLost: nothing that is on disk can be found any more.
+            OSError: descriptors or memory are exhausted; the read is to be tried again.
+            IndexLost: no content on disk can be found any more.
         """
         found: dict[int, Message] = {}
         left, why = list(seqs), ""

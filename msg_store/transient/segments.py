@@ -52,7 +52,7 @@ class TransientSegments:
         self._now_ms = now_ms
         self._file: File | None = None
         self._file_no = 0  # the last one; no number is used twice
-        self._dead: set[int] = set()  # without live records, the one in use perhaps among them
+        self._dead: set[int] = set()  # have no live records; the segment in use may be among them
 
     def open(self, file_no: int) -> File:
         return self._files.open_read(self._paths.rdq_path(file_no))

@@ -1,8 +1,8 @@
 """Backpressure: publishers wait when the disk does not keep up.
 
-It goes on when so much waits for a flush, or so many memtables for the index, that more would only fill the
-RAM, and off when half of that is written. A connection that publishes while it is on stops reading from its client
-and is called back. Acks never wait: they make room.
+Backpressure goes on when so much waits for a flush, or so many memtables for the index, that more would only
+fill the RAM; it goes off when half of that is written. A connection that publishes while it is on stops reading
+from its client until it is called back. Acks never wait: they make room.
 
 Like RabbitMQ's credit from the store back to the connections, but counted for all publishers together.
 """

@@ -27,7 +27,7 @@ class FlushDriver:
     Args:
         core: taken over; its ``wake`` is set.
         rdq, journal: the logs of segments and journal, on which ``writers`` carry out the jobs.
-        deliver: gets each report that says something.
+        deliver: gets each report that is not empty.
         progressed: called when a flush has ended.
     """
 
@@ -64,14 +64,14 @@ class FlushDriver:
         self._wake()
 
     def end(self) -> None:
-        """Begin no flush any more. The flush in flight is completed, pending work is not written."""
+        """Start no flush any more. The flush in flight is completed, pending work is not written."""
         self._is_closed, self._on_stopped = True, None
         self._core.wake = None
         self._cancel_timer()
         self._writers.end()
 
     def close(self) -> None:
-        """End, the threads as well, and close the files. Blocks for the flush on its way."""
+        """End, with the threads, and close the files. Blocks until the flush in flight is written."""
         self.end()
         self._writers.close()
         for log in self._logs:

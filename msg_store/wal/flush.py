@@ -1,8 +1,8 @@
 """One flush: pending work as records, frames and jobs.
 
 Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
-acks one ACKR per run. All records of a flush are one frame: inline messages, rows, acks, and the moves last:
-a move is for the message wherever the rows before say that it lies.
+acks one ACKR per run. All records of a flush are one frame: inline messages, rows, acks, and last the moves,
+each of which replaces the place that a row before may have named.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class FlushBatch:
     relocations: list[Relocations] = field(default_factory=list)
 
     def take(self, pending_queues: dict[int, PendingQueue], references: References) -> int:
-        """Take as much pending work as is good for one flush; return how many operations that is.
+        """Take pending work up to the limits of a slice; return how many operations were taken.
 
-        A queue of which something is left goes behind the others. Its acks do not wait with it: they are
-        little work, and however much is published to other queues, an ack is written with the
-        flush after the one in flight at the latest.
+        A queue with work left goes behind the others. Acks of queues that got no turn are taken as well: they
+        are little work, and an ack must not wait for more than the flush in flight, however much is
+        published to other queues.
         """
         ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
         acked = 0
@@ -77,7 +77,7 @@ class FlushBatch:
         return len(acks)
 
     def _take_acks_of_others(self, pending_queues: dict[int, PendingQueue], count_max: int) -> int:
-        """Take the acks of queues that it was not the turn of."""
+        """Take the acks of queues that got no turn."""
         seen = {queue_no for queue_no, _ in self.acks}
         count, emptied = 0, list[int]()
         for queue_no, pending in pending_queues.items():
@@ -99,7 +99,7 @@ class FlushBatch:
         return runs
 
     def acked(self, queue_no: int, low: int) -> set[int]:
-        """Return the seqs of a queue's acks from ``low`` on; none while a consumer drains the queue."""
+        """Return the seqs from ``low`` on that are acked; a consumer that drains the queue acks lower ones."""
         some = [acks for no, acks in self.acks if no == queue_no and acks[-1][0] >= low]
         return {seq for acks in some for seq, _ in acks if seq >= low}
 
@@ -109,14 +109,10 @@ class FlushBatch:
 
 @dataclass(slots=True)
 class Flush:
-    """A flush on its way: two jobs, and what to undo if they fail.
+    """A flush in flight: two jobs, and the places to go back to if one fails.
 
-    They may be done in any order and at the same time, unless the segments' job is inline: then it is
+    The jobs may be done in any order and at the same time, unless the segments' job is inline: then it is
     done first.
-
-    Attributes:
-        rdq, journal: the jobs.
-        rdq_before, journal_before: where that begins.
     """
 
     batch: FlushBatch  # the pending work that it took
@@ -125,7 +121,7 @@ class Flush:
     late: dict[int, Location]  # places of messages that were written before
     rdq: Job
     journal: Job
-    rdq_before: Place
+    rdq_before: Place  # where each job begins
     journal_before: JournalEnd
 
     def add_to(self, memtables: Memtables) -> Mapping[int, int] | None:

@@ -4,7 +4,7 @@ The heart of the store, without I/O, threads or clocks. Calls of queues and chan
 *pending* work. When no flush is in flight, the next one takes the pending work: it gives each new message its
 place in a segment, makes one journal frame of all rows and acks, and leaves as two jobs. They are
 written and synced at the same time (order between the two files does not matter: recovery checks every
-row against its record), or with one sync if the few messages there are go *inline* into the frame. When both are
+row against its record), or with one sync if the messages are few and go *inline* into the frame. When both are
 done, the frame's numbers are durable and the queues are told which seqs are safe. So the slower the
 disk, the more goes into one sync.
 
@@ -19,7 +19,7 @@ Invariants:
 * A seq is reported safe only if its row and its message are synced, or if it was acked already.
 * The position that a frame calls durable was reported durable by both files before the frame was made.
 * A message that a queue may still read is in ``bodies``, in the flush, or at its location.
-* ``memtables`` has what is durable and nothing else; between two flushes that is the log up to ``durable``.
+* ``memtables`` has all durable changes and no others: between two flushes, the log up to ``durable``.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
 Errors: if the disk is full although the reserve was given up, the flush's rows are reported *nacked*,
@@ -119,7 +119,7 @@ class GroupCommit:
     """Collects work, makes flushes of it, and reports which seqs are safe. For one thread.
 
     Args:
-        references: messages that are held; new with this.
+        references: of messages that are held; made for this ``GroupCommit``.
         memtables: the durable state, over the same ``references``.
         durable: how far everything is durable now.
         boot_epoch: of this start; messages are numbered from there.
@@ -277,7 +277,7 @@ class GroupCommit:
         return bool(self.references.bodies or (self._flush is not None and self._flush.batch.items))
 
     def resident(self, msg_no: int) -> Message | None:
-        """Return one of them."""
+        """Return such a message; None if it is on disk, or gone."""
         item = self.references.bodies.get(msg_no)
         if item is None and self._flush is not None:
             if self._in_flight is None:
@@ -307,25 +307,23 @@ class GroupCommit:
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
         """Note the seqs with which a queue goes on at the start after a clean stop.
 
-        Void if the queue publishes or acks once more. Messages below ``next_deliver`` were handed out.
+        A later publish or ack of the queue makes that void. Messages below ``next_deliver`` were handed out.
         """
         self.queue_down(queue_no)
         self.memtables.close_queue(queue_no, next_seq, next_deliver)
         self._closed_queues.add(queue_no)
 
     def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
-        """Take everything out of a queue, and forget it when that is durable."""
+        """Remove all messages of a queue, and forget the queue when that is durable."""
         self.queue_down(queue_no)
         self.ack_range(queue_no, 0, SEQ_END, then)
         self.memtables.forget_queue(queue_no)
 
     def move(self, relocations: Sequence[Relocation], then: Callable[[bool], None]) -> None:
-        """Let messages lie where the collector has copied them, synced.
+        """Move messages to the collector's copies, which are synced.
 
-        Args:
-            relocations: the copies.
-            then: called once for each, some day, with whether the copy is used. It is not if the
-                message is gone, lies elsewhere, or is held: its next row may name the old place.
+        ``then`` is called once per copy, in a later turn perhaps, with whether the copy is used. It is not if the
+        message is gone, lies elsewhere, or is held: its next row may name the old place.
         """
         self._check()
         self._relocations.append(Relocations(list(relocations), then))
@@ -352,10 +350,10 @@ class GroupCommit:
 
         After ``FULL_RETRY_S`` it is ``resume`` that should be called: the disk is full.
         """
-        if self._flush is not None or self.error is not None or not self.pending_ops:
+        if self._flush is not None or self.error is not None or self.is_rotating:
             return None
-        if self.is_rotating:
-            return None  # until ``rotate``
+        if not self.pending_ops:
+            return None
         if self.is_full:
             return FULL_RETRY_S
         return 0.0 if self._is_urgent or self.pending_ops >= SLICE_OPS else LINGER_S
@@ -366,7 +364,7 @@ class GroupCommit:
         return self._flush is None and not self.pending_ops and not self.range_acks
 
     def take_cancelled(self) -> list[SeqRun]:
-        """Return, once, what became safe without a flush; in order, unless the disk is full."""
+        """Return, once, the seqs that became safe without a flush; in order, unless the disk is full."""
         if self._flush is not None or not self._cancelled:
             return []  # a flush's report has them
         runs = self._cancelled.take({} if self.is_full else self._pending)
@@ -457,7 +455,7 @@ class GroupCommit:
         return {no: locations[no] for no in batch.msg_nos() if no not in new}
 
     def _take_relocations(self) -> list[Relocations]:
-        """Take the collector's copies but those of messages that are held."""
+        """Take the collector's next copies, without copies of messages that are held."""
         first, self._relocations = self._relocations[:1], self._relocations[1:]
         held = self.references.counts
         for relocations in first:

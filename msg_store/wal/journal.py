@@ -1,8 +1,7 @@
 """The journal, the loop's half: frames, their numbers and their chain.
 
 One journal serves all queues of a store, so a flush costs one sync however many queues it touches. A
-new file begins when one has reached the limit, or when a checkpoint wants everything so far behind it
-(``switch``).
+new file begins when the file in use has reached the limit, or when the memtables are rotated (``switch``).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Journal:
         self.bytes_since_switch = 0
 
     def job(self, records: list[bytes], durable: DurablePosition, now_ms: int) -> Job:
-        """Make one frame of some records, none perhaps, that states how far all was durable."""
+        """Make one frame of records, if any, that states how far everything was durable."""
         start = self.end.place
         header = self._header_if_full(now_ms)
         place, lsn, prev_crc = self.end
@@ -81,5 +80,5 @@ class Journal:
 
 
 def chain_start(header: bytes) -> int:
-    """Return what the first frame of a file has for the crc of the frame before."""
+    """Return the ``prev_crc`` of the first frame behind a file header."""
     return int.from_bytes(header[-4:], "little")

@@ -32,7 +32,7 @@ SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
 
 
 class References:
-    """Which messages are held, and where those lie that have been written.
+    """The messages that are held, and the places of those among them that are on disk.
 
     Attributes:
         counts: holds of messages routed to several queues, until the last one ends. A message routed
@@ -79,7 +79,7 @@ class References:
         self.release(self._awaited.pop(queue_no, ()))
 
     def release(self, msg_nos: Iterable[int]) -> None:
-        """End one hold of each, the row of which will not be written."""
+        """End one hold of each message, as one of its rows will not be written."""
         bodies = self.bodies
         for msg_no in msg_nos:
             if self._is_last(msg_no):
@@ -96,9 +96,9 @@ class References:
         self.body_bytes = 0
 
     def durable(self, rows: Mapping[int, int], placed: Mapping[int, Location]) -> None:
-        """End holds: so many rows of each message are on disk. Remember where those lie that are still held.
+        """End as many holds of each message as it has ``rows`` that are durable now.
 
-        ``placed`` are messages that came to the disk with them.
+        Places of messages that came to the disk with them (``placed``) and are still held are remembered.
         """
         counts = self.counts
         for msg_no, ended in rows.items():
@@ -210,7 +210,7 @@ def seq_runs(queue_no: int, seqs: list[int]) -> list[SeqRun]:
 class CancelledWrites:
     """Rows that became safe without a flush, and that no report has named yet; by queue_no.
 
-    They are told when nothing older of their queue waits, so that a queue's rows become safe in their
+    A row is reported when no older row of its queue is pending, so that a queue's rows become safe in their
     order. (RabbitMQ confirms an acked message at once; few frames that say "all up to here" are worth more
     than the milliseconds.)
     """

@@ -62,7 +62,7 @@ class SegmentWriter:
 
     @property
     def reached(self) -> Place:
-        """A place above all that was given; for the durable position when no file is in use yet."""
+        """The end of all places given; with no file in use yet, the begin of the first file to come."""
         return self.place if self.place.file_no else Place(self.next_file_no, 0)
 
     def take_file_no(self) -> int:
@@ -120,7 +120,7 @@ class SegmentWriter:
             header = self._header_if_full(now_ms)
             file_no, offset = self.place
             offsets = list(accumulate(lengths[first:], initial=offset))
-            # offsets[i] is where item first + i begins; those at the limit go to the next file
+            # offsets[i] is where item first + i begins; items at the limit go to the next file
             count = max(1, bisect_left(offsets, self._file_bytes, 0, len(offsets) - 1))
             last = first + count
             cut = slice(first * _BUFFERS_PER_RECORD, last * _BUFFERS_PER_RECORD)
@@ -134,7 +134,7 @@ class SegmentWriter:
         return parts, locations
 
     def _may_be_inline(self, parts: list[Part]) -> bool:
-        """Tell whether all lies in a file that is in use, and is little."""
+        """Tell whether all records lie in a file that is in use, and are few bytes."""
         return (
             len(parts) == 1
             and parts[0].header is None

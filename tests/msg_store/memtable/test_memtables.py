@@ -1,4 +1,4 @@
-"""Memtables: what is looked up where, what vanishes, what is owed, and what a generation is."""
+"""Memtables: look-ups in memtables and index, rows that vanish, owed changes, rotation."""
 
 from __future__ import annotations
 

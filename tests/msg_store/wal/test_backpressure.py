@@ -94,7 +94,7 @@ def test_an_index_that_does_not_follow_puts_it_on(bench: StoreBench) -> None:
 
 
 def finish_flush(bench: StoreBench) -> None:
-    """Make what is pending durable without the threads."""
+    """Make pending work durable without the threads."""
     core = bench.store.core
     flush = core.start()
     for log, job in ((bench.opened.rdq_log, flush.rdq), (bench.opened.journal_log, flush.journal)):

@@ -1,4 +1,4 @@
-"""What is nothing but writes and syncs is given to the writer threads as steps: on a real loop and disk."""
+"""The writer threads get jobs of nothing but writes and syncs as steps: on a real loop and disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit on a scheduler: what is written, what is not, and when queues hear of it."""
+"""Group commit on a scheduler: which work is written, which is cancelled, and when queues hear of it."""
 
 from __future__ import annotations
 
