@@ -42,7 +42,7 @@ def _headings(page: Path) -> set[str]:
 
 WALK = (ROOT / "docs/README.md").read_text()
 ROW = re.compile(
-    r"^\| \[[^]]+\]\(\.\./([^)]+\.py)\) `([\w.]+)` \| ([^|]+) \| [^|]+ \|$", re.MULTILINE
+    r"^\| \[[^]]+\]\(\.\./([^)]+\.py)\) `([\w.]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE
 )
 CALLER = re.compile(
     r"(↑|`(?P<caller>[\w.]+)`|[a-z ]+?)"  # the row above, a row further up, or none of the code
@@ -57,6 +57,7 @@ class Step(NamedTuple):
     file: str
     function: str
     caller: str
+    text: str
     before: dict[str, str]  # the functions of the rows further up, and their files
 
 
@@ -64,8 +65,9 @@ def _steps() -> list[Step]:
     steps: list[Step] = []
     before: dict[str, str] = {}
     above = ""
-    for file, function, caller in ROW.findall(WALK):
-        steps.append(Step(file, function, caller.replace("↑", f"`{above}`"), dict(before)))
+    for file, function, called_by, text in ROW.findall(WALK):
+        caller = called_by.replace("↑", f"`{above}`")
+        steps.append(Step(file, function, caller, text, dict(before)))
         before[function], above = file, function
     return steps
 
@@ -100,6 +102,17 @@ def test_a_function_of_the_walks_is_called_as_its_row_says(step: Step) -> None:
     if called["caller"]:
         file = step.before[called["caller"]]
         assert names & _identifiers(file, called["caller"]), f"{called['caller']} does not call it"
+
+
+def test_names_in_the_texts_of_the_walks_are_in_the_files() -> None:
+    missing = [
+        (step.file, name)
+        for step in STEPS
+        for name in re.findall(r"`(_?[a-z]+(?:_[a-z]+)+)`", step.text)
+        if name not in (ROOT / step.file).read_text()
+    ]
+
+    assert missing == []
 
 
 def _definition(file: str, name: str) -> ast.stmt | None:
