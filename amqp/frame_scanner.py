@@ -151,7 +151,7 @@ class FrameScanner:
             pos = after
         return pos
 
-    # -- what the next message may share, and runs ------------------------------------------------
+    # -- runs, and the parts that messages share --------------------------------------------------
 
     def _know_method(self, method: bytes) -> bool:
         """Have ``_method`` and ``_origin`` stand for this publish; False when it is malformed."""

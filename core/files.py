@@ -277,7 +277,7 @@ class File:
             count -= copied
 
     def fdatasync(self) -> None:
-        """Make contents and length durable; see the module on what a failure means."""
+        """Make contents and length durable; after a failure a second try proves nothing (see the module)."""
         self._calls.fdatasync(self._descriptor)
 
     def fsync(self) -> None:

@@ -1,6 +1,6 @@
 """A channel: its methods, publishes, deliveries, confirms and routes.
 
-One actor per channel; publisher, deliveries and confirms are objects that it owns. ``session`` is what the
-channels of a connection share.
+One actor per channel; publisher, deliveries and confirms are objects that it owns. ``session`` has
+the objects that the channels of a connection share.
 May import ``vhost``, ``queue`` and the modules of ``broker`` itself.
 """

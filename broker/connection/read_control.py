@@ -220,7 +220,7 @@ class ReadControl:
         self._coalesced = self._writer.after_flush = None
         if len(self.blocks) == 1 and not self._is_waiting:
             self.blocks = _NO_BLOCKS
-            self._read()  # at once: a turn would cost what the wait has saved
+            self._read()  # at once: a turn would cost as much as the wait has saved
         else:
             self.unblock(Block.COALESCING)
 
