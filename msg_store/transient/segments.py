@@ -48,8 +48,8 @@ class TransientSegments:
         self._paths = paths
         self._files = paths.files
         self._room_bytes = limits.room_bytes
-        self._identity = identity
-        self._now_ms = now_ms
+        self.identity = identity
+        self.now_ms = now_ms
         self._file: File | None = None
         self._file_no = 0  # the last one; no number is used twice
         self._dead: set[int] = set()  # have no live records; the segment in use may be among them
@@ -121,7 +121,7 @@ class TransientSegments:
         self._files.mkdir(self._paths.rdq)
         self._file = self._files.create(self._paths.rdq_path(self._file_no))
         self.usage[self._file_no] = usage = Usage(0)
-        header = self._identity.header(file_header.RDQ_MAGIC, self._file_no, self._now_ms())
+        header = self.identity.header(file_header.RDQ_MAGIC, self._file_no, self.now_ms())
         try:
             self._file.append([header])
         except OSError:

@@ -122,7 +122,7 @@ class TransientStore:
         index = index or TransientIndex(files, folder, limits.map_bytes)
         segments = TransientSegments(paths, identity, now_ms, limits)
         self._core = PagingCore(limits.waiting_bytes)
-        self._writer = TransientWriter(segments, index, identity, reserve, now_ms)
+        self._writer = TransientWriter(segments, index, reserve)
         self._reader = TransientReader(paths, index)
         self._loop = loop
         self._on_credit = on_credit

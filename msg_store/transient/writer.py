@@ -25,7 +25,7 @@ from typing import Final
 
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
+from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
 from leveret.msg_store.format.record import (
     decode_record,
@@ -56,19 +56,13 @@ class TransientWriter:
     """
 
     def __init__(
-        self,
-        segments: TransientSegments,
-        index: TransientIndex,
-        identity: Identity,
-        reserve: Reserve,
-        now_ms: Callable[[], int],
+        self, segments: TransientSegments, index: TransientIndex, reserve: Reserve
     ) -> None:
         self.segments = segments
         self.index = index
         self.has_garbage = False
-        self._identity = identity
         self._reserve = reserve
-        self._now_ms = now_ms
+        self._extend, self._seed = segments.identity.extend, segments.identity.seed
         self._damaged: set[int] = set()  # segments that cannot be collected
         self._source = 0  # the segment that is being collected; 0: none
         self._source_at = 0  # up to where it has been
@@ -112,8 +106,8 @@ class TransientWriter:
         tags = {incarnation: (incarnation,) for incarnation, _ in contents}
         items = [(entry[SEQ], (entry[MESSAGE], tags[number])) for number, entry in contents]
         buffers: list[bytes] = []
-        extend, seed = self._identity.extend, self._identity.seed
-        return buffers, encode_run(items, self._now_ms(), extend, seed, buffers, flags=0)
+        now_ms = self.segments.now_ms()
+        return buffers, encode_run(items, now_ms, self._extend, self._seed, buffers, flags=0)
 
     def _append(
         self,
@@ -229,7 +223,7 @@ class TransientWriter:
         places = self.index.places([key for key, _ in records])
         live = [each for each, place in zip(records, places, strict=True) if each[1] == place]
         for _, (_, at, _) in live:
-            decode_record(data, self._identity.extend, self._identity.seed, at - offset)
+            decode_record(data, self._extend, self._seed, at - offset)
         return live
 
     def _copy(self, data: bytes, offset: int, live: list[tuple[Key, Place]]) -> Steps[None]:
