@@ -3,13 +3,13 @@
 Theory. A supervisor is a list of children in start order and a list of the times of its latest
 restarts. Everything that happens to it is one operation: ``boot``, a request, ``exited`` (a child
 ended), ``again`` (a restart is tried again), ``stop_all``. An operation is a generator that yields
-effects (``leveret.supervisors.effects``) and is told their outcome; the kernel knows no event
-loop, no actors and no clock, so that one kernel serves every driver and replays recorded traces.
+effects (``leveret.supervisors.effects``) and is told their outcome; the core knows no event
+loop, no actors and no clock, so that one core serves every driver and replays recorded traces.
 
 The driver promises to run one operation at a time, to keep later events in order, and to ask no more
 once an operation has returned a reason to end.
 
-When a child ends, the kernel decides in three steps:
+When a child ends, the core decides in three steps:
 
 1. ``verdict``: restart it, forget it, or end (an intrinsic child's normal end), by its restart
    kind and the reason.
@@ -105,7 +105,7 @@ def add_restart(times_s: list[float], now_s: float, intensity: int, period_s: fl
     return len(times_s) <= intensity
 
 
-class Kernel(ABC):
+class SupervisorCore(ABC):
     """The part common to all strategies: from a child's end to a decision.
 
     Subclasses keep the children and say how they are found, forgotten, started again and stopped.

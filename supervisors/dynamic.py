@@ -13,7 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.supervisors.core import MAX_CHILDREN, Kernel, is_expected_stop, is_shutdown_tuple
+from leveret.supervisors.core import (
+    MAX_CHILDREN,
+    SupervisorCore,
+    is_expected_stop,
+    is_shutdown_tuple,
+)
 from leveret.supervisors.effects import (
     RESTARTING,
     Again,
@@ -24,7 +29,7 @@ from leveret.supervisors.effects import (
     Stop,
     StopAll,
 )
-from leveret.supervisors.groups import GroupKernel
+from leveret.supervisors.groups import GroupCore
 from leveret.supervisors.reports import SHUTDOWN_ERROR, START_ERROR, Report
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ NOT_HERE = ("error", "simple_one_for_one")
 _NEVER: Final = (0, None)  # restarted
 
 
-class DynamicKernel(Kernel):
+class DynamicCore(SupervisorCore):
     """simple_one_for_one: children by address."""
 
     __slots__ = ("args", "children", "restart_counts", "template", "waiting")
@@ -137,7 +142,7 @@ class DynamicKernel(Kernel):
         if self.waiting is not None:
             yield from self.waiting.values()
 
-    # Kernel's hooks.
+    # SupervisorCore's hooks.
 
     def _find(self, ref: Any) -> Child | None:
         try:
@@ -209,8 +214,8 @@ def _is_expected(spec: ChildSpec, reason: Any, dialect: str) -> bool:
     return is_expected_stop(spec, reason, dialect)
 
 
-def make_kernel(spec: SupervisorSpec, args: tuple[Any, ...] = ()) -> GroupKernel | DynamicKernel:
-    """Make the kernel for the spec's strategy; its children get ``args`` after their own."""
+def make_core(spec: SupervisorSpec, args: tuple[Any, ...] = ()) -> GroupCore | DynamicCore:
+    """Make the core for the spec's strategy; its children get ``args`` after their own."""
     if spec.strategy == "simple_one_for_one":
-        return DynamicKernel(spec, args)
-    return GroupKernel(spec, args)
+        return DynamicCore(spec, args)
+    return GroupCore(spec, args)

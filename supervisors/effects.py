@@ -1,6 +1,6 @@
-"""Effects, which the supervisor kernel asks of its driver, and children.
+"""Effects, which the core of a supervisor asks of its driver, and children.
 
-Every operation of the kernel is a generator. It yields one of the effects below; the driver
+Every operation of the core is a generator. It yields one of the effects below; the driver
 carries it out, at once or after a while, and sends the answer back in:
 
 ========================= ==========================================================
@@ -9,7 +9,7 @@ effect                    answer
 ``Start(spec, args)``     the child's address, ``None`` (it ignored), ``Failed(reason)``
 ``Stop(ref, spec)``       the reason the child ended of, when it is dead
 ``StopAll(refs, spec)``   the reasons of all, when the last one is dead
-``Later(delay_s, again)`` nothing; ``again`` is handed to ``kernel.again`` after the delay
+``Later(delay_s, again)`` nothing; ``again`` is handed to ``core.again`` after the delay
                           (0: behind the requests that wait already)
 ``Report``                nothing (``leveret.supervisors.reports``)
 ``Restarted``             nothing; only if the spec has ``on_restart``
@@ -130,7 +130,7 @@ class Again:
 
 
 class Addresses(Protocol):
-    """Addresses, as the kernel needs them to answer a request."""
+    """Addresses, as the core needs them to answer a request."""
 
     def is_address(self, key: Any) -> bool:
         """Tell an address from an id."""

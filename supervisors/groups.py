@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.supervisors.core import MAX_CHILDREN, Kernel, is_expected_stop
+from leveret.supervisors.core import MAX_CHILDREN, SupervisorCore, is_expected_stop
 from leveret.supervisors.effects import Again, Child, Failed, Operation, Start, Stop
 from leveret.supervisors.reports import (
     PROGRESS,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FEW_CHILDREN: Final = 32  # are searched one by one; more by a dict
 
 
-class GroupKernel(Kernel):
+class GroupCore(SupervisorCore):
     """one_for_one, one_for_all and rest_for_one: children by id, in start order."""
 
     __slots__ = ("_by_ref", "children")
@@ -129,7 +129,7 @@ class GroupKernel(Kernel):
         except TypeError:  # nothing that can be an id
             return None
 
-    # Kernel's hooks.
+    # SupervisorCore's hooks.
 
     def _find(self, ref: Any) -> Child | None:
         if ref is None:

@@ -10,7 +10,7 @@ Where thousands of supervisors are alike, ``init`` returns ``(SPEC, args)`` with
 and for all (checking one costs more than starting the supervisor); every child of the spec gets
 ``args`` after its own arguments. ``Supervisor`` itself takes the spec as its argument.
 
-The rules are in ``leveret.supervisors.core``; here the kernel's operations run on the actor runtime.
+The rules are in ``leveret.supervisors.core``; here the core's operations run on the actor runtime.
 An operation runs to its end within the turn that began it as long as nothing has to be waited for;
 so does a whole ``start_child`` when the child's ``init`` answers at once. A start that answers
 later, and every stop, suspends the operation. Mail that arrives meanwhile waits in order in the backlog,
@@ -47,7 +47,7 @@ from leveret.actors.runtime.signals import (
     StartFailed,
 )
 from leveret.actors.runtime.turns import reason_of
-from leveret.supervisors.dynamic import make_kernel
+from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
 from leveret.supervisors.reports import Report, Restarted, emit
 from leveret.supervisors.requests import (
@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.calls import From
     from leveret.actors.runtime.cell import Mail
     from leveret.actors.runtime.signals import StartResult
-    from leveret.supervisors.dynamic import DynamicKernel
-    from leveret.supervisors.groups import GroupKernel
+    from leveret.supervisors.dynamic import DynamicCore
+    from leveret.supervisors.groups import GroupCore
     from leveret.supervisors.spec import ChildSpec
 
 log = logging.getLogger(__name__)
@@ -119,15 +119,15 @@ class Supervisor(OtpActor):
     """Starts children, starts them again by OTP's rules, and stops them in order.
 
     Attributes:
-        kernel: the decisions and the list of children; read to print the tree.
+        core: the decisions and the list of children; read to print the tree.
         is_specifying: ``init`` is running and returns a spec.
         partner: an actor it is linked with whose exit ends it as its parent's would. A subclass that
             has one sets it in ``init``.
     """
 
-    __slots__ = ("_answer", "_backlog", "_suspension", "is_specifying", "kernel")
+    __slots__ = ("_answer", "_backlog", "_suspension", "core", "is_specifying")
 
-    kernel: GroupKernel | DynamicKernel
+    core: GroupCore | DynamicCore
     trap_exits = True
     partner: Ref | None = None
 
@@ -158,8 +158,8 @@ class Supervisor(OtpActor):
             spec, args = spec
         if not isinstance(spec, SupervisorSpec):
             self.stop(("bad_return", (type(self).__name__, "init", spec)))
-        self.kernel = make_kernel(spec, args)
-        failed = self._advance(self.kernel.boot(), None)
+        self.core = make_core(spec, args)
+        failed = self._advance(self.core.boot(), None)
         if failed is PENDING:
             self._when_done(self._booted)
             return LATER
@@ -219,7 +219,7 @@ class Supervisor(OtpActor):
         elif kind is Exit:
             self._handle_exit(message)
         elif kind is Again:
-            self._perform(self.kernel.again(message, self.runtime.clock.monotonic_s()))
+            self._perform(self.core.again(message, self.runtime.clock.monotonic_s()))
         elif kind is not Down:
             log.error("supervisor received unexpected message=%r sender=%s", message, sender)
 
@@ -230,7 +230,7 @@ class Supervisor(OtpActor):
             self._stop_children_and_end(message.reason)
         else:
             now_s = self.runtime.clock.monotonic_s()
-            self._perform(self.kernel.exited(message.sender, message.reason, now_s))
+            self._perform(self.core.exited(message.sender, message.reason, now_s))
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
         if self._suspension is not None:
@@ -245,7 +245,7 @@ class Supervisor(OtpActor):
         return NOREPLY
 
     def _settled(self, reason: Any) -> None:
-        """End if the kernel says so."""
+        """End if the core says so."""
         if reason is not None:
             self.stop(reason)
 
@@ -254,7 +254,7 @@ class Supervisor(OtpActor):
         self.started()
 
     def _stop_children_and_end(self, reason: Any) -> None:
-        self._perform(self.kernel.stop_all(), lambda _: self.stop(reason))
+        self._perform(self.core.stop_all(), lambda _: self.stop(reason))
 
     def _perform(self, operation: Operation, done: Callable[[Any], None] | None = None) -> None:
         done = done or self._settled
@@ -358,13 +358,13 @@ class Supervisor(OtpActor):
     def _note(self, effect: Report | Restarted | Later) -> None:
         if isinstance(effect, Restarted):
             effect.supervisor = self.path
-            assert self.kernel.spec.on_restart is not None
-            self.kernel.spec.on_restart(effect)
+            assert self.core.spec.on_restart is not None
+            self.core.spec.on_restart(effect)
         elif isinstance(effect, Report):
             effect.supervisor = self.path
             emit(effect)
-            if self.kernel.spec.on_report is not None:
-                self.kernel.spec.on_report(effect)
+            if self.core.spec.on_report is not None:
+                self.core.spec.on_report(effect)
         elif effect.delay_s:
             self.start_timer(effect.delay_s, effect.again)
         else:
@@ -431,7 +431,7 @@ class Supervisor(OtpActor):
             return False
         return True
 
-    # The kernel's Addresses.
+    # The core's Addresses.
 
     def is_address(self, key: Any) -> bool:
         return isinstance(key, Ref)
@@ -446,13 +446,13 @@ def _unknown(supervisor: Supervisor, request: Any) -> Any:
 
 
 _REQUESTS: Final[dict[type, Callable[[Any, Any], Any]]] = {
-    StartChild: lambda actor, request: actor.kernel.start_child(request.child),
-    TerminateChild: lambda actor, request: actor.kernel.terminate_child(request.child, actor),
-    RestartChild: lambda actor, request: actor.kernel.restart_child(request.child),
-    DeleteChild: lambda actor, request: actor.kernel.delete_child(request.child),
-    WhichChildren: lambda actor, _: actor.kernel.which_children(),
-    CountChildren: lambda actor, _: actor.kernel.count_children(actor),
-    GetChildSpec: lambda actor, request: actor.kernel.get_childspec(request.child),
+    StartChild: lambda actor, request: actor.core.start_child(request.child),
+    TerminateChild: lambda actor, request: actor.core.terminate_child(request.child, actor),
+    RestartChild: lambda actor, request: actor.core.restart_child(request.child),
+    DeleteChild: lambda actor, request: actor.core.delete_child(request.child),
+    WhichChildren: lambda actor, _: actor.core.which_children(),
+    CountChildren: lambda actor, _: actor.core.count_children(actor),
+    GetChildSpec: lambda actor, request: actor.core.get_childspec(request.child),
 }
 
 
@@ -460,8 +460,8 @@ def label_of(actor: OtpActor) -> str:
     """Return an actor's name among its siblings: its label, its child id or its class."""
     cell = actor.ref.cell
     parent = cell.parent.cell.actor if cell.parent is not None else None
-    kernel = getattr(parent, "kernel", None)
-    label = kernel.label_of(actor.ref) if kernel is not None and not cell.label else None
+    core = getattr(parent, "core", None)
+    label = core.label_of(actor.ref) if core is not None and not cell.label else None
     return label or cell.describe()
 
 

@@ -1,4 +1,4 @@
-"""An operation of the kernel that waits for something, and the children it is stopping."""
+"""An operation of the core that waits for something, and the children it is stopping."""
 
 from __future__ import annotations
 

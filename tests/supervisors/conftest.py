@@ -18,7 +18,7 @@ from rigs.supervision.runtime_base import send_request
 
 @pytest.fixture
 def drive() -> Callable[..., FakeDriver]:
-    """Boot a kernel on scripted children: ``drive(child, ..., strategy=...)``."""
+    """Boot a core on scripted children: ``drive(child, ..., strategy=...)``."""
 
     def booted(*children: ChildSpec, **flags: Any) -> FakeDriver:
         driver = FakeDriver(SupervisorSpec(children=children, **flags))

@@ -1,6 +1,6 @@
 """Recorded scenarios end token by token as on Erlang's and RabbitMQ's supervisors.
 
-The kernel is played with scripted children, and supervisors and children are real actors: on virtual
+The core is played with scripted children, and supervisors and children are real actors: on virtual
 time, and on Thespian's simple base. ``LEVERET_OTP_TRACES`` names another file to play instead of the 397 of
 ``data/otp_traces.json``.
 """
@@ -18,7 +18,7 @@ from rigs.supervision.bases import (
     LACKS,
     NOT_QUICK,
     play_on_actors,
-    play_on_kernel,
+    play_on_core,
     play_on_thespian,
     quick_bases_of,
 )
@@ -34,9 +34,9 @@ from rigs.supervision.scenario_files import (
 from rigs.supervision.thespian_children import SIMPLE
 
 
-@pytest.mark.parametrize("scenario", list(scenarios(LACKS["kernel"])))
-def test_the_kernel_gives_the_recorded_trace(scenario: Scenario) -> None:
-    trace = play_on_kernel(scenario)
+@pytest.mark.parametrize("scenario", list(scenarios(LACKS["core"])))
+def test_the_core_gives_the_recorded_trace(scenario: Scenario) -> None:
+    trace = play_on_core(scenario)
 
     assert are_equal(scenario, trace, scenario["trace"]), (trace, scenario["trace"])
 

@@ -69,7 +69,7 @@ def test_an_init_may_build_on_the_one_it_overrides(runtime: Runtime) -> None:
     ref = runtime.spawn(Derived, "a")
 
     assert list(child_refs(ref)) == ["a"]
-    assert ref.cell.actor.kernel.spec.intensity == 7
+    assert ref.cell.actor.core.spec.intensity == 7
     assert runtime.actor_count == 2
 
 
@@ -89,7 +89,7 @@ def test_one_spec_serves_many_supervisors_with_arguments_of_their_own(
             runtime.call_inline(ref, StartChild())
         (child,) = child_refs(ref).values()
         assert child.cell.actor.name == name
-        assert ref.cell.actor.kernel.spec is shared
+        assert ref.cell.actor.core.spec is shared
 
 
 def test_9_a_supervisor_may_ignore_its_start(runtime: Runtime) -> None:

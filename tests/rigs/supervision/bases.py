@@ -1,4 +1,4 @@
-"""The bases that scenarios are played on: the kernel alone, actors on virtual time, Thespian's bases.
+"""The bases that scenarios are played on: the core alone, actors on virtual time, Thespian's bases.
 
 On Thespian's bases time is real. On its process bases each child is a process, and a kill is ``SIGKILL``.
 """
@@ -24,7 +24,7 @@ def plan_of(row: dict[str, Any]) -> Plan:
     return Plan(list(row["starts"]), row["on_shutdown"])
 
 
-def play_on_kernel(scenario: Scenario) -> list[str]:
+def play_on_core(scenario: Scenario) -> list[str]:
     """Play with scripted children that are no actors."""
     return Player(scenario, FakeDriver, lambda row: (plan_of(row), ())).play()
 
@@ -65,7 +65,7 @@ def play_on_thespian(base: str, scenario: Scenario) -> list[str]:
 
 
 IN_PROCESS: Final[dict[str, Callable[[Scenario], list[str]]]] = {
-    "kernel": play_on_kernel,
+    "core": play_on_core,
     "actors": play_on_actors,
     "late actors": play_on_late_actors,
     "thespian": partial(play_on_thespian, SIMPLE),
@@ -76,7 +76,7 @@ PROCESSES: Final[dict[str, Callable[[Scenario], list[str]]]] = {
     "UDP": partial(play_on_thespian, UDP),
 }
 BASES: Final = IN_PROCESS | PROCESSES
-LACKS: Final[dict[str, set[str]]] = {"kernel": {TREES}}
+LACKS: Final[dict[str, set[str]]] = {"core": {TREES}}
 NOT_QUICK: Final = {BURST, TIME}  # on Thespian's simple base
 
 

@@ -1,4 +1,4 @@
-"""A driver for the supervisor kernel that has no actors, and the player of recorded scenarios."""
+"""A driver for the core of a supervisor that has no actors, and the player of recorded scenarios."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from leveret.supervisors.dynamic import make_kernel
+from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
 from leveret.supervisors.reports import PROGRESS, Report
 from leveret.supervisors.spec import ChildSpec, SpecError, SupervisorSpec
@@ -98,10 +98,10 @@ class Pid:
 
 
 class FakeDriver:
-    """Runs a kernel on scripted children (``actor_class`` is the Plan) and writes the trace."""
+    """Runs a core on scripted children (``actor_class`` is the Plan) and writes the trace."""
 
     def __init__(self, spec: SupervisorSpec) -> None:
-        self.kernel = make_kernel(spec)
+        self.core = make_core(spec)
         self.trace: list[str] = []
         self.reports: list[Report] = []
         self.now_s = 1000.0
@@ -114,15 +114,15 @@ class FakeDriver:
     # Called by tests.
 
     def boot(self) -> Any:
-        self.ended = self._run(self.kernel.boot())
+        self.ended = self._run(self.core.boot())
         return self.ended
 
     def request(self, name: str, *args: Any) -> Any:
         if name == "terminate_child":
             args = (*args, self)
         elif name == "count_children":
-            return self.kernel.count_children(self)
-        answer = getattr(self.kernel, name)(*args)
+            return self.core.count_children(self)
+        answer = getattr(self.core, name)(*args)
         return self._run(answer) if hasattr(answer, "send") else answer
 
     def exit(self, pid: Pid, reason: Any) -> None:
@@ -162,7 +162,7 @@ class FakeDriver:
 
     def _handle_exit(self, pid: Pid) -> None:
         if pid in self._exits and self.ended is None:
-            self._finish(self.kernel.exited(pid, self._exits.pop(pid), self.now_s))
+            self._finish(self.core.exited(pid, self._exits.pop(pid), self.now_s))
 
     def settle(self) -> None:
         """Run due actions."""
@@ -171,7 +171,7 @@ class FakeDriver:
             if not due:
                 return
             self._later.remove(due[0])
-            self._finish(self.kernel.again(due[0][1], self.now_s))
+            self._finish(self.core.again(due[0][1], self.now_s))
 
     def advance(self, seconds: float) -> None:
         until_s = self.now_s + seconds
@@ -186,12 +186,12 @@ class FakeDriver:
     def shutdown(self) -> Any:
         """End as the parent says."""
         if self.ended is None:
-            self._run(self.kernel.stop_all())
+            self._run(self.core.stop_all())
             self.ended = "shutdown"
         return self.ended
 
     def running(self) -> list[Pid]:
-        pids = [row[1] for row in self.kernel.which_children()]
+        pids = [row[1] for row in self.core.which_children()]
         return sorted((p for p in pids if isinstance(p, Pid)), key=lambda pid: pid.number)
 
     def below(self, child_id: Any) -> None:
@@ -201,7 +201,7 @@ class FakeDriver:
         (found,) = [p for p in self.running() if p.spec.id == child_id]
         return found
 
-    # The kernel's Addresses.
+    # The core's Addresses.
 
     def is_address(self, key: Any) -> bool:
         return isinstance(key, Pid)

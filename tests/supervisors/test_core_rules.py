@@ -1,4 +1,4 @@
-"""Rules that no trace shows, on the kernel alone; by their number in ``rules/table.py``."""
+"""Rules that no trace shows, on the core alone; by their number in ``rules/table.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.supervisors.core import add_restart
-from leveret.supervisors.dynamic import make_kernel
+from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Start, Stop
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from rigs.supervision.player import FakeDriver
@@ -172,7 +172,7 @@ def test_29_arguments_of_temporary_children_are_not_kept(drive: Any, child: Any)
 
     driver.request("start_child", ("x",))
 
-    assert list(driver.kernel.children.values()) == [None]
+    assert list(driver.core.children.values()) == [None]
 
 
 def test_31_a_dynamic_child_that_ignores_its_restart_is_dropped(drive: Any, child: Any) -> None:
@@ -290,7 +290,7 @@ def test_10_the_end_of_a_stranger_is_ignored(drive: Any, child: Any) -> None:
     for flags in ({}, {"strategy": SIMPLE}):
         driver = drive(child("a", "ign", restart="transient"), **flags)
         for unknown in (object(), None, [], "a"):
-            assert list(driver.kernel.exited(unknown, "boom", 0.0)) == []
+            assert list(driver.core.exited(unknown, "boom", 0.0)) == []
 
 
 def test_61_62_and_68_unknown_children_and_full_specs(drive: Any, child: Any) -> None:
@@ -360,7 +360,7 @@ def test_automatic_restarts_are_counted_for_each_child(drive: Any, child: Any) -
     driver.request("terminate_child", "a")
     driver.request("restart_child", "a")
 
-    counts = {name: c.restarts for name, c in driver.kernel.children.items()}
+    counts = {name: c.restarts for name, c in driver.core.children.items()}
     assert counts == {"a": 0, "b": 2, "c": 3}
 
 
@@ -370,9 +370,9 @@ def test_restarts_of_a_dynamic_child_are_counted_over_all_its_lives(drive: Any, 
     driver.exit(driver.running()[0], "boom")
     driver.exit(driver.running()[0], "boom")
 
-    assert [count for count, _ in driver.kernel.restart_counts.values()] == [2]
+    assert [count for count, _ in driver.core.restart_counts.values()] == [2]
     driver.request("terminate_child", driver.running()[0])
-    assert driver.kernel.restart_counts == {}
+    assert driver.core.restart_counts == {}
 
 
 def test_45_and_46_in_each_dialect(child: Any) -> None:
@@ -419,7 +419,7 @@ def test_10_and_20_the_dead_one_is_found_among_many(drive: Any, child: Any) -> N
     driver.request("start_child", child("new"))
     driver.exit(driver.pid("new"), "boom")
     for pid in first.values():
-        assert list(driver.kernel.exited(pid, "boom", 0.0)) == []
+        assert list(driver.core.exited(pid, "boom", 0.0)) == []
 
     assert driver.starts == Counter({**dict.fromkeys(names, 6), "new": 2})
     assert set(states(driver).values()) == {"up"}
@@ -443,7 +443,7 @@ def test_14_many_temporary_children_end_one_after_the_other(drive: Any, child: A
 
 def test_5_the_next_start_waits_for_the_answer_of_the_one_before() -> None:
     spec = SupervisorSpec(children=(ChildSpec("a", object), ChildSpec("b", object)))
-    boot = make_kernel(spec).boot()
+    boot = make_core(spec).boot()
 
     first = boot.send(None)
     second = boot.send(object())
@@ -453,13 +453,13 @@ def test_5_the_next_start_waits_for_the_answer_of_the_one_before() -> None:
 
 def test_42_the_next_stop_waits_for_the_end_of_the_one_before() -> None:
     spec = SupervisorSpec(children=(ChildSpec("a", object), ChildSpec("b", object)))
-    kernel = make_kernel(spec)
-    boot = kernel.boot()
+    core = make_core(spec)
+    boot = core.boot()
     boot.send(None)
     boot.send("ref a")
     with pytest.raises(StopIteration):
         boot.send("ref b")
-    stop = kernel.stop_all()
+    stop = core.stop_all()
 
     first = stop.send(None)
     second = stop.send("shutdown")
