@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Address", "Broker", "Config", "child_spec"]
 
-_HOMES = {
-    "Address": "leveret.server.config.config",
-    "Broker": "leveret.server.broker",
-    "Config": "leveret.server.config.config",
-    "child_spec": "leveret.server.broker",
+_NAMES = {
+    "leveret.server.broker": ("Broker", "child_spec"),
+    "leveret.server.config.config": ("Address", "Config"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(home), name)
-    return found
+    for module, names in _NAMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(module), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,6 +28,7 @@ from leveret.broker.queue.queue_settings import (
 )
 from leveret.broker.vhost.patterns import compile_pattern
 from leveret.core.slices import sliced
+from leveret.routing.exchange import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
     import re
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from leveret.routing.exchange import Exchange
     from leveret.routing.topology import Topology
 
-ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 NOT_FOR_CLASSIC: Final = frozenset({
     "max-age", "stream-max-segment-size-bytes", "queue-leader-locator", "initial-cluster-size",
     "delivery-limit", "dead-letter-strategy",

@@ -20,13 +20,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
 
-EX_DAMAGED: Final = 1
+if TYPE_CHECKING:
+    from leveret.server.output.json_text import Row
 
-Row = dict[str, Any]
+EX_DAMAGED: Final = 1
 
 
 def add_parser(commands: Any) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from leveret.server.output.formats import printable
 from leveret.server.store_tools.figures import figures_lines, size_text, where
 from leveret.server.store_tools.findings import LostIn, lost_text
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from leveret.server.output.json_text import Row
 
 
 def is_unsound(answer: Row) -> bool:

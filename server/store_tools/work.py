@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
@@ -42,10 +42,11 @@ from leveret.server.store_tools.dirs import (
 from leveret.server.store_tools.figures import figures_of
 from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in
 
+if TYPE_CHECKING:
+    from leveret.server.output.json_text import Row
+
 UNFINISHED: Final = ".unfinished"
 FROM_SEGMENTS: Final = "the index was not asked"
-
-Row = dict[str, Any]
 
 
 def stat(path: Path) -> Row:
