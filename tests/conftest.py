@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
+from leveret.actors.runtime.runtime import Runtime
+from leveret.testing.virtual_clock import VirtualClock
 from rigs.nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
 
 CI = bool(os.environ.get("CI"))
@@ -88,6 +90,17 @@ def seed(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def rng(seed: int) -> random.Random:
     return random.Random(seed)
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def runtime(clock: VirtualClock) -> Runtime:
+    """A runtime without a loop, driven by hand."""
+    return Runtime(clock=clock)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.testing.virtual_clock import VirtualClock
 from rigs.waiting import wait_until
 
 
@@ -42,17 +41,6 @@ def no_actor_thread_is_left() -> Iterator[None]:
     before = _actor_threads()
     yield
     wait_until(lambda: _actor_threads() <= before, "a thread of an actor is left")
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def runtime(clock: VirtualClock) -> Runtime:
-    """A runtime without a loop, driven by hand."""
-    return Runtime(clock=clock)
 
 
 @pytest.fixture

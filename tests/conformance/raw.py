@@ -304,6 +304,12 @@ class Channel:
     def bodies(self, count: int) -> list[bytes]:
         return [event.body for event in self.deliveries(count)]
 
+    def fill(self, queue: str, bodies: str) -> None:
+        """Publish one message for each character."""
+        for body in bodies:
+            self.publish(queue, body)
+        self.settle(queue)
+
     def settle(self, *queues: str) -> list[Event]:
         """Return all that came until each queue and this channel have answered once more."""
         for queue in queues:

@@ -14,12 +14,6 @@ from rigs.nodes import BrokerUnderTest
 IN_USE = "ACCESS_REFUSED - queue '{}' in vhost '/' in exclusive use"
 
 
-def _fill(channel: Channel, queue: str, bodies: str) -> None:
-    for body in bodies:
-        channel.publish(queue, body)
-    channel.settle(queue)
-
-
 def test_a_tag_in_use(channel: Channel, queue: str) -> None:
     channel.ok("basic.consume", queue=queue, consumer_tag="a")
 
@@ -73,7 +67,7 @@ def test_an_exclusive_consumer_stays_alone(channel: Channel, queue: str) -> None
 def test_get_beside_an_exclusive_consumer(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=1)
     channel.ok("basic.consume", queue=queue, exclusive=True)
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
 
     assert channel.connection.channel().get(queue).body == b"b"
 
@@ -87,7 +81,7 @@ def test_no_local_is_ignored(channel: Channel, queue: str) -> None:
 
 
 def test_consume_ok_comes_before_the_first_delivery(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
 
     channel.send("basic.consume", queue=queue, consumer_tag="c", no_ack=True)
 
@@ -104,13 +98,13 @@ def test_higher_priority_first_as_far_as_its_prefetch_goes(channel: Channel, que
     high.ok("basic.qos", prefetch_count=2)
     high.ok("basic.consume", queue=queue, consumer_tag="high", arguments={"x-priority": 10})
 
-    _fill(channel, queue, "abcd")
+    channel.fill(queue, "abcd")
 
     assert high.bodies(2) == [b"a", b"b"]
     assert low.bodies(2) == [b"c", b"d"]
     high.send("basic.ack", delivery_tag=2, multiple=True)
     high.settle(queue)
-    _fill(channel, queue, "e")
+    channel.fill(queue, "e")
     assert high.bodies(1) == [b"e"]
 
 
@@ -146,7 +140,7 @@ def test_a_prefetch_for_the_whole_channel(channel: Channel, queue: str) -> None:
         channel.ok("basic.consume", queue=name)
     publisher = channel.connection.channel()
     for name in (queue, second):
-        _fill(publisher, name, "abc")
+        publisher.fill(name, "abc")
 
     first = channel.settle(queue, second)
 
@@ -162,7 +156,7 @@ def test_a_prefetch_for_consumers_started_later(channel: Channel, queue: str) ->
     channel.ok("basic.qos", prefetch_count=1)
     channel.ok("basic.consume", queue=queue, consumer_tag="c")
 
-    _fill(channel.connection.channel(), queue, "0123456789")
+    channel.connection.channel().fill(queue, "0123456789")
 
     tags = sorted(event.consumer_tag for event in channel.settle(queue))
     assert "".join(tags) == "aaabbbc"
@@ -172,7 +166,7 @@ def test_a_prefetch_for_the_channel_takes_effect_now(channel: Channel, queue: st
     channel.ok("basic.consume", queue=queue)
     channel.ok("basic.qos", prefetch_count=2, global_=True)
 
-    _fill(channel.connection.channel(), queue, "abcde")
+    channel.connection.channel().fill(queue, "abcde")
 
     assert len(channel.settle(queue)) == 2
     channel.ok("basic.qos", prefetch_count=4, global_=True)
@@ -187,7 +181,7 @@ def test_both_prefetches_hold(channel: Channel, queue: str) -> None:
     for tag in "ab":
         channel.ok("basic.consume", queue=queue, consumer_tag=tag)
 
-    _fill(channel.connection.channel(), queue, "abcdef")
+    channel.connection.channel().fill(queue, "abcdef")
 
     assert len(channel.settle(queue)) == 3
 
@@ -196,7 +190,7 @@ def test_a_message_that_was_got_is_not_part_of_the_channels_prefetch(
     broker: BrokerUnderTest, channel: Channel, queue: str
 ) -> None:
     """RabbitMQ counts it when the prefetch is set, and does not give its place back with the ack."""
-    _fill(channel, queue, "abcdef")
+    channel.fill(queue, "abcdef")
     channel.ready(queue)
     got = channel.get(queue, no_ack=False)
     channel.ok("basic.qos", prefetch_count=3, global_=True)
@@ -211,7 +205,7 @@ def test_a_message_that_was_got_is_not_part_of_the_channels_prefetch(
 def test_prefetch_goes_on_with_acks(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=1)
     channel.ok("basic.consume", queue=queue)
-    _fill(channel.connection.channel(), queue, "abc")
+    channel.connection.channel().fill(queue, "abc")
 
     bodies = []
     for _ in range(3):
@@ -227,7 +221,7 @@ def test_no_ack_knows_no_prefetch(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=1, global_=True)
     channel.ok("basic.consume", queue=queue, no_ack=True)
 
-    _fill(channel.connection.channel(), queue, "abc")
+    channel.connection.channel().fill(queue, "abc")
 
     assert channel.bodies(3) == [b"a", b"b", b"c"]
 
@@ -274,7 +268,7 @@ def test_queues_share_the_room_of_a_channel(
 
 def test_get_knows_no_prefetch(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=1, global_=True)
-    _fill(channel, queue, "abc")
+    channel.fill(queue, "abc")
 
     got = [channel.get(queue, no_ack=False) for _ in range(3)]
 
@@ -283,7 +277,7 @@ def test_get_knows_no_prefetch(channel: Channel, queue: str) -> None:
 
 
 def test_delivery_tags_count_for_the_channel(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "abc")
+    channel.fill(queue, "abc")
 
     tags = [channel.get(queue, no_ack=True).delivery_tag, channel.get(queue).delivery_tag]
     channel.ok("basic.consume", queue=queue, no_ack=True)
@@ -337,7 +331,7 @@ def test_a_client_that_answers_the_cancel(
 
 
 def test_cancel_leaves_what_is_unacked(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
     channel.ok("basic.consume", queue=queue, consumer_tag="c")
     channel.deliveries(2)
 
@@ -370,7 +364,7 @@ def test_nothing_is_delivered_after_cancel_ok(channel: Channel, queue: str) -> N
 def test_a_consumer_that_comes_back_gets_its_messages_in_order(
     connect: Connect, channel: Channel, queue: str
 ) -> None:
-    _fill(channel, queue, "abcdef")
+    channel.fill(queue, "abcdef")
     first = connect()
     one = first.channel()
     one.ok("basic.qos", prefetch_count=3)

@@ -12,12 +12,6 @@ from conformance.raw import Channel, hard, soft
 UNKNOWN = "PRECONDITION_FAILED - unknown delivery tag {}"
 
 
-def _fill(channel: Channel, queue: str, bodies: str) -> None:
-    for body in bodies:
-        channel.publish(queue, body)
-    channel.settle(queue)
-
-
 def _drain(channel: Channel, queue: str) -> list[tuple[bytes, bool]]:
     came = []
     while (got := channel.get(queue)).name == "basic.get-ok":
@@ -52,7 +46,7 @@ def test_all_of_nothing_is_fine(channel: Channel, method: str) -> None:
 
 
 def test_all_means_all(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "abc")
+    channel.fill(queue, "abc")
     for _ in range(2):
         channel.get(queue, no_ack=False)
 
@@ -66,7 +60,7 @@ def test_all_means_all(channel: Channel, queue: str) -> None:
 
 
 def test_a_delivery_without_ack_has_no_tag_to_settle(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "a")
+    channel.fill(queue, "a")
     channel.get(queue, no_ack=True)
 
     channel.send("basic.ack", delivery_tag=1)
@@ -75,7 +69,7 @@ def test_a_delivery_without_ack_has_no_tag_to_settle(channel: Channel, queue: st
 
 
 def test_a_settled_tag_is_unknown_even_with_multiple(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
     for _ in range(2):
         channel.get(queue, no_ack=False)
     channel.send("basic.ack", delivery_tag=2)
@@ -86,7 +80,7 @@ def test_a_settled_tag_is_unknown_even_with_multiple(channel: Channel, queue: st
 
 
 def test_tags_are_the_channels_own(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "a")
+    channel.fill(queue, "a")
     channel.get(queue, no_ack=False)
     other = channel.connection.channel()
 
@@ -99,7 +93,7 @@ def test_tags_are_the_channels_own(channel: Channel, queue: str) -> None:
 def test_requeued_messages_go_back_to_their_place(
     channel: Channel, queue: str, method: str
 ) -> None:
-    _fill(channel, queue, "abcd")
+    channel.fill(queue, "abcd")
     for _ in range(3):
         channel.get(queue, no_ack=False)
 
@@ -111,7 +105,7 @@ def test_requeued_messages_go_back_to_their_place(
 
 
 def test_nack_multiple(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "abcd")
+    channel.fill(queue, "abcd")
     for _ in range(4):
         channel.get(queue, no_ack=False)
 
@@ -123,7 +117,7 @@ def test_nack_multiple(channel: Channel, queue: str) -> None:
 
 @pytest.mark.parametrize("method", ["basic.nack", "basic.reject"])
 def test_refused_messages_are_gone(channel: Channel, queue: str, method: str) -> None:
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
     channel.get(queue, no_ack=False)
 
     channel.send(method, delivery_tag=1, requeue=False)
@@ -133,7 +127,7 @@ def test_refused_messages_are_gone(channel: Channel, queue: str, method: str) ->
 
 
 def test_the_end_of_a_channel_requeues_all_in_order(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "abcde")
+    channel.fill(queue, "abcde")
     other = channel.connection.channel()
     for _ in range(4):
         other.get(queue, no_ack=False)
@@ -146,7 +140,7 @@ def test_the_end_of_a_channel_requeues_all_in_order(channel: Channel, queue: str
 
 
 def test_the_end_of_a_socket_requeues_too(connect: Connect, channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
     channel.ok("basic.qos", prefetch_count=2)
     lost = connect()
     lost.channel().get(queue, no_ack=False)
@@ -158,7 +152,7 @@ def test_the_end_of_a_socket_requeues_too(connect: Connect, channel: Channel, qu
 
 
 def test_recover(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "ab")
+    channel.fill(queue, "ab")
     channel.ok("basic.consume", queue=queue)
     channel.deliveries(2)
 
@@ -173,7 +167,7 @@ def test_recover(channel: Channel, queue: str) -> None:
 
 
 def test_recover_async(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "a")
+    channel.fill(queue, "a")
     channel.get(queue, no_ack=False)
 
     channel.send("basic.recover-async", requeue=True)
@@ -190,7 +184,7 @@ def test_recover_without_requeue(channel: Channel, method: str) -> None:
 
 
 def test_settling_for_a_deleted_queue_is_fine(channel: Channel, queue: str) -> None:
-    _fill(channel, queue, "abc")
+    channel.fill(queue, "abc")
     for _ in range(3):
         channel.get(queue, no_ack=False)
     channel.ok("queue.delete", queue=queue)

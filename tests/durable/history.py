@@ -180,3 +180,8 @@ def loaded(channel: Channel, address: tuple[str, int]) -> tuple[Load, History]:
         channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
     history = History()
     return Load((address[0], address[1]), history), history
+
+
+def check_contents(channel: Channel, history: History) -> None:
+    """Hold both queues of a load to its history."""
+    history.check(contents(channel, "kept"), contents(channel, "consumed"))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chaos.rig import Chaos
-from durable.history import contents, loaded
+from durable.history import check_contents, loaded
 from leveret.actors.runtime.ref import Ref
 from rigs.waiting import eventually
 
@@ -54,7 +54,4 @@ async def survives(chaos: Chaos, victim: str, how: str, deaths: int) -> None:
     await asyncio.to_thread(load.stop)
     await eventually(lambda: found(chaos, "backing") and found(chaos, "amqqueue"))  # both queues
 
-    def check() -> None:
-        history.check(contents(channel, "kept"), contents(channel, "consumed"))
-
-    await asyncio.to_thread(check)
+    await asyncio.to_thread(check_contents, channel, history)

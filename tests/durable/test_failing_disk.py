@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.rig import Chaos, chaos_on
-from durable.history import contents, loaded
+from durable.history import check_contents, loaded
 from leveret.core.files import Buffer, OsCalls
 from rigs.waiting import eventually
 
@@ -103,10 +103,7 @@ async def failing(
     await asyncio.to_thread(load.settle)
     await asyncio.to_thread(load.stop)
 
-    def check() -> None:
-        history.check(contents(channel, "kept"), contents(channel, "consumed"))
-
-    await asyncio.to_thread(check)
+    await asyncio.to_thread(check_contents, channel, history)
 
 
 @pytest.mark.parametrize("ending", [".rdq", ".jnl"])

@@ -146,6 +146,12 @@ def stop_leveret(broker: BrokerUnderTest) -> None:
     assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
 
 
+def anonymous_bytes(node: BrokerUnderTest) -> int:
+    """Return how much anonymous memory of the node is resident."""
+    status = Path(f"/proc/{node.pid}/status").read_text()
+    return int(status.partition("RssAnon:")[2].split()[0]) << 10
+
+
 def kill_leveret(broker: BrokerUnderTest) -> None:
     """End it with kill -9."""
     process = broker.process

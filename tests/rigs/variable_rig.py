@@ -14,6 +14,8 @@ from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 
 UNBOUNDED = 1 << 40
+SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
+ON_DISK = 0.0  # a target that leaves no content in RAM
 _ORIGIN = origin_of(b"o", b"k")
 MANUAL = 1 << 30  # a slack that no publish passes: the test says when to reduce
 

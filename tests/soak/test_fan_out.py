@@ -7,13 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from conformance import wire
 from conformance.raw import Channel, Connection
-from rigs.nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest, anonymous_bytes
 
 QUEUES = 1_500
 PUBLISHERS = 100
@@ -21,11 +20,6 @@ FLOOD_S = 20.0
 PROBES_MIN = 10
 COPY_BYTES_MAX = 30
 PAIR_BYTES_MAX = 1_500  # of a publisher and a queue: credit on both sides, a monitor
-
-
-def resident_bytes(node: BrokerUnderTest) -> int:
-    status = Path(f"/proc/{node.pid}/status").read_text()
-    return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
 
 def dialled(node: BrokerUnderTest) -> Channel:
@@ -78,7 +72,7 @@ def test_a_wide_fan_out_neither_fills_the_memory_nor_starves_others(
             + method("queue.bind", queue=name, exchange="amq.fanout", nowait=True)
         )
     owner.ready(f"q{QUEUES - 1}")
-    before = resident_bytes(node)
+    before = anonymous_bytes(node)
     channels = [dialled(node) for _ in range(PUBLISHERS)]
     stop = threading.Event()
     thread = threading.Thread(target=flood, args=(channels, stop))
@@ -91,7 +85,7 @@ def test_a_wide_fan_out_neither_fills_the_memory_nor_starves_others(
     stop.set()
     thread.join()
 
-    grown = resident_bytes(node) - before
+    grown = anonymous_bytes(node) - before
     copies = owner.ready("q0") * QUEUES
     assert probes >= PROBES_MIN
     assert copies > QUEUES * PUBLISHERS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from rigs.nodes import anonymous_bytes, kill_leveret, start_leveret, stop_leveret
 from rigs.waiting import wait_until
 from soak.flood import Flood
 
@@ -25,11 +25,6 @@ SLACK_BYTES = 64 << 20
 MEMORY_BYTES_MAX = 200 << 20
 DISK_BYTES_MAX = 320 << 20  # as for a shallow queue through which ten million messages have passed
 DRAIN_S = 300
-
-
-def anonymous_bytes(node: BrokerUnderTest) -> int:
-    status = Path(f"/proc/{node.pid}/status").read_text()
-    return int(status.partition("RssAnon:")[2].split()[0]) << 10
 
 
 def disk_bytes(folder: Path) -> int:

@@ -10,7 +10,6 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import Above
 from rigs.supervision.player import FakeDriver, Plan
 from rigs.supervision.runtime_base import send_request
@@ -42,16 +41,6 @@ def child() -> Callable[..., ChildSpec]:
 def ask(runtime: Runtime) -> Callable[[Ref, Any], Future[Any]]:
     """Send a request from outside; the answer comes into a future."""
     return lambda ref, request: send_request(runtime, ref, request)
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def runtime(clock: VirtualClock) -> Runtime:
-    return Runtime(clock=clock)
 
 
 @pytest.fixture

@@ -19,18 +19,7 @@ from leveret.broker.connection.read_sizes import (
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.core.limits import READS_PER_ROUND
-from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Wire
-
-
-@pytest.fixture
-def runtime() -> Runtime:
-    return Runtime(clock=VirtualClock())
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
 
 
 def control_of(runtime: Runtime, wire: Wire, turns: ReadingTurns) -> ReadControl:

@@ -8,7 +8,6 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
-from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Wire
 
 
@@ -20,16 +19,6 @@ class Writing(OtpActor):
 
     def handle_mail(self, message: bytes, sender: Ref | None) -> None:
         self.writer.write(message)
-
-
-@pytest.fixture
-def runtime() -> Runtime:
-    return Runtime(clock=VirtualClock())
-
-
-@pytest.fixture
-def wire() -> Wire:
-    return Wire()
 
 
 @pytest.fixture

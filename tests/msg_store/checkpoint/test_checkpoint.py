@@ -556,14 +556,9 @@ def test_rows_of_the_index_in_a_missing_segment_are_named_and_go(rng: random.Ran
     rig.checkpoint()
     rig.publish((1,), 2)
     rig.run()
-    missing = rig.locations[rig.rows[rig.held[1]]][0]
-    lost = {key for key, number in rig.rows.items() if rig.locations[number][0] == missing}
-    rig.files.unlink(rig.folder.rdq_path(missing))
-    rig.disk.kill()
-    rig.open()
-    rig.compare(lost)
 
-    assert {(entry[0], entry[1]) for entry in rig.recovered.report.lost} == lost
+    rig.crash_without_segment(rig.held[1])
+
     rig.crash(lambda disk: disk.kill())
     assert rig.recovered.report.lost == [], "reported twice"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import random
 from functools import partial
 
 import pytest
@@ -15,12 +14,6 @@ from leveret.msg_store.gc.scan import NEEDED, TURN, Source
 from leveret.msg_store.recovery import recovery
 from leveret.msg_store.threads.worker import Steps
 from rigs.store.collector_rig import FILE_BYTES, CollectorRig, copied_by, in_files, until, wasteful
-
-
-@pytest.fixture
-def rig(rng: random.Random) -> CollectorRig:
-    return CollectorRig(rng)
-
 
 # What is empty.
 

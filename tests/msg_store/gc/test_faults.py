@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from leveret.core.files import DISK_FULL
@@ -12,11 +10,6 @@ from leveret.msg_store.gc.choose import choose
 from leveret.msg_store.gc.collector import Moving
 from leveret.msg_store.gc.scan import TURN
 from rigs.store.collector_rig import CollectorRig, copied_by, in_files, spoil, until, wasteful
-
-
-@pytest.fixture
-def rig(rng: random.Random) -> CollectorRig:
-    return CollectorRig(rng)
 
 
 def test_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(rig: CollectorRig) -> None:

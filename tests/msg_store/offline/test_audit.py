@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import lmdb
@@ -18,13 +16,8 @@ from leveret.msg_store.reading.verify import Segment
 from rigs.store.live_store import opened_at
 from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, files_of, flip, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
-from rigs.store.store_folders import worker_environment
+from rigs.store.store_folders import killed_after
 from rigs.store.walk_index import walk
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> OfflineRig:
-    return OfflineRig(tmp_path / "store")
 
 
 def ended(rig: OfflineRig, how: str) -> None:
@@ -233,7 +226,7 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
     """After kills of a process that publishes, acks and makes checkpoints all the time."""
     path = tmp_path / "store"
     for epoch in (1, 3, 5):
-        kill_worker(path, epoch, rng)
+        killed_after(tmp_path, epoch, rng.getrandbits(32), rng.choice([30, 600, 2500]))
 
         with audited(path, quiet) as audit:
             assert audit.is_sound, (audit.store.report, audit)
@@ -249,20 +242,6 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
             said = {no: opened.core.memtables.terms[no] for no in terms}
             counts = {no: (each.messages, each.size_bytes) for no, each in said.items()}
             assert counts == {no: (each.messages, each.size_bytes) for no, each in terms.items()}
-
-
-def kill_worker(path: Path, epoch: int, rng: random.Random) -> None:
-    worker = Path(__file__).parents[2] / "rigs" / "store" / "store_worker.py"
-    command = [sys.executable, "-P", str(worker), str(path), str(epoch), str(rng.getrandbits(32))]
-    with subprocess.Popen(
-        command, cwd=path.parent, env=worker_environment(), stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        for _ in range(rng.choice([30, 600, 2500])):
-            process.stdout.readline()
-        process.kill()
-        process.stdout.read()
-    assert process.returncode == -9
 
 
 def test_an_index_that_cannot_be_read_now_is_not_called_damaged(rig: OfflineRig) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,6 @@ from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline import offline_store as offline
 from leveret.msg_store.offline.audit import audited
 from rigs.store.offline_rig import MAP_BYTES, UUID, Key, OfflineRig, bodies_of, flip, quiet, rows_of
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> OfflineRig:
-    return OfflineRig(tmp_path / "store")
 
 
 def wasteful(rig: OfflineRig, rng: random.Random) -> None:

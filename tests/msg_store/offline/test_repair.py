@@ -19,11 +19,6 @@ from rigs.store.offline_rig import OfflineRig, bodies_of, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> OfflineRig:
-    return OfflineRig(tmp_path / "store")
-
-
 def needed(path: Path) -> RepairPlan:
     with audited(path, quiet) as audit:
         return plan_repair(audit)

@@ -16,11 +16,6 @@ from rigs.store.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, row
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> OfflineRig:
-    return OfflineRig(tmp_path / "store")
-
-
 def salvaged(
     rig: OfflineRig, target: Path, lost: set[int] = frozenset(), damage: str = ""
 ) -> Salvaged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import pytest
 
@@ -20,20 +20,9 @@ from rigs.stored_rig import (
     publish,
     take,
 )
-from rigs.variable_rig import UNBOUNDED, message
-
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
-ON_DISK = 0.0  # a target that leaves no content in RAM
-
+from rigs.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
 
 READER = "leveret-read"
-
-
-@pytest.fixture
-def bench(rng: random.Random) -> Iterator[StoreBench]:
-    bench = StoreBench(rng, checkpoint_rows=4)
-    yield bench
-    bench.close()
 
 
 # Confirms.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.limits import Limits
 from leveret.testing.faulty_files import FaultyCalls
 from rigs.stored_rig import (
     StoreBench,
@@ -20,18 +18,7 @@ from rigs.stored_rig import (
     publish,
     take,
 )
-from rigs.variable_rig import UNBOUNDED, message
-
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
-ON_DISK = 0.0  # a target that leaves no content in RAM
-
-
-@pytest.fixture
-def bench(rng: random.Random) -> Iterator[StoreBench]:
-    bench = StoreBench(rng, checkpoint_rows=4)
-    yield bench
-    bench.close()
-
+from rigs.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
 
 # Crashes.
 

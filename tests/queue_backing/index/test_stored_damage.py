@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from leveret.core.message import BODY
 from leveret.msg_store.format.rows import IndexDamaged
-from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import (
     STORE,
     StoreBench,
@@ -20,17 +18,7 @@ from rigs.stored_rig import (
     publish,
     take,
 )
-from rigs.variable_rig import UNBOUNDED, message
-
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
-ON_DISK = 0.0  # a target that leaves no content in RAM
-
-
-@pytest.fixture
-def bench(rng: random.Random) -> Iterator[StoreBench]:
-    bench = StoreBench(rng, checkpoint_rows=4)
-    yield bench
-    bench.close()
+from rigs.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
 
 
 def flip(bench: StoreBench, at: int) -> None:

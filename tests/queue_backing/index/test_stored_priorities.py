@@ -12,11 +12,9 @@ from leveret.broker.queue.factory import priority_of
 from leveret.core.message import Message
 from leveret.msg_store.format.record import route_no
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import StoreBench, StoredQueue, fetch_all, take
-from rigs.variable_rig import message
+from rigs.variable_rig import SMALL, message
 
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
 HIGHEST = 2
 ROUTE = route_no(1, HIGHEST)
 

@@ -22,9 +22,8 @@ from leveret.queue_backing.variable.release import SLICE
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.patient_queue import PatientQueue
-from rigs.variable_rig import UNBOUNDED, VariableRig, message
+from rigs.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
 STEP = DEFAULT_LIMITS.step
 
 

@@ -9,10 +9,7 @@ import pytest
 from leveret.core.message import LOST
 from leveret.queue_backing.status import MESSAGE, MSG_NO, SEQ
 from leveret.queue_backing.variable.invariants import check
-from leveret.queue_backing.variable.limits import Limits
-from rigs.variable_rig import UNBOUNDED, VariableRig, message
-
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
+from rigs.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 
 
 def rig_with(

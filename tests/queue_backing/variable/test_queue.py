@@ -17,9 +17,7 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
-from rigs.variable_rig import UNBOUNDED, VariableRig, message
-
-SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)
+from rigs.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 
 
 def test_an_unused_queue_owns_no_containers() -> None:

@@ -88,19 +88,15 @@ def fill(path: Path) -> Filled:
     return made
 
 
-def worker_environment() -> dict[str, str]:
-    """Return the environment in which a worker finds the package and the rigs."""
+def killed_after(path: Path, epoch: int, seed: int, lines: int, worker: Path = WORKER) -> bytes:
+    """Run a worker, kill it when it has said so much, return all it said."""
     tests = str(Path(__file__).parents[2])
     path_before = os.environ.get("PYTHONPATH")  # a tree with a planted fault
     search = os.pathsep.join([path_before, tests] if path_before else [tests])
-    return os.environ | {"PYTHONSAFEPATH": "1", "PYTHONPATH": search}
-
-
-def killed_after(path: Path, epoch: int, seed: int, lines: int, worker: Path = WORKER) -> bytes:
-    """Run a worker, kill it when it has said so much, return all it said."""
+    environment = os.environ | {"PYTHONSAFEPATH": "1", "PYTHONPATH": search}
     command = [sys.executable, str(worker), str(path / "store"), str(epoch), str(seed)]
     with subprocess.Popen(
-        command, cwd=path, env=worker_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, cwd=path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

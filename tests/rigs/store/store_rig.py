@@ -387,6 +387,21 @@ class StoreRig:
         assert all(number < self.recovered.next_no for number in self.seen_numbers)
         self._begin_anew(found)
 
+    def crash_without_segment(self, key: Key) -> set[Key]:
+        """Lose the segment in which a row's message lies; return the rows that this costs."""
+        missing = self.locations[self.rows[key]][0]
+        lost = {key for key, number in self.rows.items() if self.locations[number][0] == missing}
+        self.files.unlink(self.folder.rdq_path(missing))
+        self.disk.kill()
+        self.open()
+        self.check_lost(lost)
+        return lost
+
+    def check_lost(self, lost: set[Key]) -> None:
+        """Check that these rows are gone and reported as lost, and no others."""
+        self.compare(lost)
+        assert {(entry[0], entry[1]) for entry in self.recovered.report.lost} == lost
+
     def check_tables(self, found: dict[Key, int]) -> None:
         """Check counts, terms and segments against the rows that are durable."""
         memtables, counts = self.core.memtables, Counter(found.values())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.files import Files
-from leveret.core.message import Message, origin_of
+from leveret.core.message import Message
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Reached, Steps, T, Then
@@ -24,6 +24,7 @@ from leveret.msg_store.transient.store import TransientStore
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
+from rigs.store.store_rig import message
 
 FOLDER = Path("/data/transient")
 DATA = Path("/data")
@@ -33,11 +34,6 @@ LARGE = Limits(map_bytes=1 << 22)
 
 Entry = tuple[Any, ...]
 Row = tuple[int, int, int, int, int]
-
-
-def message(text: str, size: int = 20) -> Message:
-    body = text.encode()
-    return (origin_of(b"x", text[:1].encode()), b"head", body + b"." * max(0, size - len(body)))
 
 
 def entry(seq: int, size: int = 20, expiry_ms: int = 0, msg_no: int = 0) -> Entry:
