@@ -1,6 +1,6 @@
 """A queue: the amqqueue actor, its consumers, publisher credit, expiry, arguments, registry.
 
 The other half of the pair, the backing actor, is in ``queue_backing``. The rest of the broker holds entries
-of the ``registry`` and calls a queue by ``asking``, across its restarts.
+of the ``registry`` and asks a queue through ``calls``, across its restarts.
 May import the modules of ``broker`` itself, and none of its other folders.
 """

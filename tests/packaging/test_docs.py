@@ -38,6 +38,25 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def test_heads_of_folders_name_existing_modules() -> None:
+    packages = [each.resolve() for each in (ROOT / "leveret").iterdir() if each.is_symlink()]
+    files = [file for package in packages for file in package.rglob("*")] + packages
+    known = {file.stem for file in files} | {"child_spec", "leveret", "rabbit_backing_queue"}
+    heads = {
+        file: ast.get_docstring(ast.parse(file.read_text())) or ""
+        for file in files
+        if file.name == "__init__.py"
+    }
+    unknown = [
+        (str(file.relative_to(ROOT)), name)
+        for file, head in heads.items()
+        for name in re.findall(r"``([a-z_]+)``", head)
+        if name not in known
+    ]
+
+    assert unknown == []
+
+
 # A row of a walk: | [file](../file) `function` | its caller | what it does |
 
 WALK = (ROOT / "docs/README.md").read_text()
