@@ -244,10 +244,6 @@ class MsgStore:
         """Return the queues that are being deleted."""
         return set(self.memtables.leaving)
 
-    def queue_nos(self) -> set[int]:
-        """Return all queues that have messages in the store, defined or not."""
-        return {no for no, terms in self.memtables.terms.items() if terms.messages}
-
     def delete_queue(self, queue_no: int) -> None:
         """Remove all rows of a queue, in slices, and forget it."""
         self._clients.pop(queue_no, None)

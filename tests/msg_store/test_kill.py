@@ -65,7 +65,7 @@ class Oracle:
         for key, row in found.items():
             assert (row[1], row[2]) == self.published[key]
         self.check_bodies(recovered, folder, Counter(row[1] for row in found.values()))
-        # what is there now is durable; what is not was not confirmed, or was acked
+        # messages that are there now are durable; the others were not confirmed, or were acked
         self.confirmed = set(found)
         self.acked.clear()
 

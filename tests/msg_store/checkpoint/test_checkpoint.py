@@ -1,4 +1,4 @@
-"""Checkpoints: what goes into the index and when, journals that go, and starts from what is left."""
+"""Checkpoints: changes go into the index, journals are unlinked, and starts continue from both."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def test_no_room_to_rebuild_an_index_is_an_error_of_the_disk(rig: StoreRig) -> N
     long_lived(rig)
     rig.disk.kill()
     rig.location.lose()
-    for _ in range(2):  # what is found empty, and what is made in its place
+    for _ in range(2):  # for the index that is found empty, and for the new one
         rig.location.fail_next(IndexFull("no room"))
     with pytest.raises(OSError, match="no room"):
         rig.open()
@@ -391,7 +391,7 @@ def test_a_lost_index_is_rebuilt_and_nothing_confirmed_is_missing(rig: StoreRig)
 
 
 def test_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: StoreRig) -> None:
-    """Seqs of before, still in a journal, and those that a rebuild gives must not be mixed up."""
+    """Old seqs, still in a journal, must not be mixed up with the seqs that a rebuild gives."""
     long_lived(rig)
     rig.publish((2,), 1)
     rig.publish((1,), 4)

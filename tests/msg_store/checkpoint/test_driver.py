@@ -196,7 +196,7 @@ async def test_whatever_becomes_of_the_index_nothing_confirmed_is_lost(
 
 
 class HandLoop:
-    """A loop that is turned by hand; what it is asked for lies open."""
+    """A loop that is turned by hand; its callbacks and timers can be looked at."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[..., None]] = []

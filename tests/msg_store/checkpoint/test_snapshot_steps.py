@@ -1,4 +1,4 @@
-"""A snapshot of a store that works, step by step: what is in it, what it keeps, how it ends."""
+"""A snapshot of a running store, step by step: its contents, its pins, and its end."""
 
 from __future__ import annotations
 

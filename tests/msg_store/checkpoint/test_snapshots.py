@@ -37,7 +37,7 @@ async def under_load(path: Path, seed: int, boot_epoch: int = 1) -> AsyncIterato
 
 
 def compare(path: Path, oracle: dict[int, Rows]) -> int:
-    """Hold a snapshot to what was durable at its LSN; return how many messages it has."""
+    """Compare a snapshot with the durable state at its LSN; return how many messages it has."""
     with audited(path, quiet, may_rebuild=False) as audit:
         assert audit.is_sound, audit
         store = audit.store

@@ -31,7 +31,7 @@ class Reserve:
 
 
 class Recording(OsCalls):
-    """The system's calls, with a list of those that steps are made of; descriptors are left out."""
+    """The system's calls, with a list of writes and syncs; descriptors are left out."""
 
     def __init__(self) -> None:
         self.made: list[tuple[bytes | None, int]] = []

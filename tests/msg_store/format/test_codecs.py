@@ -1,4 +1,4 @@
-"""Headers, records and frames: what goes in comes out, and nothing else ever does."""
+"""Headers, records and frames are decoded to the encoded values; damaged bytes are not decoded."""
 
 from __future__ import annotations
 

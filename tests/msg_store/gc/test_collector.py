@@ -15,7 +15,7 @@ from leveret.msg_store.recovery import recovery
 from leveret.msg_store.threads.worker import Steps
 from rigs.store.collector_rig import FILE_BYTES, CollectorRig, copied_by, in_files, until, wasteful
 
-# What is empty.
+# Empty segments.
 
 
 def test_a_segment_goes_when_its_emptiness_is_in_the_index_and_not_before(

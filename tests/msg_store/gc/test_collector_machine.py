@@ -76,7 +76,7 @@ class CollectorMachine(StoreMachine):
 
     @rule()
     def collect_all(self) -> None:
-        """Without faults what is garbage goes, and nothing else."""
+        """Without faults all garbage is removed, and nothing else."""
         self.rest()
         self.rig.disk.short_writes = self.rig.disk.interrupts = 0.0
         while self.rig.pins:

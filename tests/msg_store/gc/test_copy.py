@@ -1,4 +1,4 @@
-"""Scanning segments and copying what is needed of them, on the faulty disk."""
+"""Scanning segments and copying their live messages, on the faulty disk."""
 
 from __future__ import annotations
 

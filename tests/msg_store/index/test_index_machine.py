@@ -163,7 +163,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     @rule()
     def start_again(self) -> None:
-        """What was committed and the log since are all there is; nobody holds anything."""
+        """Memory is lost; the committed index and the log since are left."""
         self.held.clear()
         self.late.clear()
         self.read_views.clear()

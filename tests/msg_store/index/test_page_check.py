@@ -19,7 +19,7 @@ UUID = bytes(range(16))
 
 
 class Rows:
-    """Writes batches as checkpoints do; remembers what is there."""
+    """Writes batches as checkpoints do, and remembers the index's contents."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -1,4 +1,4 @@
-"""Contents read back: what was written comes, once, in few reads; what is damaged is said to be lost."""
+"""Contents read back: each comes once, unchanged, in few reads; damaged contents are reported as lost."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def segment(rig: StoreRig) -> str:
 
 
 def power_cut(rdq: Fate) -> Cut:
-    """The journal loses what was not synced, the segments meet their fate."""
+    """The journal loses its unsynced bytes; ``rdq`` is the fate of the segments' bytes."""
     return lambda disk: disk.power_cut(lambda path: rdq if path.suffix == ".rdq" else LOST)
 
 

@@ -189,7 +189,7 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
         assert broker.node.vhosts["/"].topology.queues == {}
         store = broker.node.vhosts["/"].msg_store
         assert store is not None
-        assert (store.status().messages, store.queue_nos()) == (0, set())
+        assert (store.status().messages, any(store.message_counts().values())) == (0, False)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}], ids=["plain", "priorities"])
