@@ -225,7 +225,8 @@ def _alphas_to_betas(queue: VariableQueue, quota: int, target: float) -> tuple[i
         rest = page_out(queue, batch)
         if rest:
             put_back(reversed(rest))
-        queue.absent -= sum(entry[MESSAGE] is None for entry in batch)
+        if queue.absent:
+            queue.absent -= sum(entry[MESSAGE] is None for entry in batch)
         push(batch)
         quota -= len(batch)
         if rest:
