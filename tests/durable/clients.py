@@ -179,7 +179,7 @@ class Consumer(Client):
 class Echo(Client):
     """Acknowledges, then publishes to the same queue: once that is confirmed, so are the acks durable.
 
-    An ack and a publish of one channel to one queue cannot overtake one another. What it publishes is
+    An ack and a publish of one channel to one queue cannot overtake one another. Its own messages are
     not acknowledged before it is confirmed: acknowledged messages need not get to the disk.
     """
 

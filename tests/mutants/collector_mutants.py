@@ -1,4 +1,4 @@
-"""Faults to plant in the collector and in those that work with it."""
+"""Faults to plant in the collector and in the parts that work with it."""
 
 from __future__ import annotations
 

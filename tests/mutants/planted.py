@@ -27,7 +27,7 @@ class Faults(NamedTuple):
 
     Attributes:
         folder: where the mutants' files are, below the root.
-        mutants: by what they do.
+        mutants: by the name of their fault.
         suite: the tests that must find each of them, below ``tests``.
         harmless: a mutant that changes nothing, with which the suite passes.
     """

@@ -1,4 +1,4 @@
-"""Faults to plant in what is written by steps."""
+"""Faults to plant in the steps of writer threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders, links, layers and what is built from them agree."""
+"""Folders, links, layers and the built packages agree."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ METHOD, HEAD, BODY, HEARTBEAT = 1, 2, 3, 8
 
 
 class Wire:
-    """A transport that keeps what was written to it; like uvloop's, it is none of asyncio's classes.
+    """A transport that keeps the bytes written to it; like uvloop's, it does not derive from asyncio's.
 
     Attributes:
         out: bytes that the client has not looked at yet.
         received: where its bytes go.
         unread_bytes: what the peer's socket is said not to have taken.
-        state: ``open``, ``finished`` (nothing more is written), ``closed`` (after what was written) or
+        state: ``open``, ``finished`` (nothing more is written), ``closed`` (after the last write) or
             ``aborted``.
     """
 
@@ -172,7 +172,7 @@ class Client:
         self.rig.settle()
 
     def frames(self) -> list[Frame]:
-        """Take what was written."""
+        """Take the written bytes."""
         frames, data = [], bytes(self.wire.out)
         self.wire.out.clear()
         while data:
@@ -183,7 +183,7 @@ class Client:
         return frames
 
     def take(self) -> list[Any]:
-        """Take what was written: methods, the bytes of bodies, ``"heartbeat"``."""
+        """Take the written frames: methods, the bytes of bodies, ``"heartbeat"``."""
         taken: list[Any] = []
         for frame in self.frames():
             if frame.kind == METHOD:

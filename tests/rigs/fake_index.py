@@ -1,6 +1,6 @@
 """A QueueIndex over two dicts: rows by seq and contents by msg_no, read late when told so.
 
-What is issued becomes synced, and confirmed, by ``sync``; ``crash`` keeps what is synced. Every call
+``sync`` syncs and confirms all issued changes; ``crash`` keeps the synced ones. Every call
 checks what a queue may do, so that a leak or a double write fails where it happens.
 """
 
@@ -26,7 +26,7 @@ class FakeIndex:
     """One queue's rows and contents.
 
     Args:
-        is_late: what is read is not in RAM the first time.
+        is_late: a read finds its rows and contents in RAM only the second time.
         credit: contents the transient store takes until ``grant``; None = no end.
     """
 

@@ -1,6 +1,6 @@
 """A minimal broker for tests of ``leveret perf``, which injects faults into deliveries.
 
-It has a single queue, whatever is declared. Published messages go to the consumers in turn, after ``fault`` has
+It has a single queue under every declared name. Published messages go to the consumers in turn, after ``fault`` has
 changed the batch of ``(redelivered, message)``.
 """
 

@@ -1,4 +1,4 @@
-"""A backing queue that waits: what is ``pending`` is read, and the operation goes on from there.
+"""A backing queue that waits: ``pending`` reads are made, and the operation goes on from there.
 
 So the same tests hold queues on a disk to what queues in memory do. Nothing else is hidden.
 """
@@ -15,7 +15,7 @@ ROUNDS = 1_000
 
 
 class PatientQueue:
-    """A queue, and how to have what it asked for read."""
+    """A queue, and the call that makes its pending reads."""
 
     def __init__(self, queue: Any, settle: Callable[[], None]) -> None:
         self.queue = queue

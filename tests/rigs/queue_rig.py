@@ -20,7 +20,7 @@ from leveret.testing.virtual_clock import VirtualClock
 
 
 class Inbox(OtpActor):
-    """An actor that keeps what it is sent."""
+    """An actor that keeps its mail."""
 
     def init(self, box: list[Any]) -> None:
         self.box = box
@@ -37,7 +37,7 @@ class Asker(GenServer):
 
 
 class Channel:
-    """What a channel does to a queue, and what it got from it."""
+    """A channel's calls of a queue, and the mail it got back."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -97,11 +97,11 @@ class Channel:
         return taken
 
     def bodies(self, tag: bytes | None = None) -> list[bytes]:
-        """Take what was delivered to one consumer (or to all): the bodies."""
+        """Take the bodies delivered to one consumer (or to all)."""
         return [message[2] for d in self._take_deliveries(tag) for message in d.messages]
 
     def deliveries(self, tag: bytes | None = None) -> list[tuple[bytes, int | None, bool]]:
-        """Take what was delivered: body, seq, redelivered."""
+        """Take the deliveries: body, seq, redelivered."""
         got = []
         for d in self._take_deliveries(tag):
             seqs = d.seqs or [None] * len(d.messages)

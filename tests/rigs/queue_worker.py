@@ -51,7 +51,7 @@ def body_of(name: str) -> bytes:
 
 
 def name_of(body: bytes) -> str:
-    """Return the id of a message; fails if its body is not what it should be."""
+    """Return the id of a message; fails if the body does not follow from it."""
     name = body.split(b" ", 1)[0].decode()
     assert body == body_of(name), f"the body of {name} is not its own"
     return name
@@ -72,7 +72,7 @@ def stop_process(error: Exception) -> None:
 
 
 class Queue:
-    """One queue and what it owes."""
+    """One queue and the confirms it owes."""
 
     def __init__(self, store: MsgStore, queue_no: int) -> None:
         self.no = queue_no

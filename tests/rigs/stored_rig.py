@@ -167,7 +167,7 @@ class StoredQueue(VariableRig):
         self.set_target(target)
 
     def begin(self, is_new: bool = False) -> None:
-        """Make the queue, with what the store has of it."""
+        """Make the queue, with its messages in the store."""
         self.confirmed_runs: list[tuple[int, int]] = []
         client = self.bench.store.client(self.queue_no, is_new, self.routed_as)
         self.index = StoredIndex(client, self)  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""Thespian's own tests, which it ships, on a system base of ours: a pytest plugin and what it leaves out.
+"""Thespian's own tests, which it ships, on a system base of ours: a pytest plugin with the tests that it leaves out.
 
 ``run`` starts pytest in a process of its own with this file as a plugin. It puts ``AsyncioBase`` in
 the place of the fixture ``asys``, through which all of Thespian's tests get their system.
@@ -60,7 +60,7 @@ KNOWN_FAILURES = {
     "testCommandAbort[asyncioBase]": WATCH,
 }
 
-LATE_S = 0.02  # Thespian's own tests wait 0.05 s for what they take to be done
+LATE_S = 0.02  # Thespian's own tests wait 0.05 s and then take the work to be done
 SLOW_SEND_S = 0.0015
 LATE_SEED = 5
 
@@ -111,7 +111,7 @@ def make_threads_late() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is about several systems."""
+    """Leave out tests of several systems."""
     out = [item for item in items if SEVERAL_SYSTEMS in item.nodeid]
     config.hook.pytest_deselected(items=out)
     items[:] = [item for item in items if item not in out]

@@ -182,7 +182,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
         )
 
         if fetched.pending and len(fetched.seqs) == len(expected):
-            self._took(expected, keep=True)  # all, but what comes then must be read
+            self._took(expected, keep=True)  # all in RAM; the next ones must be read
         else:
             self._check_fetched(fetched, expected, keep=True, bytes_max=bytes_max)
         self._check_head(head, fetched.pending)
@@ -387,7 +387,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
         ) or queue.backlog.delta.length == 0  # fmt: skip
 
     def teardown(self) -> None:
-        """Fetch what is left in order, ack all: nothing stays on disk."""
+        """Fetch the rest in order, ack all: nothing stays on disk."""
         if not hasattr(self, "rig"):
             return
         for _ in range(10_000):

@@ -26,7 +26,7 @@ def message(size: int, mark: int = 0) -> Message:
 
 
 class VariableRig:
-    """The queue, its index and its clock; numbers and routes what is published."""
+    """The queue, its index and its clock; numbers and routes published messages."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class VariableRig:
         self.limits = limits or Limits()
         self.index = FakeIndex(is_late, credit)
         self.is_durable = is_durable
-        self.next_msg_no = int(is_durable)  # what is in columns is numbered by its seqs
+        self.next_msg_no = int(is_durable)  # messages in columns are numbered by their seqs
         self.queue = self._queue()
         self.queue.init(False)
         self.queue.set_queue_mode(mode)
@@ -87,7 +87,7 @@ class VariableRig:
         rates.incoming, rates.outgoing, rates.ack_in, rates.ack_out = before
 
     def settle(self, turns: int = 1_000) -> None:
-        """Do all that the queue asks for; let what was asked of the disk arrive."""
+        """Do all work that the queue asks for, and complete its reads."""
         for _ in range(turns):
             if self.queue.needs_timeout():
                 self.queue.timeout()
@@ -98,7 +98,7 @@ class VariableRig:
         raise AssertionError("the queue does not come to rest")
 
     def restart(self, crash: bool) -> None:
-        """End the queue, or just drop it, and start another on what is left."""
+        """End the queue, or just drop it, and start another on its index."""
         if not crash:
             self.queue.terminate()
         self.index = self.index.restart(crash)

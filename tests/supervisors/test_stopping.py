@@ -1,4 +1,4 @@
-"""How children are stopped: in which order, how long they have, and what is found out."""
+"""How children are stopped: in which order, how long they have, and which errors are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/thespian.md and examples/supervise_thespian.py do what they say."""
+"""The examples of docs/thespian.md and examples/supervise_thespian.py run and print the expected lines."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_lines_that_are_too_long_are_cut() -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """What is started is not deaf to SIGINT, even if the tests run in the background."""
+    """A started process obeys SIGINT, even if the tests run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -205,7 +205,7 @@ def test_one_that_ends_with_more_to_do_leaves_nothing(runtime: Runtime, notes: l
 def test_a_round_is_over_when_all_have_had_a_turn_that_waited(
     runtime: Runtime, clock: TickingClock, notes: list[Any]
 ) -> None:
-    """However many drains that takes, and whatever is queued behind them meanwhile."""
+    """Also over many drains, and with other mail queued behind them meanwhile."""
     clock.tick_s = DRAIN_S  # a drain is a few turns
     refs = [runtime.spawn(Notes, notes, number) for number in range(50)]
     for ref in refs:

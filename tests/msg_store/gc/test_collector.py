@@ -1,4 +1,4 @@
-"""The collector over a whole store: what it gives back, when, and what it leaves alone."""
+"""The collector over a whole store: the segments it merges and removes, when, and the ones it leaves alone."""
 
 from __future__ import annotations
 

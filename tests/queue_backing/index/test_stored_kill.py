@@ -15,7 +15,7 @@ WORKER = Path(__file__).parents[2] / "rigs" / "queue_worker.py"
 
 
 class Oracle:
-    """What the killed processes said, by queue: ids of messages."""
+    """The events that the killed processes printed, by queue: ids of messages."""
 
     def __init__(self) -> None:
         self.published: dict[int, set[str]] = {no: set() for no in QUEUES}

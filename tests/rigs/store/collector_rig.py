@@ -153,7 +153,7 @@ def in_files(rig: CollectorRig, msg_nos: Iterable[int], *file_nos: int) -> list[
 
 
 def wasteful(rig: CollectorRig, count: int = 40) -> list[int]:
-    """Fill segments and drop two messages of three; return what is left."""
+    """Fill segments and drop two messages of three; return the others."""
     msg_nos = rig.fill(count)
     rig.drop([no for index, no in enumerate(msg_nos) if index % 3])
     return msg_nos[::3]
@@ -171,7 +171,7 @@ def until(rig: CollectorRig, point: str) -> None:
 
 
 def copied_by(rig: CollectorRig) -> list[int]:
-    """Return what the youngest segment holds."""
+    """Return the messages of the youngest segment."""
     with Segment(rig.folder, max(rig.folder.rdq_nos())) as segment:
         return [record.msg_no for _, record in segment.records()]
 

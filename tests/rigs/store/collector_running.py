@@ -103,7 +103,7 @@ class Running:
         self.live.close()
 
     def size_bytes(self) -> int:
-        """Return what lies on the disk."""
+        """Return how much room the store takes on the disk."""
         size_bytes = 0
         for path in self.opened.folder.path.rglob("*"):
             with suppress(FileNotFoundError):  # removed a moment ago

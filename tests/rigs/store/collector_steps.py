@@ -42,7 +42,7 @@ class CollectorSteps:
         return bool(ready)
 
     def finish_removals(self) -> None:
-        """Unlink what is being unlinked; in between, files and tables differ."""
+        """Finish unlinks that have begun; in between, files and tables differ."""
         for task in list(self.waits):
             while isinstance(wait := self.waits.get(task), Job) and wait.steps.__name__ == "unlink":
                 self._step(task)

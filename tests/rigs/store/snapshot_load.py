@@ -1,4 +1,4 @@
-"""A store under full load, with a model of what is durable at every LSN where a generation ends.
+"""A store under full load, with a model of the rows that are durable at every LSN where a memtable ends.
 
 Publishes to some queues, fan-out included, acks at random, so that the collector merges and unlinks and
 checkpoints never rest; on the real disk, with real threads.
@@ -44,7 +44,7 @@ class Oracle:
 
     Attributes:
         durable: the rows that the last flush left.
-        at: what was durable, by the LSN where a generation ended.
+        at: the durable rows, by the LSN where a memtable ended.
     """
 
     def __init__(self, core: GroupCommit, durable: Rows | None = None) -> None:
@@ -128,7 +128,7 @@ class LoadedStore:
             await asyncio.sleep(0)
 
     async def snapshot(self, target: Path) -> None:
-        """Make a snapshot; raises what was wrong."""
+        """Make a snapshot, or raise its error."""
         done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         self.store.snapshot(target, done.set_result)
         error = await asyncio.wait_for(done, 60)

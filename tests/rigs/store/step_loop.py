@@ -1,4 +1,4 @@
-"""An event loop and threads that a test drives by hand: nothing happens but what it asks for.
+"""An event loop and threads that a test drives by hand.
 
 ``StepLoop`` fulfils ``threads.worker.Loop``. Work for other threads stands in lines; ``step`` does a piece
 of the first of one line, ``run`` all there is, in an order that the test's generator draws.
@@ -52,7 +52,7 @@ class StepLoop:
         return line
 
     def turn(self) -> None:
-        """Make the calls that are due, and those that they bring about."""
+        """Make the calls that are due, and the calls that these bring about."""
         while self.soon:
             callback, args = self.soon.popleft()
             callback(*args)
@@ -209,7 +209,7 @@ class StepWriters:
             self._loop.call_soon(then, self._errors)
 
     def end(self) -> None:
-        """What is on its way is heard of all the same, too late."""
+        """Work in flight is reported all the same, too late."""
 
     def close(self) -> None:
         for line in self._lines:

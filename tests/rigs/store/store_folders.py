@@ -89,7 +89,7 @@ def fill(path: Path) -> Filled:
 
 
 def killed_after(path: Path, epoch: int, seed: int, lines: int, worker: Path = WORKER) -> bytes:
-    """Run a worker, kill it when it has said so much, return all it said."""
+    """Run a worker, kill it after so many lines, return all its output."""
     tests = str(Path(__file__).parents[2])
     path_before = os.environ.get("PYTHONPATH")  # a tree with a planted fault
     search = os.pathsep.join([path_before, tests] if path_before else [tests])

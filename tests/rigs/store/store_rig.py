@@ -85,7 +85,7 @@ class StoreRig:
         self.acked: set[Key] = set()
         self.gone: set[Key] = set()  # acked, and the ack is durable
         self.next_seq: dict[int, int] = {}
-        self.written: dict[int, set[int]] = {}  # queue_no -> what was ever written for it
+        self.written: dict[int, set[int]] = {}  # queue_no -> all messages written for it
         self.moves: list[bool] = []
         self.reports: list[Report] = []
         self.points: list[str] = []

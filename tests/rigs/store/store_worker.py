@@ -1,4 +1,4 @@
-"""A process that publishes and acks as fast as it can and says what was confirmed; made to be killed.
+"""A process that publishes and acks as fast as it can and prints its confirms; made to be killed.
 
     python store_worker.py FOLDER BOOT_EPOCH SEED
 

@@ -69,7 +69,7 @@ def read(path: Path) -> list[Scenario]:
 
 
 def scenarios(lacks: Set[str] = frozenset()) -> Iterator[Any]:
-    """Yield the recorded scenarios as pytest parameters: those chosen, and what was recorded since.
+    """Yield the recorded scenarios as pytest parameters: the chosen ones, and later recordings.
 
     Args:
         lacks: abilities that the base they are for does not have.

@@ -1,4 +1,4 @@
-"""Cases: how often children may be restarted, and what is served between attempts."""
+"""Cases: how often children may be restarted, and which requests are served between attempts."""
 
 from __future__ import annotations
 
