@@ -1,4 +1,4 @@
-"""The collector over a whole store: the segments it merges and removes, when, and the ones it leaves alone."""
+"""The collector over a whole store: the segments it removes, merges and leaves alone, and when."""
 
 from __future__ import annotations
 
