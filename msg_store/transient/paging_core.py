@@ -223,8 +223,9 @@ class PagingCore:
         keys: list[Key] = []
         while self._to_delete and len(keys) < DELETE_OPS:
             queue = self._to_delete.pop(next(iter(self._to_delete)))
-            keys += queue.take_acks(DELETE_OPS - len(keys))
-            self._in_flight.append(queue)
+            if taken := queue.take_acks(DELETE_OPS - len(keys)):  # none if their write has failed
+                keys += taken
+                self._in_flight.append(queue)
             if queue.acks:
                 self._to_delete[queue.incarnation] = queue
         take = self._ranges.popleft

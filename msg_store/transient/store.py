@@ -129,6 +129,8 @@ class TransientStore:
         self._on_lost = on_lost
         self._on_failed = on_failed
         self._is_closed = False
+        # For rows of queues of which nothing is held, by queue, until the next turn.
+        self._asked: dict[int, list[tuple[int, int, int, GotRows]]] = {}
         self._is_scheduled = False
         self._linger: Timer | None = None
         self._retry: Timer | None = None
@@ -161,6 +163,7 @@ class TransientStore:
     def drop_queue(self, queue_no: int) -> None:
         """Forget all of a queue, which may begin anew at any seq; its callbacks are not called."""
         self._core.drop_queue(queue_no)
+        self._asked.pop(queue_no, None)
         self._wake()
 
     def holds(self, queue_no: int) -> bool:
@@ -224,17 +227,20 @@ class TransientStore:
         """
         queue = self._core.queues.get(queue_no)
         if queue is None:
-            self._loop.call_soon(self._tell_no_rows, queue_no, low, high, limit, then)
+            asked = self._asked.setdefault(queue_no, [])
+            asked.append((low, high, limit, then))
+            self._loop.call_soon(self._tell_no_rows, queue_no)
             return
         request = RowsRead(queue, low, high, limit, then)
         queue.reads.append(request)
         self._ask(request)
 
-    def _tell_no_rows(self, queue_no: int, low: int, high: int, limit: int, then: GotRows) -> None:
-        if self.holds(queue_no):  # since it was asked
-            self.rows(queue_no, low, high, limit, then)
-        elif not self._is_closed:
-            then([])
+    def _tell_no_rows(self, queue_no: int) -> None:
+        for low, high, limit, then in self._asked.pop(queue_no, ()):
+            if self.holds(queue_no):  # since it was asked
+                self.rows(queue_no, low, high, limit, then)
+            elif not self._is_closed:
+                then([])
 
     def _ask(self, request: RowsRead) -> None:
         queue, low = request.queue, request.next_low()

@@ -40,6 +40,23 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
 
 
+def test_a_queue_dropped_while_it_is_written_a_second_time_leaves_no_bytes_waiting(
+    rig: TransientRig,
+) -> None:
+    entries = rig.page(1, 0, 1)
+    rig.index.fail(EIO, times=2)
+    rig.step_to(WRITER, "contents written")
+    rig.store.ack(1, entries[:1])
+    rig.run()
+    rig.loop.clock.jump(10.0)
+    rig.step_to(WRITER, "contents written")
+
+    rig.store.drop_queue(1)
+    rig.settle()
+
+    assert rig.store.figures().waiting_bytes == 0
+
+
 def test_a_full_disk_loses_nothing_and_stops_credit(
     rig: TransientRig, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -206,6 +206,16 @@ def test_a_queue_that_begins_anew_never_meets_what_it_had(
     assert rig.store.figures().live == 2
 
 
+def test_rows_asked_of_an_empty_queue_are_not_those_of_its_next_life(rig: TransientRig) -> None:
+    answers = rig.ask_rows(1)
+
+    rig.store.drop_queue(1)
+    rig.page(1, 0, 1)
+    rig.run()
+
+    assert answers == []
+
+
 def test_dropping_a_queue_whose_contents_are_being_written_leaves_nothing(
     rig: TransientRig,
 ) -> None:
