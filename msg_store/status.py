@@ -18,7 +18,7 @@ class StoreStatus:
     garbage_bytes: int  # the rest of the segments
     journal_bytes: int  # the journal since the last rotation
     unindexed_rows: int  # changes that are not in the index yet
-    waiting_generations: int  # frozen memtables
+    frozen_memtables: int  # not in the index yet
     checkpoint_age_s: float | None  # since when; None if there was none in this start
     ranges_leaving: int  # purges and deleted queues whose rows are being removed
     syncs: int  # of segments and journal
@@ -27,7 +27,7 @@ class StoreStatus:
     contents_read: int  # messages read back
     contents_read_bytes: int  # their bodies
     contents_lost: int  # messages that could not be read, and were missed by a queue
-    arrived_bytes: int  # the size of the read cache
+    read_cache_bytes: int
     transients: Figures  # figures of paged-out messages
     merges: int  # of segments, since the start, as all that follow
     merged_bytes: int  # bytes written by them

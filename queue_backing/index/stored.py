@@ -231,13 +231,13 @@ class StoredIndex:
             self._client.prefetch(map(_wanted_of, entries))
 
     def _prefetch_transients(self, entries: list[Entry]) -> None:
-        waiting, lost, arrived = self._waiting, self._lost, self._cache.contents
+        waiting, lost, cached = self._waiting, self._lost, self._cache.contents
         seqs = [
             seq
             for seq in map(seq_of, entries)
             if seq not in waiting
             and seq not in lost
-            and transient_key(self._queue_no, seq) not in arrived
+            and transient_key(self._queue_no, seq) not in cached
         ]
         in_ram = self._transients.contents(self._queue_no, seqs)
         asked = [seq for seq, message in zip(seqs, in_ram, strict=True) if message is None]

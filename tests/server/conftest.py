@@ -79,7 +79,7 @@ STATUS = {
             "garbage_bytes": 11_971_520,
             "journal_bytes": 12_345_678,
             "unindexed_rows": 3,
-            "waiting_generations": 0,
+            "frozen_memtables": 0,
             "checkpoint_age_s": 4.2,
             "ranges_leaving": 0,
             "syncs": 8,
@@ -88,7 +88,7 @@ STATUS = {
             "contents_read": 5,
             "contents_read_bytes": 5_000,
             "contents_lost": 1,
-            "arrived_bytes": 0,
+            "read_cache_bytes": 0,
             "transients": {
                 "waiting_bytes": 0,
                 "disk_bytes": 30_000_000_000,
