@@ -261,13 +261,15 @@ class TestCuts:
             assert scan_all(scanning, [wire[:cut], wire[cut:]]) == whole, cut
 
     @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 21, 64, 1000])
-    def test_in_many_reads(self, scanning: Any, size: int) -> None:
+    def test_the_result_does_not_depend_on_how_reads_cut_the_stream(
+        self, scanning: Any, size: int
+    ) -> None:
         wire = busy_connection()
 
         assert scan_all(scanning, in_reads(wire, size)) == scan_all(scanning, [wire])
 
     @pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
-    def test_in_steps(self, scanning: Any, size: int) -> None:
+    def test_stepwise_scanning_gives_the_same_runs(self, scanning: Any, size: int) -> None:
         wire = busy_connection()
 
         stepwise = scan_all(scanning, in_reads(wire, size), stepwise=True)

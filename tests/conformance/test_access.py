@@ -94,14 +94,16 @@ def _refused(kind: str, name: str) -> str:
         ),
     ],
 )
-def test_refused(
+def test_a_method_without_permission_closes_the_channel(
     limited: Channel, method: str, fields: dict[str, Any], kind: str, resource: str
 ) -> None:
     assert limited.error(method, **fields) == soft(403, _refused(kind, resource), method)
 
 
 @pytest.mark.parametrize(("exchange", "shown"), [("ours-r", "ours-r"), ("", "amq.default")])
-def test_publish_refused(limited: Channel, exchange: str, shown: str) -> None:
+def test_a_publish_without_permission_closes_the_channel(
+    limited: Channel, exchange: str, shown: str
+) -> None:
     limited.publish("k", "m", exchange=exchange)
 
     assert limited.read_error() == soft(403, _refused("exchange", shown), "basic.publish")
@@ -123,11 +125,13 @@ def test_publish_refused(limited: Channel, exchange: str, shown: str) -> None:
         ("basic.consume", {"queue": "ours-r"}),
     ],
 )
-def test_allowed(limited: Channel, method: str, fields: dict[str, Any]) -> None:
+def test_a_method_with_permission_is_answered(
+    limited: Channel, method: str, fields: dict[str, Any]
+) -> None:
     limited.ok(method, **fields)
 
 
-def test_publish_allowed(limited: Channel) -> None:
+def test_a_publish_with_permission_is_taken(limited: Channel) -> None:
     limited.publish("k", "m", exchange="ours-w")
 
     assert limited.settle() == []

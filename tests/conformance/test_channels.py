@@ -55,7 +55,7 @@ def test_a_closed_number_opens_again(channel: Channel) -> None:
     assert channel.call("channel.open").name == "channel.open-ok"
 
 
-def test_flow(channel: Channel) -> None:
+def test_channel_flow_is_always_active_and_cannot_be_stopped(channel: Channel) -> None:
     assert channel.ok("channel.flow", active=True).active is True
     assert channel.error("channel.flow", active=False) == hard(
         540, "NOT_IMPLEMENTED - active=false", "channel.flow"

@@ -45,7 +45,7 @@ def test_a_method_that_has_no_place(
     assert error_of(connection.read()) == error
 
 
-def test_close(connect: Connect) -> None:
+def test_connection_close_is_answered_with_close_ok(connect: Connect) -> None:
     connection = connect()
     connection.channel()
 

@@ -96,7 +96,9 @@ def test_connection_tune(dial: Dial) -> None:
         {"capabilities": {}},
     ],
 )
-def test_open(dial: Dial, options: dict[str, Any]) -> None:
+def test_connection_open_is_answered_whatever_was_negotiated(
+    dial: Dial, options: dict[str, Any]
+) -> None:
     reply = dial().open(**options)
 
     assert (reply.name, reply.r1) == ("connection.open-ok", "")

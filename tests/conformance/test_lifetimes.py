@@ -79,7 +79,9 @@ def _is_reached(channel: Channel, routing_key: str, exchange: str = "") -> bool:
     return not any(event.name == "basic.return" for event in channel.settle())
 
 
-def test_expires(connect: Connect, channel: Channel, name: str) -> None:
+def test_a_queue_expires_unless_it_has_a_consumer(
+    connect: Connect, channel: Channel, name: str
+) -> None:
     arguments, consumed = {"x-expires": 300}, f"{name}-consumed"
     channel.ok("queue.declare", queue=consumed, arguments=arguments)
     channel.ok("basic.consume", queue=consumed)

@@ -154,7 +154,9 @@ def test_policies_are_exported_with_the_definitions(
         (("clear_policy", "nothing"), "Error:\nParameter does not exist"),
     ],
 )
-def test_refusals(policies: Policies, words: tuple[str, ...], text: str) -> None:
+def test_a_wrong_policy_command_is_refused_with_its_text(
+    policies: Policies, words: tuple[str, ...], text: str
+) -> None:
     assert text in policies.refusal(*words)
 
 

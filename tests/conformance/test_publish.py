@@ -17,7 +17,7 @@ PRECONDITION = "PRECONDITION_FAILED - "
 TOO_LONG = "315360000001"
 
 
-def test_immediate(channel: Channel, queue: str) -> None:
+def test_the_immediate_flag_closes_the_connection(channel: Channel, queue: str) -> None:
     channel.publish(queue, "m", immediate=True)
 
     assert channel.read_error() == hard(540, "NOT_IMPLEMENTED - immediate=true", "basic.publish")

@@ -26,7 +26,9 @@ def _no_queue(name: str) -> str:
     return f"NOT_FOUND - no queue '{name}' in vhost '/'"
 
 
-def test_declare(channel: Channel, name: str, litter: Callable[..., None]) -> None:
+def test_a_new_queue_is_declared_empty_and_without_consumers(
+    channel: Channel, name: str, litter: Callable[..., None]
+) -> None:
     litter(name)
 
     reply = channel.ok("queue.declare", queue=name)
@@ -274,7 +276,7 @@ def test_delete_if_unused(channel: Channel, queue: str) -> None:
     assert error == soft(406, text, "queue.delete")
 
 
-def test_purge(channel: Channel, queue: str) -> None:
+def test_purge_returns_how_many_messages_it_removed(channel: Channel, queue: str) -> None:
     for _ in range(3):
         channel.publish(queue, "m")
 

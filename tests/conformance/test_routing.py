@@ -43,7 +43,7 @@ def _got(channel: Channel, queues: list[str]) -> list[int]:
     ]
 
 
-def test_topic(channel: Channel, exchange: Declare) -> None:
+def test_topic_patterns_match_the_recorded_keys(channel: Channel, exchange: Declare) -> None:
     x, queues = exchange("topic"), _queues(channel, len(PATTERNS))
     for queue, pattern in zip(queues, PATTERNS, strict=True):
         # a named queue, so that the empty pattern stays one

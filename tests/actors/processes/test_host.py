@@ -189,7 +189,9 @@ async def test_two_processes_reach_each_other(runtime: Runtime, hosted: Hosted, 
     assert seen(notes) == [("from", one, other)]
 
 
-async def test_order_holds(runtime: Runtime, hosted: Hosted, notes: Ref) -> None:
+async def test_mail_of_one_sender_to_a_hosted_actor_stays_in_order(
+    runtime: Runtime, hosted: Hosted, notes: Ref
+) -> None:
     clerk = await hosted(Clerk)
     for number in range(500):
         runtime.send(clerk, ("tell", notes, number))

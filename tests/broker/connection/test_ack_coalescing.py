@@ -42,7 +42,9 @@ def after_a_streak(coalescing: AckCoalescing, pace_s: float = PACE_S) -> float:
         (0.0, 0, 0.0),
     ],
 )
-def test_how_long(pace_s: float, prefetch: int, pause_s: float) -> None:
+def test_the_pause_follows_from_the_pace_of_acks_and_the_prefetch(
+    pace_s: float, prefetch: int, pause_s: float
+) -> None:
     coalescing = AckCoalescing()
     coalescing.limit(prefetch)
 

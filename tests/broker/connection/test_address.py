@@ -20,6 +20,8 @@ from leveret.broker.connection import address
         (None, ":0", False),
     ],
 )
-def test_an_address(peer: object, shown: str, is_loopback: bool) -> None:
+def test_an_address_is_shown_with_its_port_and_known_as_loopback(
+    peer: object, shown: str, is_loopback: bool
+) -> None:
     assert address.shown(peer) == shown
     assert address.is_loopback(peer) is is_loopback
