@@ -16,9 +16,12 @@ index  name                 meaning
 7      ``CONTENT_ON_DISK``  the content has been issued to a store; implied by ``INDEX_ON_DISK``
 =====  ===================  ========================================================================
 
-Code outside the backing queue reads only the first four. An entry shows its state: an *alpha* has a
-message; a *beta* has none and no ``INDEX_ON_DISK``; a *gamma* has none but ``INDEX_ON_DISK``; a *delta* has no
-entry at all. "On disk" means issued: whether it is synced matters for confirms only, which the store counts.
+An amqqueue reads only the first four. The store knows the layout too: its kernel makes entries of rows
+(``msg_store.format.kernel``), and the transient store pages entries out (``msg_store.transient.index``).
+
+An entry shows its state: an *alpha* has a message; a *beta* has none and no ``INDEX_ON_DISK``; a *gamma* has
+none but ``INDEX_ON_DISK``; a *delta* has no entry at all. "On disk" means issued: whether it is synced
+matters for confirms only, which the store counts.
 
 Entries are exact tuples of ints, bools and a tuple of bytes, so that the garbage collector forgets
 them within two young passes (``docs/decisions/0003-messages-are-tuples.md``). A change of state is

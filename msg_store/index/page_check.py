@@ -12,8 +12,8 @@ newer of the two meta pages down, and checks every number that LMDB would follow
     meta    a page's header, magic:u32 version:u32 address:u64 size:u64, two trees, last:u64 txn:u64
 
 The first tree has the free pages by transaction, the second the named tables as nodes whose data is a
-tree. Keys and values are not checked: LMDB survives any, and ``LmdbIndex`` reports impossible values. A leaf of the large tables has nodes of one length without gaps, which is seen
-without a look at each of them.
+tree. Keys and values are not checked: LMDB survives any, and ``LmdbIndex`` reports impossible values. A
+leaf of the large tables has nodes of one length without gaps, which is seen without a look at each of them.
 
 An index that passes can be read, walked and written in this process. The tests hold the check to that:
 they damage every page and flip bits, and let a process of its own read what passes. Turned down: letting
