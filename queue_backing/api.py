@@ -21,8 +21,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
-    from leveret.queue_backing.status import Entry
 
 Accumulator = TypeVar("Accumulator")
 

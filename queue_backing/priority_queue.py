@@ -21,9 +21,9 @@ from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable.paging import aim_at
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.api import QueueMode
-    from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 

@@ -9,6 +9,7 @@ from leveret.queue_backing.actor import BackingActor
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.api import (
         Accumulator,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         Predicate,
         QueueMode,
     )
-    from leveret.queue_backing.status import Entry
 
 
 class BackingProxy(InlineTurn[BackingActor]):

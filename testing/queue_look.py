@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.signals import CallExit
 from leveret.broker.mail import Info
+from leveret.core.entry import MESSAGE, SEQ
 from leveret.core.errors import LeveretError
 from leveret.queue_backing.proxy import BackingProxy
-from leveret.queue_backing.status import MESSAGE, SEQ
 from leveret.testing.seen_messages import SeenMessage, seen
 
 if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
     from leveret.testing.broker import BrokerThread
 
 PAUSE_S: Final = 0.005  # between two tries

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from leveret.core.entry import EXPIRY_MS
 from leveret.core.limits import TURN_MESSAGES
-from leveret.queue_backing.status import EXPIRY_MS
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer

@@ -24,7 +24,7 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``rows.Location``
 * ``rows(values: list[bytes], first_seq: int) -> list[IndexRow]``: the index's values of rows at seqs in a row;
   ``struct.error`` if one is not 21 bytes long.
 * ``entries(rows: list[IndexRow], persistent: bool) -> list[Entry]``: entries of a queue whose rows and contents
-  are on disk, as ``queue_backing.status`` has them: ``(seq, None, expiry_ms, persistent, msg_no, body_size, True,
+  are on disk, as ``core.entry`` has them: ``(seq, None, expiry_ms, persistent, msg_no, body_size, True,
   True)``.
 * ``bytes_of(entries: Iterable[Entry]) -> int``: the sizes of such entries.
 * ``row_items(queue_no: int, rows: list[IndexRow]) -> list[tuple[bytes, bytes]]``: keys and values of rows for the

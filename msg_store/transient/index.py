@@ -13,7 +13,7 @@ is on disk is lost, and ``renew`` begins another. A write that fails for another
 disk, is an ``OSError`` and has changed nothing. (LMDB calls a full disk an I/O error.) A map that is full
 is doubled.
 
-*Entries* are the queue's own tuples (``queue_backing/status.py``); five of their positions are read here.
+*Entries* are the queue's own tuples (``core/entry.py``); five of their positions are read here.
 *Rows* are those of ``LmdbIndex``, so that both can be merged, with flags 0: not persistent.
 """
 

@@ -2,7 +2,7 @@
 
 The index keeps *rows*, which are positions (``seq`` to ``msg_no``, size, expiry, persistence), and
 stands for the queue towards the stores that keep *contents* by ``msg_no``. A batch is a list of
-entries (``queue_backing/status.py``); an implementation keeps no reference to them.
+entries (``core/entry.py``); an implementation keeps no reference to them.
 
 When things happen:
 
@@ -23,9 +23,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.client import CleanTerms
-    from leveret.queue_backing.status import Entry
 
 
 class QueueIndex(Protocol):

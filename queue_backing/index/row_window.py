@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from leveret.queue_backing.status import SEQ, seq_of
+from leveret.core.entry import SEQ, seq_of
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
 
 ROWS: Final = 2_048  # read at once, as many as Q3 takes at once
 

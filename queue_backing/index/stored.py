@@ -19,20 +19,20 @@ from heapq import merge
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leveret.core.entry import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.msg_store.format.kernel import entries as entries_of
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.reading.read_cache import transient_key
 from leveret.queue_backing.index.row_window import Answer, RowWindow
-from leveret.queue_backing.status import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.client import CleanTerms, QueueClient
     from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.transient.store import TransientStore
-    from leveret.queue_backing.status import Entry
 
 _CROWDED_MAX: Final = 128  # contents that a queue has read at once when many queues do
 

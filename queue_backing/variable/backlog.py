@@ -23,8 +23,7 @@ from collections.abc import Iterable
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
-from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.status import (
+from leveret.core.entry import (
     INDEX_ON_DISK,
     MESSAGE,
     PERSISTENT,
@@ -34,6 +33,7 @@ from leveret.queue_backing.status import (
     size_of,
     trimmed,
 )
+from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.variable.delta import (
     BLANK,
     Delta,
@@ -46,9 +46,9 @@ from leveret.queue_backing.variable.limits import DEFAULT_LIMITS
 from leveret.queue_backing.variable.pending_acks import PendingAcks
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.index.api import QueueIndex
-    from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.limits import Limits
 
 NOTHING: Final[deque[Entry]] = deque()  # shared by parts that are empty; never written to

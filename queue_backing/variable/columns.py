@@ -20,12 +20,12 @@ from itertools import chain, islice, repeat
 from itertools import count as counter
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.entry import EXPIRY_MS, MESSAGE, NEVER_MS, body_of
 from leveret.core.message import BODY
-from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, NEVER_MS, body_of
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
-    from leveret.queue_backing.status import Entry
 
 
 NEVER: Final = repeat(NEVER_MS)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from leveret.queue_backing.status import PERSISTENT, SEQ
+from leveret.core.entry import PERSISTENT, SEQ
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
 
 
 class Delta(NamedTuple):

@@ -15,18 +15,18 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.entry import MESSAGE, message_of, seq_of, size_of
 from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Fetched
-from leveret.queue_backing.status import MESSAGE, message_of, seq_of, size_of
 from leveret.queue_backing.variable.delta import BLANK
 
 if TYPE_CHECKING:
     from collections import deque
 
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.api import Predicate
-    from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 UNBOUNDED: Final = 1 << 62

@@ -13,13 +13,13 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.core.entry import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
 from leveret.core.message import LOST
 from leveret.queue_backing.api import Accumulator, AckStep, FoldStep
-from leveret.queue_backing.status import MESSAGE, MSG_NO, PERSISTENT, SEQ, with_messages
 from leveret.queue_backing.variable.delta import BLANK, window_end
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 _Step: TypeAlias = "tuple[int, Entry, bool, VariableQueue]"  # seq, entry, unacked, of which queue

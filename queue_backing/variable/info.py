@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.properties import decode_properties
+from leveret.core.entry import MESSAGE
 from leveret.core.message import HEAD
-from leveret.queue_backing.status import MESSAGE
 from leveret.queue_backing.variable.ram_target import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
-    from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 PAIR_BYTES: Final = 3_000  # the two actors of a queue and its empty parts

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from leveret.queue_backing.status import (
+from leveret.core.entry import (
     CONTENT_ON_DISK,
     INDEX_ON_DISK,
     MESSAGE,
@@ -26,7 +26,7 @@ from leveret.queue_backing.variable.delta import BLANK
 from leveret.queue_backing.variable.pending_acks import NOBODY
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 

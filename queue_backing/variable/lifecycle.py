@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.queue_backing.status import SEQ
+from leveret.core.entry import SEQ
 from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK, Delta, runs_between
@@ -26,7 +26,7 @@ from leveret.queue_backing.variable.release import (
 if TYPE_CHECKING:
     from collections import deque
 
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.queue_backing.status import CONTENT_ON_DISK, MESSAGE, SIZE
+from leveret.core.entry import CONTENT_ON_DISK, MESSAGE, SIZE
 from leveret.queue_backing.variable.ram_target import INFINITE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from leveret.core.entry import Entry
     from leveret.queue_backing.api import QueueMode
-    from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
 
 

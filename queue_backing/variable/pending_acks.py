@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.entry import PERSISTENT, SIZE, seq_of
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.status import PERSISTENT, SIZE, seq_of
 
 if TYPE_CHECKING:
-    from leveret.queue_backing.status import Entry
+    from leveret.core.entry import Entry
 
 NOBODY: Final[dict[int, Entry]] = {}  # shared by queues that have none; always empty
 SORT_MAX: Final = 20_000  # unacked messages that are sorted in one turn

@@ -27,7 +27,7 @@ This module has Q4 with its ``Columns``, and Q1. Q3, delta and Q2 are the ``Back
 ``fetch.py`` hands out messages that may have to be read.
 
 The disk is a ``QueueIndex`` that never waits, time is an injected clock, and long work is done in steps by
-``timeout`` as long as ``needs_timeout`` asks for it. Entries are exact tuples (``status.py``), batches are lists
+``timeout`` as long as ``needs_timeout`` asks for it. Entries are exact tuples (``core.entry``), batches are lists
 of them. Source: ``rabbit_variable_queue``, 3.10.8.
 """
 
@@ -39,10 +39,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.message import LOST
-from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
-from leveret.queue_backing.status import (
+from leveret.core.entry import (
     CONTENT_ON_DISK,
     MESSAGE,
     SEQ,
@@ -52,6 +49,9 @@ from leveret.queue_backing.status import (
     seq_of,
     with_messages,
 )
+from leveret.core.message import LOST
+from leveret.msg_store.format.kernel import bytes_of
+from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
 from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable import lifecycle, paging
 from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING, Backlog, merge
@@ -66,10 +66,10 @@ from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, UPDAT
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
+    from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.api import QueueMode
     from leveret.queue_backing.index.api import QueueIndex
-    from leveret.queue_backing.status import Entry
     from leveret.queue_backing.variable.limits import Limits
     from leveret.queue_backing.variable.release import Release
 

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from leveret.queue_backing.status import CONTENT_ON_DISK, INDEX_ON_DISK
+from leveret.core.entry import CONTENT_ON_DISK, INDEX_ON_DISK
 
 if TYPE_CHECKING:
+    from leveret.core.entry import Entry
     from leveret.queue_backing.index.api import QueueIndex
-    from leveret.queue_backing.status import Entry
 
 SLICE: Final = 10_000  # entries freed in one go, some milliseconds
 

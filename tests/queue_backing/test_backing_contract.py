@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from leveret.actors.runtime.runtime import Runtime
+from leveret.core.entry import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.actor import BackingActor, StoreResumes
 from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
-from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue

@@ -6,9 +6,7 @@ checks what a queue may do, so that a leak or a double write fails where it happ
 
 from __future__ import annotations
 
-from leveret.core.message import LOST, Message
-from leveret.msg_store.client import CleanTerms
-from leveret.queue_backing.status import (
+from leveret.core.entry import (
     CONTENT_ON_DISK,
     INDEX_ON_DISK,
     MESSAGE,
@@ -18,6 +16,8 @@ from leveret.queue_backing.status import (
     SIZE,
     Entry,
 )
+from leveret.core.message import LOST, Message
+from leveret.msg_store.client import CleanTerms
 
 SEQS_LOST_AT_MOST = 50  # after a crash the next seq jumps ahead by so many
 

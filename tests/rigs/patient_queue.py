@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.queue_backing.api import Dropped, Fetched
-from leveret.queue_backing.status import MESSAGE, SEQ, SIZE
 
 ROUNDS = 1_000
 

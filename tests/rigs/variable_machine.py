@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     rule,
 )
 
+from leveret.core.entry import EXPIRY_MS, MESSAGE, MSG_NO, PERSISTENT, SEQ
 from leveret.queue_backing.api import Fetched
-from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, MSG_NO, PERSISTENT, SEQ
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from rigs.variable_rig import MANUAL, UNBOUNDED, VariableRig, message

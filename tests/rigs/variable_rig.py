@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from leveret.core.entry import INDEX_ON_DISK, MESSAGE, SEQ, Entry
 from leveret.core.message import Message, origin_of
 from leveret.queue_backing.api import QueueMode
-from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE, SEQ, Entry
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leveret.queue_backing.status import INDEX_ON_DISK, MESSAGE
+from leveret.core.entry import INDEX_ON_DISK, MESSAGE
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from rigs.variable_rig import MANUAL, UNBOUNDED, VariableRig, message, parts_of

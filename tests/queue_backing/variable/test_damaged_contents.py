@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from leveret.core.entry import MESSAGE, MSG_NO, SEQ
 from leveret.core.message import LOST
-from leveret.queue_backing.status import MESSAGE, MSG_NO, SEQ
 from leveret.queue_backing.variable.invariants import check
 from rigs.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 

@@ -8,9 +8,9 @@ from collections import deque
 
 import pytest
 
+from leveret.core.entry import SEQ
 from leveret.core.message import Message
 from leveret.queue_backing.priority_queue import PriorityQueue
-from leveret.queue_backing.status import SEQ
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue

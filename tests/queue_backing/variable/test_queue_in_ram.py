@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
+from leveret.core.entry import EXPIRY_MS, PERSISTENT
 from leveret.core.message import Message
-from leveret.queue_backing.status import EXPIRY_MS, PERSISTENT
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from leveret.core.entry import EXPIRY_MS, MESSAGE, SEQ
 from leveret.core.message import Message
-from leveret.queue_backing.status import EXPIRY_MS, MESSAGE, SEQ
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
 
