@@ -13,7 +13,7 @@ is on disk is lost, and ``renew`` begins another. A write that fails for another
 disk, is an ``OSError`` and has changed nothing. (LMDB calls a full disk an I/O error.) A map that is full
 is doubled.
 
-*Entries* are the queue's own tuples (``core/entry.py``); five of their positions are read here.
+*Entries* are the queue's own tuples (``core/entry.py``).
 *Rows* are those of ``LmdbIndex``, so that both can be merged, with flags 0: not persistent.
 """
 
@@ -30,23 +30,17 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import lmdb
 
+from leveret.core.entry import EXPIRY_MS, MSG_NO, SEQ, SIZE, Entry
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.message import Message
 from leveret.msg_store.index.lmdb_errors import open_lmdb
 
-Entry: TypeAlias = tuple[Any, ...]
 Row: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, size, expiry_ms, flags
 Key: TypeAlias = tuple[int, int]  # incarnation, seq
 Place: TypeAlias = tuple[int, int, int]  # file_no, offset, length
 GotRows: TypeAlias = Callable[[list[Row]], None]
 GotContents: TypeAlias = Callable[[dict[int, Message]], None]  # by seq
-
-SEQ: Final = 0
-MESSAGE: Final = 1
-EXPIRY_MS: Final = 2
-MSG_NO: Final = 4
-SIZE: Final = 5
 
 SEQ_END: Final = 1 << 64
 NAME: Final = "index-%04x.lmdb"

@@ -16,18 +16,9 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
+from leveret.core.entry import MESSAGE, SEQ, SIZE, Entry
 from leveret.core.message import Message
-from leveret.msg_store.transient.index import (
-    MESSAGE,
-    SEQ,
-    SIZE,
-    Entry,
-    GotRows,
-    Key,
-    KeyRange,
-    Row,
-    row_of,
-)
+from leveret.msg_store.transient.index import GotRows, Key, KeyRange, Row, row_of
 
 CREDIT: Final = 4_000  # contents that a queue may have waiting
 MORE_CREDIT: Final = 800  # it gets so many back when so many have been written

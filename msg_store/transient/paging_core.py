@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, TypeAlias
 
-from leveret.msg_store.transient.index import SEQ, SEQ_END, SIZE, Entry, IndexLost, Key, KeyRange
+from leveret.core.entry import SEQ, SIZE, Entry
+from leveret.msg_store.transient.index import SEQ_END, IndexLost, Key, KeyRange
 from leveret.msg_store.transient.paged_queue import PagedQueue, size_of
 
 JOB_OPS: Final = 1_000

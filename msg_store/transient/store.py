@@ -43,6 +43,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from leveret.core.entry import Entry
 from leveret.core.files import Files
 from leveret.core.gil_yielding import Timer
 from leveret.core.message import Message
@@ -52,7 +53,6 @@ from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
 from leveret.msg_store.transient.index import (
     LIMITS,
-    Entry,
     GotContents,
     GotRows,
     IndexLost,

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
+from leveret.core.entry import MESSAGE, SEQ, Entry
 from leveret.msg_store.format.append_log import Reserve
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES
@@ -35,7 +36,7 @@ from leveret.msg_store.format.record import (
     unpack_meta,
 )
 from leveret.msg_store.threads.worker import Steps
-from leveret.msg_store.transient.index import MESSAGE, SEQ, Entry, Key, Place, TransientIndex
+from leveret.msg_store.transient.index import Key, Place, TransientIndex
 from leveret.msg_store.transient.paging_core import Collect, Delete, Job, Renew, Write
 from leveret.msg_store.transient.segments import TransientSegments
 

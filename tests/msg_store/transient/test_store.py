@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
-from leveret.msg_store.transient import index as store_index
+from leveret.msg_store.transient.index import Row
 from leveret.msg_store.transient.paged_queue import CREDIT, MORE_CREDIT
-from leveret.queue_backing import status
 from rigs.store.transient_rig import (
     FOLDER,
     READER,
@@ -30,11 +29,6 @@ def rig() -> Iterator[TransientRig]:
         rig.settle()
         rig.check_usage()
         assert rig.failed == []
-
-
-def test_entries_are_the_queues_own() -> None:
-    for name in ("SEQ", "MESSAGE", "EXPIRY_MS", "MSG_NO", "SIZE"):
-        assert getattr(store_index, name) == getattr(status, name)
 
 
 def test_what_an_earlier_run_has_left_is_wiped() -> None:
@@ -408,7 +402,7 @@ def test_real_threads_and_a_real_folder(tmp_path: Path) -> None:
         entries = [entry(seq, 100) for seq in range(3_000)]
         assert store.page_out(1, entries) == 3_000
         assert store.page_out(1, [entry(3_000)]) == 0
-        rows: asyncio.Future[list[store_index.Row]] = loop.create_future()
+        rows: asyncio.Future[list[Row]] = loop.create_future()
         store.rows(1, 0, 5_000, 5_000, rows.set_result)
         contents: asyncio.Future[dict[int, object]] = loop.create_future()
         await asyncio.wait_for(written.wait(), 30)
