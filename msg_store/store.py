@@ -34,6 +34,7 @@ from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
+from leveret.msg_store.figures import StoreFigures
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.pins import Pins
@@ -46,7 +47,6 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
-from leveret.msg_store.status import StoreStatus
 from leveret.msg_store.threads.worker import Loop, as_steps
 from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
@@ -333,7 +333,7 @@ class MsgStore:
         """After a failure: how far the disk can be trusted. None if nothing has failed."""
         return self.core.durable if self._has_failed else None
 
-    def status(self) -> StoreStatus:
+    def figures(self) -> StoreFigures:
         """Return the figures of all parts; goes over segments and queues, so not for every message."""
         core, memtables, contents, syncs = self.core, self.memtables, self.contents, self._syncs
         collected, committed_at_s = self._collector.collected, self._committed_at_s
@@ -341,7 +341,7 @@ class MsgStore:
         size_bytes = sum(state.size_bytes for state in files)
         live_bytes = sum(state.valid_bytes for state in files)
         age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
-        return StoreStatus(
+        return StoreFigures(
             messages=sum(terms.messages for terms in memtables.terms.values()),
             segments=len(files),
             segment_bytes=size_bytes,

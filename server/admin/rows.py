@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.queue_settings import AppliedPolicies
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
-    from leveret.msg_store.status import StoreStatus
+    from leveret.msg_store.figures import StoreFigures
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
     from leveret.supervisors.tree_view import Node as TreeNode
@@ -157,14 +157,14 @@ def _pid(ref: object | None) -> str:
 def stores(vhosts: Iterable[VHost]) -> list[Row]:
     """Return the figures of the open message stores, a row for each vhost that has one."""
     return [
-        {"vhost": vhost.name, **_store(vhost.msg_store.status())}
+        {"vhost": vhost.name, **_store(vhost.msg_store.figures())}
         for vhost in vhosts
         if vhost.msg_store is not None
     ]
 
 
-def _store(status: StoreStatus) -> Row:
-    return {**asdict(status), "transients": status.transients._asdict()}
+def _store(figures: StoreFigures) -> Row:
+    return {**asdict(figures), "transients": figures.transients._asdict()}
 
 
 _SEGMENTS: Final = Struct("=II")  # data_segs_in, data_segs_out

@@ -177,7 +177,7 @@ async def test_confirms_come_also_where_nobody_waited_for_the_ones_before(rig: R
     assert store is not None
 
     await asyncio.to_thread(without.publish, "q", b"1", delivery_mode=2)
-    await eventually(lambda: store.status().messages == 1)
+    await eventually(lambda: store.figures().messages == 1)
     await asyncio.to_thread(channel.publish, "q", b"2", delivery_mode=2)
 
     answer = await asyncio.to_thread(channel.read)

@@ -146,7 +146,7 @@ def test_what_a_flush_is_writing_can_be_fetched(bench: StoreBench) -> None:
 
     assert seqs == [0, 1, 2, 3, 4]
     assert not queue.confirmed_runs
-    assert not bench.store.status().contents_read
+    assert not bench.store.figures().contents_read
 
 
 def read_now(bench: StoreBench) -> list[int]:
@@ -376,7 +376,7 @@ def test_status_shows_what_is_there(bench: StoreBench) -> None:
     take(queue, 3, ack_required=False)
     bench.idle_disk()
 
-    status = bench.store.status()
+    status = bench.store.figures()
 
     assert status.messages == 5
     assert status.segments == 1

@@ -8,7 +8,7 @@ from leveret.msg_store.transient.store import Figures
 
 
 @dataclass(frozen=True, slots=True)
-class StoreStatus:
+class StoreFigures:
     """The figures of one store."""
 
     messages: int  # rows of all queues that are durable
