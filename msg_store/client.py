@@ -169,10 +169,10 @@ class QueueClient:
                 self._store.core.ack_range(self.queue_no, low, high, gone)
 
     def discard(self, first_msg_no: int, count: int) -> None:
-        """Give up references to messages that were written for the queue and not published."""
-        references, msg_nos = self._store.core.references, range(first_msg_no, first_msg_no + count)
-        references.accept(self.routed_as, msg_nos)
-        references.release(msg_nos)
+        """End the holds of messages that were written for the queue and not published."""
+        holds, msg_nos = self._store.core.holds, range(first_msg_no, first_msg_no + count)
+        holds.accept(self.routed_as, msg_nos)
+        holds.release(msg_nos)
 
     # Read.
 

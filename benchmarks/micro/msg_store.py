@@ -20,7 +20,7 @@ from leveret.msg_store.format.record import encode_run
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.journal import Journal
-from leveret.msg_store.wal.pending import References
+from leveret.msg_store.wal.pending import Holds
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 BODY = bytes(1024)
@@ -65,10 +65,10 @@ def committed(
 ) -> Callable[[], None]:
     """Return a function that takes ``count`` messages through a group commit and out again."""
     identity = Identity(bytes(16), 1)
-    references = References()
-    memtables = Memtables(references.locations)
+    holds = Holds()
+    memtables = Memtables(holds.locations)
     rdq, journal = SegmentWriter(identity, 1), Journal(identity, 1, 1)
-    core = GroupCommit(rdq, journal, references, memtables, MARK, 1, lambda: 0)
+    core = GroupCommit(rdq, journal, holds, memtables, MARK, 1, lambda: 0)
     run = messages(count, share_head=True)
     seq = 1
 

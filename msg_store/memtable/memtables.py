@@ -24,7 +24,7 @@ row, a move) becomes durable and the count is only in the index, the change is *
 short while ago (``learn``): ``unresolved`` names the message, a thread reads its count, and
 ``resolve`` applies the change. The loop never reads. No memtable is frozen as long as a change is owed.
 
-A message that a queue has been promised and has not taken yet is *held* (``pending.References``). It
+A message that a queue has been promised and has not taken yet is *held* (``pending.Holds``). It
 keeps its bytes valid though its count may be 0; then it is an **orphan**, unknown to the index.
 
 A consumer that drains a queue acks messages of which only the index knew and whose places have just been

@@ -69,7 +69,7 @@ from leveret.msg_store.wal import journal
 from leveret.msg_store.wal import segment_writer as rdq_writer
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.journal import Journal
-from leveret.msg_store.wal.pending import References
+from leveret.msg_store.wal.pending import Holds
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class Recovery:
         self._where = where
         self._identity = Identity(folder.uuid, boot_epoch)
         self._trusted = trusted
-        self._references = References()
+        self._holds = Holds()
         self._index: Index
         self._is_new = False
         self._point = _NEW
@@ -282,7 +282,7 @@ class Recovery:
         on_disk = set(self._folder.rdq_nos())
         indexed = index.files()
         files = {no: row for no, row in indexed.items() if no in on_disk}
-        tables = Memtables(self._references.locations, files, queues)
+        tables = Memtables(self._holds.locations, files, queues)
         replay = Replay(tables, index, point.lsn)
         self._scan.run(replay.add, point.first_journal, point.lsn)
         replay.finish()
@@ -312,7 +312,7 @@ class Recovery:
         rebuild.run()
         self._msg_no_seen = rebuild.msg_no_seen
         self._check_epoch(0)
-        tables = Memtables(self._references.locations, rebuild.files, rebuild.terms())
+        tables = Memtables(self._holds.locations, rebuild.files, rebuild.terms())
         for state in tables.files.values():
             state.emptied_in = NEVER  # perhaps it is only that nothing in it could be read
         for file_no in tables.files.keys() - set(self._folder.rdq_nos()):
@@ -382,7 +382,7 @@ class Recovery:
         durable, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), identity.boot_epoch
         point = Checkpoint(durable.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
         self._checkpoint(tables, point)
-        return GroupCommit(rdq, frames, self._references, tables, durable, epoch, where.now_ms)
+        return GroupCommit(rdq, frames, self._holds, tables, durable, epoch, where.now_ms)
 
     def _checkpoint(self, tables: Memtables, point: Checkpoint) -> None:
         before = self._index.checkpoint()

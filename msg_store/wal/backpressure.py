@@ -48,7 +48,7 @@ class Backpressure:
         return (
             core.memtables.is_behind
             or core.pending_ops > limits.ops // divisor
-            or core.references.body_bytes > limits.size_bytes // divisor
+            or core.holds.body_bytes > limits.size_bytes // divisor
         )
 
     def wait(self, go_on: GoOn) -> None:

@@ -18,7 +18,7 @@ from leveret.msg_store.format.record import Unwritten
 from leveret.msg_store.format.rows import IndexRow, Location
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
-from leveret.msg_store.wal.pending import Ack, PendingQueue, References, SeqRow, SeqRun, seq_runs
+from leveret.msg_store.wal.pending import Ack, Holds, PendingQueue, SeqRow, SeqRun, seq_runs
 
 SLICE_OPS: Final = 2_000
 SLICE_ACKS: Final = 20_000  # some 10 ms of work
@@ -42,7 +42,7 @@ class FlushBatch:
     items: list[Unwritten] = field(default_factory=list)
     relocations: list[Relocations] = field(default_factory=list)
 
-    def take(self, pending_queues: dict[int, PendingQueue], references: References) -> int:
+    def take(self, pending_queues: dict[int, PendingQueue], holds: Holds) -> int:
         """Take pending work up to the limits of a slice; return how many operations were taken.
 
         A queue with work left goes behind the others. Acks of queues that got no turn are taken as well: they
@@ -61,7 +61,7 @@ class FlushBatch:
                 ops, acked = ops + count, acked + count
             if pending.rows and ops < SLICE_OPS:
                 room = SLICE_OPS - ops, SLICE_BYTES - size_bytes
-                rows, body_bytes = pending.take_rows(*room, references, self.items)
+                rows, body_bytes = pending.take_rows(*room, holds, self.items)
                 self.rows.append((queue_no, rows))
                 ops += len(rows)
                 size_bytes += body_bytes

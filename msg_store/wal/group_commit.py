@@ -61,8 +61,8 @@ from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import (
     Ack,
     CancelledWrites,
+    Holds,
     PendingQueue,
-    References,
     Row,
     SeqRun,
 )
@@ -119,8 +119,8 @@ class GroupCommit:
     """Collects work, makes flushes of it, and reports which seqs are safe. For one thread.
 
     Args:
-        references: of messages that are held; made for this ``GroupCommit``.
-        memtables: the durable state, over the same ``references``.
+        holds: of messages that are held; made for this ``GroupCommit``.
+        memtables: the durable state, over the same ``holds``.
         durable: how far everything is durable now.
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps that nothing depends on.
@@ -135,13 +135,13 @@ class GroupCommit:
         self,
         rdq: SegmentWriter,
         journal: Journal,
-        references: References,
+        holds: Holds,
         memtables: Memtables,
         durable: DurablePosition,
         boot_epoch: int,
         now_ms: Callable[[], int],
     ) -> None:
-        self.references = references
+        self.holds = holds
         self.memtables = memtables
         self.durable = durable
         self.boot_epoch = boot_epoch
@@ -151,7 +151,7 @@ class GroupCommit:
         self.range_acks: list[RangeAck] = []
         self.has_room = True  # as of the last flush
         self.is_rotating = False  # no flush is started as long as counts are owed
-        references.unheld = memtables.unheld
+        holds.unheld = memtables.unheld
         self.rdq = rdq
         self.journal = journal
         self._next_msg_no = boot_epoch << EPOCH_SHIFT
@@ -188,7 +188,7 @@ class GroupCommit:
         self._next_msg_no = first + len(messages)
         if size_bytes is None:
             size_bytes = sum([len(message[BODY]) for message in messages])
-        self.references.write(first, messages, queue_nos, size_bytes)
+        self.holds.write(first, messages, queue_nos, size_bytes)
         return first
 
     def publish(
@@ -211,7 +211,7 @@ class GroupCommit:
         if self._closed_queues:
             self._reopen(queue_no)
         accepts = queue_no if routed_as is None else routed_as
-        self.references.accept(accepts, [msg_no for msg_no, _ in entries])
+        self.holds.accept(accepts, [msg_no for msg_no, _ in entries])
         seqs = range(first_seq, first_seq + len(entries))
         self._pending[queue_no].rows.update(zip(seqs, entries, strict=True))
         self.pending_ops += len(entries)
@@ -228,7 +228,7 @@ class GroupCommit:
         cancelled = pending.ack(acked)
         self.pending_ops += len(acked) - 2 * len(cancelled)
         if cancelled:
-            self.references.release([msg_no for _, msg_no in cancelled])
+            self.holds.release([msg_no for _, msg_no in cancelled])
             self._cancelled.add(queue_no, cancelled)
         if not pending:
             del self._pending[queue_no]
@@ -269,16 +269,16 @@ class GroupCommit:
 
     def queue_down(self, queue_no: int) -> None:
         self._check()
-        self.references.queue_down(queue_no)
+        self.holds.queue_down(queue_no)
 
     @property
     def has_residents(self) -> bool:
         """Some messages are in RAM because they are not on disk yet."""
-        return bool(self.references.bodies or (self._flush is not None and self._flush.batch.items))
+        return bool(self.holds.bodies or (self._flush is not None and self._flush.batch.items))
 
     def resident(self, msg_no: int) -> Message | None:
         """Return such a message; None if it is on disk, or gone."""
-        item = self.references.bodies.get(msg_no)
+        item = self.holds.bodies.get(msg_no)
         if item is None and self._flush is not None:
             if self._in_flight is None:
                 self._in_flight = dict(self._flush.batch.items)
@@ -302,7 +302,7 @@ class GroupCommit:
 
     def _size_of(self, msg_no: int) -> int:
         message = self.resident(msg_no)
-        return len(message[BODY]) if message else self.references.locations[msg_no][3]
+        return len(message[BODY]) if message else self.holds.locations[msg_no][3]
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
         """Note the seqs with which a queue goes on at the start after a clean stop.
@@ -379,7 +379,7 @@ class GroupCommit:
         self._check()
         assert self._flush is None, "one flush at a time"
         batch = FlushBatch(relocations=self._take_relocations())
-        self.pending_ops -= batch.take(self._pending, self.references)
+        self.pending_ops -= batch.take(self._pending, self.holds)
         self._is_urgent = self._is_urgent and self.pending_ops > 0
         rdq_before, journal_before = self.rdq.place, self.journal.end
         now_ms = self._now_ms()
@@ -427,7 +427,7 @@ class GroupCommit:
         self._cancelled.clear()
         self._relocations.clear()
         self.range_acks.clear()
-        self.references.clear_bodies()
+        self.holds.clear_bodies()
         self.pending_ops = 0
         return Report(error=self.error)
 
@@ -449,7 +449,7 @@ class GroupCommit:
 
     def _late(self, batch: FlushBatch, new: dict[int, Location]) -> dict[int, Location]:
         """Return the places of messages in a flush that were written before."""
-        locations = self.references.locations
+        locations = self.holds.locations
         if not locations:
             return {}
         return {no: locations[no] for no in batch.msg_nos() if no not in new}
@@ -457,7 +457,7 @@ class GroupCommit:
     def _take_relocations(self) -> list[Relocations]:
         """Take the collector's next copies, without copies of messages that are held."""
         first, self._relocations = self._relocations[:1], self._relocations[1:]
-        held = self.references.counts
+        held = self.holds.counts
         for relocations in first:
             copies = [each for each in relocations.copies if each.msg_no not in held]
             for _ in range(len(relocations.copies) - len(copies)):
@@ -471,8 +471,8 @@ class GroupCommit:
         self.has_room = True
         batch, memtables = flush.batch, self.memtables
         rows = flush.add_to(memtables)
-        if self.references.counts:
-            self.references.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
+        if self.holds.counts:
+            self.holds.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
         for queue_no, acks in batch.acks:
             memtables.acked(queue_no, acks)
         for relocations in batch.relocations:
@@ -483,14 +483,14 @@ class GroupCommit:
     def _put_back(self, flush: Flush) -> Report:
         self.rdq.rewind(flush.rdq_before)
         self.journal.rewind(flush.journal_before)
-        self.references.put_back(flush.batch.items)
+        self.holds.put_back(flush.batch.items)
         self._relocations = flush.batch.relocations + self._relocations
         nacked = flush.batch.runs()
         rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
         for queue_no in rows.keys() | acks.keys():
             pending = self._pending[queue_no]
             gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
-            self.references.release([msg_no for _, msg_no in gone])
+            self.holds.release([msg_no for _, msg_no in gone])
             self._cancelled.add(queue_no, gone)
             if not pending:
                 del self._pending[queue_no]

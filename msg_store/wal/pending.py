@@ -31,7 +31,7 @@ Ack: TypeAlias = tuple[int, int]  # seq, msg_no
 SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
 
 
-class References:
+class Holds:
     """The messages that are held, and the places of those among them that are on disk.
 
     Attributes:
@@ -164,13 +164,13 @@ class PendingQueue:
         return taken
 
     def take_rows(
-        self, count_max: int, bytes_max: int, references: References, items: list[Unwritten]
+        self, count_max: int, bytes_max: int, holds: Holds, items: list[Unwritten]
     ) -> tuple[list[SeqRow], int]:
         """Remove the first rows, at least one, and move the bodies that come with them to ``items``.
 
         No further row is taken when its bodies have ``bytes_max`` bytes. Returns rows and bytes of bodies.
         """
-        bodies, taken, size_bytes = references.bodies, [], 0
+        bodies, taken, size_bytes = holds.bodies, [], 0
         for seq, (msg_no, expiry_ms) in islice(self.rows.items(), count_max):
             taken.append((seq, msg_no, expiry_ms))
             item = bodies.pop(msg_no, None)
@@ -179,7 +179,7 @@ class PendingQueue:
                 size_bytes += len(item[0][BODY])
                 if size_bytes >= bytes_max:
                     break
-        references.body_bytes -= size_bytes
+        holds.body_bytes -= size_bytes
         if len(taken) == len(self.rows):
             self.rows = {}
         else:

@@ -189,7 +189,7 @@ async def test_a_store_that_was_ended_takes_nothing_and_holds_nothing(running: L
     queue.publish(5)
     running.store.kill()
 
-    assert not running.store.core.references.bodies
+    assert not running.store.core.holds.bodies
     with pytest.raises(StoreFailed, match="closed"):
         queue.publish(1)
     queue.queue.terminate()

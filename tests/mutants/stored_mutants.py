@@ -82,7 +82,7 @@ MUTANTS = {
         "msg_store/store.py", "self.core.delete_queue(queue_no)", "pass"
     ),
     "what nobody keeps is kept": Mutant(
-        "msg_store/client.py", "references.release(msg_nos)", "pass"
+        "msg_store/client.py", "holds.release(msg_nos)", "pass"
     ),
     "acked rows stay in the window": Mutant(
         "queue_backing/index/stored.py",

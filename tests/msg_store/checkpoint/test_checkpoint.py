@@ -49,9 +49,9 @@ def test_after_a_checkpoint_nothing_of_a_message_is_in_ram(rig: StoreRig) -> Non
     assert ram_rows(rig) > 0
     rig.checkpoint()
 
-    references = rig.core.references
-    assert (ram_rows(rig), references.counts, references.locations) == (0, {}, {})
-    assert references.bodies == {}
+    holds = rig.core.holds
+    assert (ram_rows(rig), holds.counts, holds.locations) == (0, {}, {})
+    assert holds.bodies == {}
     rig.crash(lambda disk: disk.power_cut())
     assert len(rig.held) == 500
 
@@ -601,7 +601,7 @@ def test_a_deleted_queue_is_forgotten_when_it_is_empty(rig: StoreRig) -> None:
 
     assert done == [1]
     assert list(rig.location.index.terms) == [2]
-    assert rig.core.references.counts.keys() == set(rig.core.references.bodies)
+    assert rig.core.holds.counts.keys() == set(rig.core.holds.bodies)
     rig.crash(lambda disk: disk.power_cut())
     assert list(rig.recovered.queues) == [2]
 

@@ -166,7 +166,7 @@ async def through(store: Running, messages: int, leaves: int | None = None) -> i
         store.publish(1_000, 1_000)
         if len(store.rows) > 5_000:
             store.ack(list(store.rows)[:1_000])
-        await store.until(lambda: len(store.core.references.bodies) < 2_000)
+        await store.until(lambda: len(store.core.holds.bodies) < 2_000)
         store.bodies.clear()
         most = max(most, store.size_bytes())
         if leaves is not None and sent % 10_000 == 0:

@@ -61,7 +61,7 @@ def test_too_many_bytes_put_it_on(bench: StoreBench) -> None:
     assert backpressure.is_on
 
     bench.run()
-    assert bench.store.core.references.body_bytes == 0
+    assert bench.store.core.holds.body_bytes == 0
     assert not backpressure.is_on
 
 
@@ -74,7 +74,7 @@ def test_acked_messages_do_not_count(bench: StoreBench) -> None:
         queue.queue.ack(queue.queue.fetch(10, 1 << 30, ack_required=True).seqs)
 
     assert not backpressure.is_on
-    assert bench.store.core.references.body_bytes == 0
+    assert bench.store.core.holds.body_bytes == 0
 
 
 def test_an_index_that_does_not_follow_puts_it_on(bench: StoreBench) -> None:

@@ -79,8 +79,8 @@ def test_a_message_acked_everywhere_before_the_flush_costs_no_byte(rig: StoreRig
 
     assert rig.safe == rig.acked
     assert (journal_bytes(rig), rdq_bytes(rig)) == (before, 0)
-    assert rig.core.references.counts == {}
-    assert rig.core.references.bodies == {}
+    assert rig.core.holds.counts == {}
+    assert rig.core.holds.bodies == {}
 
 
 def test_a_message_acked_in_one_queue_is_written_for_the_other_alone(rig: StoreRig) -> None:
@@ -127,8 +127,8 @@ def test_a_queue_that_goes_down_gives_up_what_it_never_accepted(rig: StoreRig) -
     rig.core.queue_down(1)
     rig.core.queue_down(2)
 
-    assert rig.core.references.counts == {msg_nos[0]: 1}, "its row in queue 1 is pending"
-    assert list(rig.core.references.bodies) == msg_nos[:1]
+    assert rig.core.holds.counts == {msg_nos[0]: 1}, "its row in queue 1 is pending"
+    assert list(rig.core.holds.bodies) == msg_nos[:1]
     with pytest.raises(StoreError, match="not written for it"):
         rig.accept(2, msg_nos[:1])
 
@@ -465,7 +465,7 @@ def test_a_row_acked_while_its_flush_fails_is_never_written(rng: random.Random) 
 
     assert report.safe == [(1, acked[1], 1)]
     assert report.nacked == [(1, acked[1] - 1, 3)]
-    assert not rig.core.references.bodies.keys() & {rig.rows[acked]}
+    assert not rig.core.holds.bodies.keys() & {rig.rows[acked]}
     rig.run()
     assert rig.reports[-2].safe == [(1, acked[1] - 1, 1), (1, acked[1] + 1, 1)]
 

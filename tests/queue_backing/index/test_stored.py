@@ -259,7 +259,7 @@ def test_a_queue_that_dies_leaves_its_batch_to_the_next(bench: StoreBench) -> No
     queue.queue.ack([seq for seq, _ in got])
     bench.idle_disk()
     assert not bench.rows(1)
-    assert not bench.store.core.references.bodies
+    assert not bench.store.core.holds.bodies
 
 
 def test_a_queue_that_ended_in_order_goes_on_where_it_was(bench: StoreBench) -> None:

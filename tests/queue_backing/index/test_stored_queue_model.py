@@ -254,7 +254,7 @@ class StoredQueueMachine(VariableQueueMachine):
             else True
         )
         assert not sum(state.valid_bytes for state in store.memtables.files.values())
-        assert not store.core.references.bodies
+        assert not store.core.holds.bodies
         assert not self.rig.queue.depth()
 
 

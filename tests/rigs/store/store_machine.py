@@ -204,19 +204,19 @@ class StoreMachine(RuleBasedStateMachine):
         assert set(self.rig.held) <= self.rig.safe
         assert self.rig.found() == {key: self.rig.rows[key] for key in self.rig.held}
         self.rig.check_tables(self.rig.found())
-        references = self.rig.core.references
+        holds = self.rig.core.holds
         awaited = {msg_no for _, msg_nos in self.late for msg_no in msg_nos}
-        assert references.counts.keys() <= awaited
-        assert references.bodies.keys() <= awaited
-        assert references.locations.keys() <= awaited
+        assert holds.counts.keys() <= awaited
+        assert holds.bodies.keys() <= awaited
+        assert holds.locations.keys() <= awaited
         self.calm()
 
     @invariant()
     def bodies_are_counted_in_bytes(self) -> None:
         if hasattr(self, "rig") and self.rig.core.error is None:
-            references = self.rig.core.references
-            in_ram = [len(message[BODY]) for message, _ in references.bodies.values()]
-            assert references.body_bytes == sum(in_ram)
+            holds = self.rig.core.holds
+            in_ram = [len(message[BODY]) for message, _ in holds.bodies.values()]
+            assert holds.body_bytes == sum(in_ram)
 
     @invariant()
     def few_files_are_open(self) -> None:

@@ -408,11 +408,11 @@ class StoreRig:
         places = self.places(counts)
         orphans = {
             no: place
-            for no, place in self.core.references.locations.items()
+            for no, place in self.core.holds.locations.items()
             if no not in counts and place[0] in memtables.files
         }
         known = {msg_no: place[4] for msg_no, place in places.items()}
-        assert known == counts, (known.items() ^ counts.items(), self.core.references.locations)
+        assert known == counts, (known.items() ^ counts.items(), self.core.holds.locations)
         sums: Counter[int] = Counter()
         for file_no, _, length, _, _ in [*places.values(), *orphans.values()]:
             sums[file_no] += length
