@@ -26,7 +26,7 @@ from typing import Final
 
 from leveret.core.errors import StoreError
 from leveret.msg_store.checkpoint.snapshot import Snapshot, disk_full
-from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import (
     Index,
@@ -80,7 +80,7 @@ class WriteJob:
 
     memtable: Memtable
 
-    def run(self, index: Index, folder: StoreFolder, reserve: Reserve) -> Steps[None]:
+    def run(self, index: Index, folder: StoreFolder, ballast: Ballast) -> Steps[None]:
         """Write it, then unlink journals that no start needs; yields the points that are reached.
 
         Raises ``IndexFull`` (nothing was written), or ``OSError`` of a segment's sync or a journal's unlink.
@@ -94,7 +94,7 @@ class WriteJob:
         try:
             index.write(self.memtable.batch())
         except IndexFull:
-            if not reserve.release():
+            if not ballast.release():
                 raise
             index.write(self.memtable.batch())
         yield "committed"

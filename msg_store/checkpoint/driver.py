@@ -12,7 +12,7 @@ from functools import partial
 from leveret.core.errors import StoreError
 from leveret.core.gil_yielding import Timer
 from leveret.msg_store.checkpoint.checkpoint import IDLE_S, Checkpointer
-from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Index
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker, as_steps
@@ -33,7 +33,7 @@ class CheckpointDriver:
         checkpointer: Checkpointer,
         index: Index,
         folder: StoreFolder,
-        reserve: Reserve,
+        ballast: Ballast,
         loop: Loop,
         deliver: Deliver,
         reached: Reached | None = None,
@@ -44,7 +44,7 @@ class CheckpointDriver:
         self._checkpointer = checkpointer
         self._index = index
         self._folder = folder
-        self._reserve = reserve
+        self._ballast = ballast
         self._loop = loop
         self._deliver = deliver
         self._progressed = progressed
@@ -132,7 +132,7 @@ class CheckpointDriver:
     def _start_write(self) -> None:
         job = self._checkpointer.write_job()
         if job is not None:
-            work = partial(job.run, self._index, self._folder, self._reserve)
+            work = partial(job.run, self._index, self._folder, self._ballast)
             done = self._checkpointer.write_done
             self._writer.submit(work, lambda _, error: self._done(done(job, error)))
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
-from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import FORMAT, StorePaths
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import Index, IndexFull
@@ -104,8 +104,8 @@ class Snapshot:
         self.memtable_no, self._pinned = memtable_no, list(file_nos)
         self.pins.pin(self._pinned)
 
-    def run(self, index: Index, folder: StorePaths, reserve: Reserve) -> Steps[None]:
-        """Link and copy, on the checkpoint's thread; yields the points that are reached. The reserve stays."""
+    def run(self, index: Index, folder: StorePaths, ballast: Ballast) -> Steps[None]:
+        """Link and copy, on the checkpoint's thread; yields the points that are reached. The ballast stays."""
         new = make_draft(folder, self.target)
         check_room(folder.files, self.target, index)
         yield "snapshot: made"

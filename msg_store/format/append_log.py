@@ -33,9 +33,10 @@ import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from leveret.core.files import DISK_FULL, File, Files
+from leveret.msg_store.format.ballast import Ballast
 
 Step: TypeAlias = tuple[int, bytes | None, int]  # descriptor, what to write (None: sync), where
 
@@ -72,13 +73,6 @@ class Job:
     is_inline: bool = False  # written and not synced, since the journal has the same bytes
 
 
-class Reserve(Protocol):
-    """Space that can be released when the disk is full."""
-
-    def release(self) -> bool:
-        """Release it; False if none is left. Called from writer threads."""
-
-
 def joined(buffers: list[bytes]) -> list[bytes]:
     """Return the same bytes in fewer buffers: in one, unless bodies are large."""
     if not buffers or max(map(len, buffers)) <= _JOIN_BYTES_MAX:
@@ -100,17 +94,17 @@ class AppendLog:
     Args:
         files, folder: where to; the folder exists.
         pattern: the files' names, ``%``-format with the number.
-        reserve: released when the disk is full.
+        ballast: released when the disk is full.
         ahead_bytes_max: how much room is taken ahead at most; less in a short file.
     """
 
     def __init__(
-        self, files: Files, folder: Path, pattern: str, reserve: Reserve, ahead_bytes_max: int = 0
+        self, files: Files, folder: Path, pattern: str, ballast: Ballast, ahead_bytes_max: int = 0
     ) -> None:
         self._files = files
         self._folder = folder
         self._pattern = pattern
-        self._reserve = reserve
+        self._ballast = ballast
         self._ahead_bytes_max = ahead_bytes_max
         self._file: File | None = None
         self._end = 0  # of its contents
@@ -175,7 +169,7 @@ class AppendLog:
             if error.errno not in DISK_FULL:
                 raise
             yield "full"
-            self._reserve.release()
+            self._ballast.release()
             try:
                 yield from self._attempt(job)
             except OSError as again:

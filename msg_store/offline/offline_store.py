@@ -74,7 +74,7 @@ class OfflineStore:
                 is_busy = True
             if (write := checkpointer.write_job()) is not None:
                 try:
-                    for _ in write.run(self._index, folder, self._opened.reserve):
+                    for _ in write.run(self._index, folder, self._opened.ballast):
                         pass
                 except IndexFull as error:
                     raise OSError(errno.ENOSPC, str(error), str(folder.path)) from error

@@ -42,7 +42,8 @@ from typing import TypeVar
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.msg_store.format.append_log import AppendLog, Reserve
+from leveret.msg_store.format.append_log import AppendLog
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
@@ -84,7 +85,7 @@ class StoreFiles:
 
     files: Files
     path: Path  # the folder; made if it is not there
-    reserve: Reserve  # the ballast of the data directory, given up when the disk is full
+    ballast: Ballast  # of the data directory, given up when the disk is full
     now_ms: Callable[[], int]
     rdq_file_bytes: int = rdq_writer.FILE_BYTES  # when a segment is full
     journal_file_bytes: int = journal.FILE_BYTES  # when a journal file is full
@@ -99,7 +100,7 @@ class Opened:
     """A recovered store, open for writing."""
 
     folder: StoreFolder
-    reserve: Reserve
+    ballast: Ballast
     identity: Identity
     now_ms: Callable[[], int]
     recovered: Recovered
@@ -148,9 +149,9 @@ class Recovery:
     ) -> None:
         default = LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
         self._index_location = where.index_location or default
-        self._rdq_log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, where.reserve)
+        self._rdq_log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, where.ballast)
         self._journal_log = AppendLog(
-            folder.files, folder.journal, JOURNAL_NAME, where.reserve, where.journal_ahead_bytes
+            folder.files, folder.journal, JOURNAL_NAME, where.ballast, where.journal_ahead_bytes
         )
         self._folder = folder
         self._where = where
@@ -211,7 +212,7 @@ class Recovery:
         self._write_report()
         return Opened(
             self._folder,
-            self._where.reserve,
+            self._where.ballast,
             self._identity,
             self._where.now_ms,
             recovered,

@@ -47,7 +47,7 @@ from leveret.core.entry import Entry
 from leveret.core.files import Files
 from leveret.core.gil_yielding import Timer
 from leveret.core.message import Message
-from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
@@ -107,7 +107,7 @@ class TransientStore:
         files: Files,
         folder: Path,
         identity: Identity,
-        reserve: Reserve,
+        ballast: Ballast,
         loop: Loop,
         now_ms: Callable[[], int],
         on_credit: OnCredit,
@@ -122,7 +122,7 @@ class TransientStore:
         index = index or TransientIndex(files, folder, limits.map_bytes)
         segments = TransientSegments(paths, identity, now_ms, limits)
         self._core = PagingCore(limits.waiting_bytes)
-        self._writer = TransientWriter(segments, index, reserve)
+        self._writer = TransientWriter(segments, index, ballast)
         self._reader = TransientReader(paths, index)
         self._loop = loop
         self._on_credit = on_credit

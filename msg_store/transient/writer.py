@@ -24,7 +24,7 @@ from itertools import accumulate
 from typing import Final
 
 from leveret.core.entry import MESSAGE, SEQ, Entry
-from leveret.msg_store.format.append_log import Reserve
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
@@ -57,12 +57,12 @@ class TransientWriter:
     """
 
     def __init__(
-        self, segments: TransientSegments, index: TransientIndex, reserve: Reserve
+        self, segments: TransientSegments, index: TransientIndex, ballast: Ballast
     ) -> None:
         self.segments = segments
         self.index = index
         self.has_garbage = False
-        self._reserve = reserve
+        self._ballast = ballast
         self._extend, self._seed = segments.identity.extend, segments.identity.seed
         self._damaged: set[int] = set()  # segments that cannot be collected
         self._source = 0  # the segment that is being collected; 0: none
@@ -134,7 +134,7 @@ class TransientWriter:
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         except OSError:
             yield "full"
-            if not self._reserve.release():
+            if not self._ballast.release():
                 raise
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         self.segments.remove(places)

@@ -22,7 +22,7 @@ Invariants:
 * ``memtables`` has all durable changes and no others: between two flushes, the log up to ``durable``.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
-Errors: if the disk is full although the reserve was given up, the flush's rows are reported *nacked*,
+Errors: if the disk is full although the ballast was given up, the flush's rows are reported *nacked*,
 and everything goes back to pending, places and numbers too; ``resume`` tries again, and a row that was
 nacked may be reported safe after all. After any other error the store has **failed**: it is unknown which bytes behind
 the last durable position are on the disk, no work is taken any more, and the store must be recovered.

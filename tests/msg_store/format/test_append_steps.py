@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from leveret.core.files import Buffer, Files, OsCalls
 from leveret.msg_store.format.append_log import AT_THE_END, AppendLog, Job, Part, Place, Step
+from leveret.msg_store.format.ballast import Ballast
 from leveret.testing.faulty_files import FaultyCalls
 
 HEADER = b"header"
 NAME = "%d.log"
 
 
-class Reserve:
+class CountingBallast(Ballast):
     def __init__(self) -> None:
         self.releases = 0
 
@@ -54,9 +55,9 @@ class Log:
 
     def __init__(self, folder: Path, ahead_bytes_max: int, calls: OsCalls | FaultyCalls) -> None:
         folder.mkdir()
-        self.reserve = Reserve()
+        self.ballast = CountingBallast()
         self.path = folder / (NAME % 1)
-        self.log = AppendLog(Files(calls), folder, NAME, self.reserve, ahead_bytes_max)
+        self.log = AppendLog(Files(calls), folder, NAME, self.ballast, ahead_bytes_max)
         self.place = Place(1, len(HEADER) + 1)
         self.run(Job(Place(0, 0), self.place, [Part(1, HEADER, [b"0"])]))
 
@@ -192,7 +193,7 @@ def test_other_calls_than_the_systems_are_asked_for_each(
     log.log.close()
 
 
-def test_a_step_that_found_the_disk_full_is_tried_again_with_the_reserve(log: Log) -> None:
+def test_a_step_that_found_the_disk_full_is_tried_again_with_the_ballast(log: Log) -> None:
     job = log.job(b"more")
     assert log.log.steps(job)
 
@@ -200,7 +201,7 @@ def test_a_step_that_found_the_disk_full_is_tried_again_with_the_reserve(log: Lo
 
     assert "full" in points
     assert points[-1] == "synced"
-    assert log.reserve.releases == 1
+    assert log.ballast.releases == 1
     assert log.contents() == HEADER + b"0more"
 
 
@@ -211,7 +212,7 @@ def test_a_sync_that_found_the_disk_full_is_final_when_inline_records_wait_for_i
         log.run(log.job(b"more"), OSError(errno.ENOSPC, "full"), True)
 
     assert caught.value.errno == errno.EIO
-    assert log.reserve.releases == 0
+    assert log.ballast.releases == 0
 
 
 def test_a_sync_makes_up_for_what_was_inline(log: Log) -> None:

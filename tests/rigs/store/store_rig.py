@@ -112,7 +112,7 @@ class StoreRig:
             inline_bytes_max=self.inline_bytes_max,
             journal_ahead_bytes=self.journal_ahead_bytes,
         )
-        self.ballast = where.reserve
+        self.ballast = where.ballast
         if self.ballast_bytes:
             self.ballast.restore()
         opened = open_store(where, self.boot_epoch, trusted)
