@@ -39,7 +39,7 @@ A = TypeVar("A")
 MakeQueue: TypeAlias = "Callable[[BackingOwner], BackingQueue]"
 
 
-class Entry(Protocol):
+class _RegistryEntry(Protocol):
     """The queue's registry entry, where a backing actor leaves its address."""
 
     backing: Ref | None
@@ -93,7 +93,7 @@ class BackingActor(GenServer):
 
     __slots__ = ("_amqqueue", "_has_work", "_is_listed", "_memory", "_resumes", "queue")
 
-    def init(self, make: MakeQueue, entry: Entry) -> None:
+    def init(self, make: MakeQueue, entry: _RegistryEntry) -> None:
         """Make the queue, recover its messages, and leave the address in the entry."""
         self._amqqueue: Ref | None = None
         self._memory: MemoryMonitor | None = None
