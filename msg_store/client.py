@@ -11,7 +11,7 @@ Ranges that were acked are *dying* until the store has found their rows and acke
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -32,20 +32,17 @@ RESTART_GAP: Final = 1 << 32
 class QueueOwner(Protocol):
     """The queue behind a client. Called on the loop, never within a call to the client."""
 
-    def safe(self, runs: list[tuple[int, int]]) -> None:
-        """These ``(first_seq, count)`` are on disk, or were acked before they got there."""
+    def confirmed(self, runs: list[tuple[int, int]]) -> None:
+        """These ``(first_seq, count)`` are on disk, or were acked before they got there; the list is the owner's."""
 
     def nacked(self, runs: list[tuple[int, int]]) -> None:
-        """These could not be written now; they may be safe later."""
+        """These could not be written now; they may be confirmed later."""
 
     def failed(self, error: Exception) -> None:
         """The store has failed, or has lost rows without which this queue cannot go on."""
 
     def resume(self) -> None:
         """Requested contents have been read, or more transients can be paged out."""
-
-    def transients_lost(self, seqs: list[int]) -> None:
-        """Contents that were paged out cannot be read any more."""
 
 
 class ClientsStore(Protocol):
@@ -74,8 +71,8 @@ class CleanTerms(NamedTuple):
 class QueueClient:
     """The store's part of one queue; messages are written for ``routed_as``, its route number."""
 
-    __slots__ = ("_dying", "_first_seq", "_owner", "_reported", "_store", "_was_attached", "low",
-        "messages", "next_seq", "queue_no", "routed_as", "size_bytes", "terms")  # fmt: skip
+    __slots__ = ("_dying", "_first_seq", "_owner", "_reported", "_store",
+        "_transients_lost", "_was_attached", "low", "messages", "next_seq", "queue_no", "routed_as", "size_bytes", "terms")  # fmt: skip
 
     def __init__(
         self,
@@ -94,6 +91,7 @@ class QueueClient:
         self._store = store
         self.terms = terms  # where its next owner goes on, until an owner has taken it
         self._owner: QueueOwner | None = None
+        self._transients_lost: Callable[[list[int]], None]
         self._first_seq = next_seq
         self._was_attached = False
         self._dying: list[tuple[int, int]] = []
@@ -109,12 +107,15 @@ class QueueClient:
 
     # Begin and end.
 
-    def attach(self, owner: QueueOwner) -> int:
-        """Serve an owner from now on, and no other; return the first seq of its own."""
+    def attach(self, owner: QueueOwner, transients_lost: Callable[[list[int]], None]) -> int:
+        """Serve an owner from now on, and no other; return the first seq of its own.
+
+        ``transients_lost`` is called with seqs whose paged-out contents cannot be read any more.
+        """
         if self._was_attached and self.terms is None:
             self.next_seq += RESTART_GAP
         self._was_attached = True
-        self._owner = owner
+        self._owner, self._transients_lost = owner, transients_lost
         self._first_seq = self.next_seq
         self._store.drop_transients(self.queue_no)
         return self.next_seq
@@ -208,7 +209,7 @@ class QueueClient:
         """Report seqs of this owner; not those of one before."""
         runs = self._own(runs)
         if runs and self._owner is not None:
-            self._owner.safe(runs)
+            self._owner.confirmed(runs)
 
     def _own(self, runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
         first = self._first_seq
@@ -235,7 +236,7 @@ class QueueClient:
         if seqs is None:
             self._owner.failed(RowsLost(self.queue_no))
         else:
-            self._owner.transients_lost(seqs)
+            self._transients_lost(seqs)
 
 
 def _without(rows: list[IndexRow], ranges: list[tuple[int, int]]) -> list[IndexRow]:

@@ -10,7 +10,7 @@ After every operation that changes the queue the actor asks whether it ``needs_t
 A queue that can page reports to the node's memory monitor how many seconds of traffic it keeps in RAM, and
 takes the answer as its target. It is listed as active after each operation until it has reported.
 
-A queue on disk has this actor as the owner of its index (``IndexOwner``): the store calls it between turns,
+A queue on disk has this actor as the owner of its index (``QueueOwner``): the store calls it between turns,
 and the actor turns the calls into mail.
 """
 
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import is_orderly
+from leveret.msg_store.client import QueueOwner
 from leveret.queue_backing.api import (
     FOREVER_S,
     BackingQueue,
@@ -28,7 +29,6 @@ from leveret.queue_backing.api import (
     Refused,
     Resident,
 )
-from leveret.queue_backing.index.stored import IndexOwner
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -45,7 +45,7 @@ class _RegistryEntry(Protocol):
     backing: Ref | None
 
 
-class BackingOwner(IndexOwner, Protocol):
+class BackingOwner(QueueOwner, Protocol):
     """A backing actor, as the factory of its queue sees it."""
 
     def use_memory_monitor(self, memory: MemoryMonitor) -> None:

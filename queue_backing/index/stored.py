@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import merge
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.entry import EXPIRY_MS, MSG_NO, PERSISTENT, SEQ, SIZE, seq_of
 from leveret.core.message import LOST
@@ -30,7 +30,7 @@ from leveret.queue_backing.index.row_window import Answer, RowWindow
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
-    from leveret.msg_store.client import CleanTerms, QueueClient
+    from leveret.msg_store.client import CleanTerms, QueueClient, QueueOwner
     from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.transient.store import TransientStore
 
@@ -43,34 +43,18 @@ _msg_no_of: Final[Callable[[Entry], int]] = itemgetter(MSG_NO)
 _is_persistent: Final[Callable[[Entry], bool]] = itemgetter(PERSISTENT)
 
 
-class IndexOwner(Protocol):
-    """The owner of the queue; called from the loop, never within a call to the index."""
-
-    def confirmed(self, runs: list[tuple[int, int]]) -> None:
-        """These ``(first_seq, count)`` are safe now; the list is the owner's."""
-
-    def resume(self) -> None:
-        """The queue's ``resume`` is due."""
-
-    def nacked(self, runs: list[tuple[int, int]]) -> None:
-        """These ``(first_seq, count)`` could not be written now; they may be confirmed later."""
-
-    def failed(self, error: Exception) -> None:
-        """The queue cannot go on; it is ended, and made anew when the store is there again."""
-
-
 class StoredIndex:
     """See ``QueueIndex`` for the methods.
 
     Args:
-        client: the queue's part in the store; it calls this index back from now on.
-        owner: hears of confirms, refusals and the end of reads.
+        client: the queue's part in the store.
+        owner: hears of confirms, refusals and the end of reads, from the client.
     """
 
     __slots__ = ("_cache", "_client", "_first_seq", "_has_paged", "_lost", "_owner",
         "_queue_no", "_rows", "_transient_rows", "_transients", "_waiting")  # fmt: skip
 
-    def __init__(self, client: QueueClient, owner: IndexOwner) -> None:
+    def __init__(self, client: QueueClient, owner: QueueOwner) -> None:
         self._client = client
         self._owner = owner
         self._queue_no = client.queue_no
@@ -80,8 +64,8 @@ class StoredIndex:
         self._transient_rows: RowWindow | None = None
         self._has_paged = False
         self._waiting: set[int] = set()  # seqs of transients on their way
-        self._lost: set[int] = set()  # seqs of transients
-        self._first_seq = client.attach(self)
+        self._lost: set[int] = set()  # seqs of transients, which are not asked for again
+        self._first_seq = client.attach(owner, self._lost.update)
 
     # Issue.
 
@@ -138,7 +122,7 @@ class StoredIndex:
         if not self._holds_transients():
             return persistent
         if self._transient_rows is None:
-            self._transient_rows = RowWindow(self._ask_transient_rows, self.resume)
+            self._transient_rows = RowWindow(self._ask_transient_rows, self._owner.resume)
         transient = self._transient_rows.read(low, high, limit)
         if persistent is None or transient is None:
             return None
@@ -148,7 +132,7 @@ class StoredIndex:
 
     def _window(self) -> RowWindow:
         if self._rows is None:
-            self._rows = RowWindow(self._ask_rows, self.resume)
+            self._rows = RowWindow(self._ask_rows, self._owner.resume)
         return self._rows
 
     def ahead(self, low: int, high: int, limit: int) -> list[Entry]:
@@ -248,25 +232,7 @@ class StoredIndex:
     def _came(self, asked: list[int], found: dict[int, Message]) -> None:
         self._waiting.difference_update(asked)
         self._cache.put({transient_key(self._queue_no, seq): m for seq, m in found.items()})
-        self.resume()
-
-    # Confirms and other news; the client calls.
-
-    def safe(self, runs: list[tuple[int, int]]) -> None:
-        self._owner.confirmed(runs)
-
-    def nacked(self, runs: list[tuple[int, int]]) -> None:
-        self._owner.nacked(runs)
-
-    def failed(self, error: Exception) -> None:
-        self._owner.failed(error)
-
-    def resume(self) -> None:
         self._owner.resume()
-
-    def transients_lost(self, seqs: list[int]) -> None:
-        """Remember that these contents are lost: they are not asked for again."""
-        self._lost.update(seqs)
 
     # Start and end.
 

@@ -202,7 +202,7 @@ class StoredQueue(VariableRig):
         taken, self.confirmed_runs = self.confirmed_runs, []
         return taken
 
-    # ``IndexOwner``.
+    # ``QueueOwner``.
 
     def confirmed(self, runs: list[tuple[int, int]]) -> None:
         self.news += 1
