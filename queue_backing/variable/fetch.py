@@ -64,7 +64,7 @@ class Batch:
     def fetched(self) -> Fetched:
         queue = self._queue
         if self.pending:
-            queue.backlog.waiting = queue.backlog.wanted = True
+            queue.paged.waiting = queue.paged.wanted = True
         redelivered = queue.pass_watermark(self.seqs)
         return Fetched(self.messages, self.seqs, redelivered, self.pending)
 
@@ -79,7 +79,7 @@ class Batch:
                 self.pending = True
                 return False
             is_q4 = bool(queue.q4)
-            part = queue.q4 if is_q4 else queue.backlog.q3
+            part = queue.q4 if is_q4 else queue.paged.q3
             chunk = self._cut(part, left)
             if not chunk:
                 return False
@@ -105,7 +105,7 @@ class Batch:
             if not self._find_head():
                 self.pending = True
                 return None
-            part = queue.q4 or queue.backlog.q3
+            part = queue.q4 or queue.paged.q3
             matching = _count_matching(part, predicate, limit - len(self.seqs))
             if not matching or not self.take(matching):
                 return part[0]
@@ -119,9 +119,9 @@ class Batch:
         if queue.columns.messages:
             queue.make_entries(_CHUNK)
             return True
-        if queue.backlog.q3 or queue.backlog.delta is BLANK:
+        if queue.paged.q3 or queue.paged.delta is BLANK:
             return True
-        return queue.backlog.load()
+        return queue.paged.load()
 
     def _cut(self, part: deque[Entry], limit: int) -> list[Entry]:
         """Take a chunk that keeps to the bytes of the batch, whose first message always does."""
@@ -139,15 +139,15 @@ class Batch:
 
     def _resolve(self, part: deque[Entry], chunk: list[Entry], is_q4: bool) -> None:
         """Get the contents of a chunk; put back its end, from the first message that is not in RAM on."""
-        queue, backlog = self._queue, self._queue.backlog
+        queue, paged = self._queue, self._queue.paged
         if is_q4 and not queue.absent:
             self.messages += map(message_of, chunk)
             return
-        messages: list[Any] = backlog.fetch_contents(chunk) if is_q4 else backlog.read_back(chunk)
+        messages: list[Any] = paged.fetch_contents(chunk) if is_q4 else paged.read_back(chunk)
         if None in messages:
             there = messages.index(None)
             rest = chunk[there:]
-            backlog.index.prefetch([entry for entry in rest if entry[MESSAGE] is None])
+            paged.index.prefetch([entry for entry in rest if entry[MESSAGE] is None])
             self.pending = True
             part.extendleft(reversed(rest))
             del chunk[there:], messages[there:]
@@ -175,7 +175,7 @@ class Batch:
         size_bytes = bytes_of(chunk)
         queue.count -= len(chunk)
         queue.ready_bytes -= size_bytes
-        queue.backlog.wanted = False
+        queue.paged.wanted = False
         self._bytes_left -= size_bytes
         self.seqs += seqs
         in_ram, on_disk = (chunk, []) if is_q4 else ([], chunk)

@@ -37,7 +37,7 @@ def ackfold(
     entries = _with_found(queue, entries)
     absent = [entry for entry in entries if entry[MESSAGE] is None]
     if absent:
-        queue.backlog.waiting = True
+        queue.paged.waiting = True
         queue.index.prefetch(absent)
     for entry in entries:
         start = step(entry, start)
@@ -51,7 +51,7 @@ def fold(
     walks = [walk for queue in queues for walk in _walks(queue, from_seq)]
     for _, entry, is_unacked, queue in merge(*walks, key=itemgetter(0)):
         if entry[MESSAGE] is None:
-            queue.backlog.waiting = True
+            queue.paged.waiting = True
             return step(None, False, start)[1]
         go_on, start = step(entry, is_unacked, start)
         if not go_on:
@@ -79,7 +79,7 @@ def _with_contents(queue: VariableQueue, entries: Iterator[Entry]) -> Iterator[E
         full = _with_found(queue, chunk)
         absent = [entry for entry in full if entry[MESSAGE] is None]
         if absent:
-            queue.backlog.prefetch(absent)  # before the first of them ends the walk
+            queue.paged.prefetch(absent)  # before the first of them ends the walk
         yield from full
         if absent:
             return
@@ -88,7 +88,7 @@ def _with_contents(queue: VariableQueue, entries: Iterator[Entry]) -> Iterator[E
 
 
 def _with_found(queue: VariableQueue, entries: list[Entry]) -> list[Entry]:
-    found = with_messages(entries, queue.backlog.fetch_contents(entries))
+    found = with_messages(entries, queue.paged.fetch_contents(entries))
     return [entry for entry in found if entry[MESSAGE] is not LOST]
 
 
@@ -96,17 +96,17 @@ def _ready(queue: VariableQueue, from_seq: int) -> Iterator[Entry]:
     yield from (entry for entry in queue.q4 if entry[SEQ] >= from_seq)
     if queue.columns.messages:
         yield from queue.columns.from_seq(from_seq)
-    yield from (entry for entry in queue.backlog.q3 if entry[SEQ] >= from_seq)
+    yield from (entry for entry in queue.paged.q3 if entry[SEQ] >= from_seq)
     for entry in _in_delta(queue, from_seq):
         yield entry
         if entry[MSG_NO] == _NO_ROW:
             return
-    for part in (queue.backlog.q2, queue.q1):
+    for part in (queue.paged.q2, queue.q1):
         yield from (entry for entry in part if entry[SEQ] >= from_seq)
 
 
 def _in_delta(queue: VariableQueue, from_seq: int) -> Iterator[Entry]:
-    delta, limits = queue.backlog.delta, queue.backlog.limits
+    delta, limits = queue.paged.delta, queue.paged.limits
     if delta is BLANK:
         return
     low, high = max(delta.start, from_seq), delta.end
@@ -125,5 +125,5 @@ def _in_delta(queue: VariableQueue, from_seq: int) -> Iterator[Entry]:
 
 def _is_ready(queue: VariableQueue, row: Entry) -> bool:
     seq = row[SEQ]
-    is_left = seq < queue.backlog.transient_threshold and not row[PERSISTENT]
+    is_left = seq < queue.paged.transient_threshold and not row[PERSISTENT]
     return not is_left and seq not in queue.pending.in_ram and seq not in queue.pending.on_disk

@@ -31,13 +31,13 @@ _HAS_TIMESTAMP: Final = 0x40
 
 def info(queue: VariableQueue) -> dict[str, Any]:
     """Return figures by RabbitMQ's names; a queue that cannot page has no figures of its parts."""
-    pending, backlog = queue.pending, queue.backlog
+    pending, paged = queue.pending, queue.paged
     unacked = pending.count()
     ram_count, ram_bytes = queue.ram_count, queue.ram_bytes
     persistent_count, persistent_bytes = queue.persistent()
     in_ram = ram_count + len(pending.in_ram)
     heads: Iterable[Entry] = queue.q4 or (
-        queue.columns.entries() if queue.columns.messages else backlog.q3
+        queue.columns.entries() if queue.columns.messages else paged.q3
     )
     entries = in_ram - queue.len_q4() + len(queue.q4)
     figures = {
@@ -54,12 +54,12 @@ def info(queue: VariableQueue) -> dict[str, Any]:
         "message_bytes": queue.ready_bytes + pending.size_bytes,
         "message_bytes_ram": ram_bytes,
         "message_bytes_persistent": persistent_bytes,
-        "disk_reads": backlog.reads,
-        "disk_writes": backlog.writes,
+        "disk_reads": paged.reads,
+        "disk_writes": paged.writes,
         "memory": memory_bytes(
             ram_bytes,
             in_ram,
-            entries + len(pending.on_disk) + len(backlog.q2) + len(backlog.q3),
+            entries + len(pending.on_disk) + len(paged.q2) + len(paged.q3),
         ),
         "head_message_timestamp": head_timestamp(
             [next(iter(part), None) for part in (heads, pending.in_ram.values())]
@@ -73,14 +73,14 @@ def info(queue: VariableQueue) -> dict[str, Any]:
 
 
 def _parts(queue: VariableQueue) -> dict[str, Any]:
-    backlog, ram = queue.backlog, queue.ram
-    delta, rates = backlog.delta, ram.rates
+    paged, ram = queue.paged, queue.ram
+    delta, rates = paged.delta, ram.rates
     return {
         "q1": len(queue.q1),
-        "q2": len(backlog.q2),
+        "q2": len(paged.q2),
         "delta": (delta.start, delta.length, delta.transient, delta.end),
         "delta_messages": delta.length,
-        "q3": len(backlog.q3),
+        "q3": len(paged.q3),
         "q4": queue.len_q4(),
         "target_ram_count": "infinity" if ram.target == INFINITE else ram.target,
         "avg_ingress_rate": rates.incoming,

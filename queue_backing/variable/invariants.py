@@ -20,9 +20,9 @@ from leveret.core.entry import (
     SIZE,
     seq_of,
 )
-from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK
+from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED
 from leveret.queue_backing.variable.pending_acks import NOBODY
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def check(queue: VariableQueue) -> None:
     assert queue.can_page or not queue.has_stored, "without an index, but something is stored"
     queue.columns.check()
     assert not NO_COLUMNS.messages, "the shared empty columns were written to"
-    assert not NO_BACKLOG.count(), "the shared empty backlog was written to"
-    assert not NO_BACKLOG.paged_bytes, "the shared empty backlog was written to"
-    assert not NO_BACKLOG.waiting, "the shared empty backlog was written to"
+    assert not NOTHING_PAGED.count(), "the shared empty parts were written to"
+    assert not NOTHING_PAGED.paged_bytes, "the shared empty parts were written to"
+    assert not NOTHING_PAGED.waiting, "the shared empty parts were written to"
     if queue.mode == "lazy":
         _check_lazy(queue)
     else:
@@ -56,8 +56,8 @@ def check(queue: VariableQueue) -> None:
 
 
 def _check_parts(queue: VariableQueue) -> None:
-    q1, q2, q3, q4 = len(queue.q1), len(queue.backlog.q2), len(queue.backlog.q3), queue.len_q4()
-    delta, awaited = queue.backlog.delta.length, queue.backlog.rows_awaited
+    q1, q2, q3, q4 = len(queue.q1), len(queue.paged.q2), len(queue.paged.q3), queue.len_q4()
+    delta, awaited = queue.paged.delta.length, queue.paged.rows_awaited
     assert not q1 or q3 or awaited, "I1: Q1 is not empty, Q3 is"
     assert not q2 or delta, "I2: Q2 is not empty, delta is"
     assert not delta or q3 or awaited, "I3: delta is the head"
@@ -67,28 +67,26 @@ def _check_parts(queue: VariableQueue) -> None:
 
 def _check_lazy(queue: VariableQueue) -> None:
     assert not queue.q1, "L1: Q1 is not empty"
-    assert not queue.backlog.q2, "L1: Q2 is not empty"
+    assert not queue.paged.q2, "L1: Q2 is not empty"
     assert not queue.len_q4(), "L1: Q4 is not empty"
-    assert (not queue.count) == (not queue.backlog.delta.length and not queue.backlog.q3), "L2: len"
-    assert queue.backlog.delta.length + len(queue.backlog.q3) == queue.count, (
-        "L3: len is not the sum"
-    )
+    assert (not queue.count) == (not queue.paged.delta.length and not queue.paged.q3), "L2: len"
+    assert queue.paged.delta.length + len(queue.paged.q3) == queue.count, "L3: len is not the sum"
 
 
 def _check_delta(queue: VariableQueue) -> None:
-    delta = queue.backlog.delta
+    delta = queue.paged.delta
     assert (delta.length == 0) == (delta is BLANK), "a delta without entries is not BLANK"
     assert delta.start + delta.length <= delta.end, "delta is smaller than its count"
     assert 0 <= delta.transient <= delta.length, "delta counts too many transients"
-    assert not queue.backlog.rows_awaited or delta is not BLANK, "rows are awaited without a delta"
+    assert not queue.paged.rows_awaited or delta is not BLANK, "rows are awaited without a delta"
 
 
 def _check_order(queue: VariableQueue) -> None:
-    before = list(map(seq_of, chain(queue.q4, queue.columns.entries(), queue.backlog.q3)))
-    behind = list(map(seq_of, chain(queue.backlog.q2, queue.q1)))
+    before = list(map(seq_of, chain(queue.q4, queue.columns.entries(), queue.paged.q3)))
+    behind = list(map(seq_of, chain(queue.paged.q2, queue.q1)))
     assert all(a < b for a, b in pairwise(before)), "I6: Q4, Q3 are not sorted"
     assert all(a < b for a, b in pairwise(behind)), "I6: Q2, Q1 are not sorted"
-    delta = queue.backlog.delta
+    delta = queue.paged.delta
     if delta is not BLANK:
         assert not before or before[-1] < delta.start, "I6: delta starts before Q3 ends"
         assert not behind or behind[0] >= delta.end, "I6: delta ends after Q2 starts"
@@ -105,7 +103,7 @@ def _check_entries(queue: VariableQueue) -> None:
     assert all(entry[MESSAGE] is not None for entry in queue.q1), "I8: Q1 holds a beta"
     absent = sum(entry[MESSAGE] is None for entry in queue.q4)
     assert absent == queue.absent, "I8: Q4 holds betas"
-    assert all(entry[MESSAGE] is None for entry in chain(queue.backlog.q2, queue.backlog.q3)), (
+    assert all(entry[MESSAGE] is None for entry in chain(queue.paged.q2, queue.paged.q3)), (
         "I8: Q2, Q3: an alpha"
     )
     for entry in _known(queue):
@@ -119,8 +117,8 @@ def _check_entries(queue: VariableQueue) -> None:
 
 
 def _ready(queue: VariableQueue) -> Iterable[Entry]:
-    backlog = queue.backlog
-    return chain(queue.q4, queue.columns.entries(), backlog.q3, backlog.q2, queue.q1)
+    paged = queue.paged
+    return chain(queue.q4, queue.columns.entries(), paged.q3, paged.q2, queue.q1)
 
 
 def _known(queue: VariableQueue) -> Iterable[Entry]:
@@ -149,7 +147,7 @@ def _check_counters(queue: VariableQueue) -> None:
     in_ram = sum(entry[SIZE] for entry in ram)
     assert queue.ram_bytes == in_ram, "I9: ram_bytes"
     known = [entry[SIZE] for entry in _known(queue) if entry[PERSISTENT]]
-    delta = queue.backlog.delta
+    delta = queue.paged.delta
     persistent = len(known) + delta.length - delta.transient
     persistent_count, persistent_bytes = queue.persistent()
     assert persistent_count == persistent or not queue.can_page, "persistent_count"

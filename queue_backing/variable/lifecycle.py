@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.core.entry import SEQ
-from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK, Delta, runs_between
+from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED
 from leveret.queue_backing.variable.release import (
     CONTENTS,
     NOTHING_ON_DISK,
@@ -40,11 +40,11 @@ def recover(queue: VariableQueue) -> None:
     queue.count, queue.ready_bytes = queue.persistent()
     if queue.count:
         queue.has_stored = True
-        backlog = queue.use_backlog()
-        backlog.transient_threshold = queue.next_seq
-        backlog.delta = Delta(low, queue.count, 0, queue.next_seq)
-        backlog.paged_bytes = queue.ready_bytes
-        backlog.load()
+        paged = queue.use_paged()
+        paged.transient_threshold = queue.next_seq
+        paged.delta = Delta(low, queue.count, 0, queue.next_seq)
+        paged.paged_bytes = queue.ready_bytes
+        paged.load()
 
 
 def terminate(queue: VariableQueue) -> None:
@@ -77,7 +77,7 @@ def _leave(queue: VariableQueue) -> None:
     _release_ready(queue, NOTHING_ON_DISK)
     _release_unacked(queue, NOTHING_ON_DISK)
     queue.ram.clear()
-    queue.has_stored = queue.to_lazy = queue.bump = queue.backlog.waiting = False
+    queue.has_stored = queue.to_lazy = queue.bump = queue.paged.waiting = False
 
 
 def purge(queue: VariableQueue) -> int:
@@ -102,9 +102,9 @@ def _head_seq(queue: VariableQueue) -> int | None:
         return int(queue.q4[0][SEQ])
     if queue.columns.messages:
         return queue.columns.end_seq - len(queue.columns.messages)
-    if queue.backlog.q3:
-        return int(queue.backlog.q3[0][SEQ])
-    return None if queue.backlog.delta is BLANK else queue.backlog.delta.start
+    if queue.paged.q3:
+        return int(queue.paged.q3[0][SEQ])
+    return None if queue.paged.delta is BLANK else queue.paged.delta.start
 
 
 def purge_acks(queue: VariableQueue) -> int:
@@ -118,19 +118,19 @@ def purge_acks(queue: VariableQueue) -> int:
 
 
 def _release_ready(queue: VariableQueue, what: str) -> None:
-    for part in (queue.q4, queue.backlog.q3, queue.backlog.q2, queue.q1):
+    for part in (queue.q4, queue.paged.q3, queue.paged.q2, queue.q1):
         _release(queue, part, what)
     _release(queue, queue.columns.messages, NOTHING_ON_DISK)
     queue.columns = NO_COLUMNS
     queue.q1 = queue.q4 = NOTHING
-    if queue.backlog is not NO_BACKLOG:
-        queue.backlog.clear()
+    if queue.paged is not NOTHING_PAGED:
+        queue.paged.clear()
     queue.count = queue.ready_bytes = queue.absent = 0
 
 
 def _release_unacked(queue: VariableQueue, what: str) -> None:
     pending = queue.pending
-    queue.backlog.forget(pending.on_disk.values())
+    queue.paged.forget(pending.on_disk.values())
     _release(queue, pending.in_ram, what)
     _release(queue, pending.on_disk, what)
     pending.clear()

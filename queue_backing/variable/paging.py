@@ -6,7 +6,7 @@ Four transitions, each bounded by a *quota*:
 * ``_alphas_to_betas``: Q1's head becomes Q3's tail (Q2's, when there is a delta), then Q4's tail
   becomes Q3's head. Contents of transients go to the store, as far as it gives credit; persistent
   ones are there already. A persistent message is at once a gamma, its row is in the index.
-* ``Backlog.push_to_delta``: Q3's tail, but nothing of its head's segment, then Q2's head get their rows
+* ``PagedParts.push_to_delta``: Q3's tail, but nothing of its head's segment, then Q2's head get their rows
   and leave RAM. So delta grows downwards from Q3 and upwards from Q2.
 
 Messages far from being delivered go first and furthest. A content comes back only when it is fetched.
@@ -71,18 +71,18 @@ def set_mode(queue: VariableQueue, mode: QueueMode) -> None:
         queue.ram.look_at_target()
         if not was_on_the_way:
             queue.mode = "default"
-            queue.backlog.load()
+            queue.paged.load()
 
 
 def go_on(queue: VariableQueue) -> None:
     """Do the next step of loading and paging."""
-    backlog = queue.backlog
-    if backlog.loading_goes_on:
-        backlog.loading_goes_on = False
-    if backlog.rows_awaited:
-        backlog.rows_awaited = False
-        if not backlog.q3 and backlog.load():
-            backlog.note_news()
+    paged = queue.paged
+    if paged.loading_goes_on:
+        paged.loading_goes_on = False
+    if paged.rows_awaited:
+        paged.rows_awaited = False
+        if not paged.q3 and paged.load():
+            paged.note_news()
     reduce_memory_use(queue)
 
 
@@ -97,9 +97,9 @@ def permitted_betas(queue: VariableQueue, target: float) -> float:
         return INFINITE
     if queue.mode == "lazy":
         return target
-    segment = queue.backlog.limits.segment
+    segment = queue.paged.limits.segment
     if target == 0:
-        return min(len(queue.backlog.q3), segment)
+        return min(len(queue.paged.q3), segment)
     behind = queue.count - len(queue.q1) - queue.len_q4()
     return max(segment, behind - behind * behind // (behind + int(target)))
 
@@ -110,19 +110,19 @@ def reduce_memory_use(queue: VariableQueue) -> None:
     target = 0.0 if queue.to_lazy else queue.ram.target
     if target == INFINITE or not queue.can_page:
         return
-    backlog, unacked = queue.use_backlog(), queue.pending
+    paged, unacked = queue.use_paged(), queue.pending
     if queue.mode == "lazy":
         _reduce_lazy(queue, target)
         return
-    io_batch = 0 if queue.to_lazy else backlog.limits.io_batch
-    step = backlog.limits.step
+    io_batch = 0 if queue.to_lazy else paged.limits.io_batch
+    step = paged.limits.step
     too_many = excess(queue.ram_count + len(unacked.in_ram), target)
     left, blocked = _page_contents(queue, min(too_many, step), target)
     # Part of the quota may have gone to messages of Q4 whose contents are on disk only.
     goes_on = left == 0 and queue.ram_count + len(unacked.in_ram) > target
-    too_many = excess(len(backlog.q2) + len(backlog.q3), permitted_betas(queue, target))
+    too_many = excess(len(paged.q2) + len(paged.q3), permitted_betas(queue, target))
     if too_many and too_many >= io_batch:
-        backlog.push_to_delta(min(too_many, step), is_lazy=False)
+        paged.push_to_delta(min(too_many, step), is_lazy=False)
         goes_on = goes_on or too_many > step
     queue.bump = goes_on and not blocked
     if queue.to_lazy:
@@ -144,24 +144,24 @@ def _page_contents(queue: VariableQueue, quota: int, target: float) -> tuple[int
 
 
 def _reduce_lazy(queue: VariableQueue, target: float) -> None:
-    backlog = queue.backlog
-    step = backlog.limits.step
+    paged = queue.paged
+    step = paged.limits.step
     unacked = excess(queue.ram_count + len(queue.pending.in_ram), target)
     blocked = False
     if unacked:
         _, blocked = _limit_ram_acks(queue, min(unacked, step), target)
-    betas = excess(len(backlog.q3), permitted_betas(queue, target))
-    if backlog.wanted:
+    betas = excess(len(paged.q3), permitted_betas(queue, target))
+    if paged.wanted:
         betas = 0  # or contents being read would be forgotten before they arrive, again and again
     if betas:
-        backlog.push_to_delta(min(betas, step), is_lazy=True)
+        paged.push_to_delta(min(betas, step), is_lazy=True)
     queue.bump = betas > step or (unacked > step and not blocked)
 
 
 def _finish_to_lazy(queue: VariableQueue, blocked: bool) -> None:
     if queue.q4 and not queue.ram_count:
         _push_absent(queue)
-    if queue.q1 or queue.backlog.q2 or queue.q4 or queue.columns.messages:
+    if queue.q1 or queue.paged.q2 or queue.q4 or queue.columns.messages:
         queue.bump = not blocked
         return
     queue.mode, queue.to_lazy = "lazy", False
@@ -179,7 +179,7 @@ def page_out(queue: VariableQueue, entries: list[Entry], must: bool = False) -> 
     taken = queue.index.page_out(missing, must) if missing else 0
     if taken:
         queue.has_stored = True
-        queue.use_backlog().writes += taken
+        queue.use_paged().writes += taken
     if taken == len(missing):
         return []
     done = entries.index(missing[taken])
@@ -203,25 +203,25 @@ def _limit_ram_acks(queue: VariableQueue, quota: int, target: float) -> tuple[in
     batch = pending.take_youngest(quota)
     rest = page_out(queue, batch)
     pending.put_back(rest)
-    pending.add_on_disk(queue.backlog.trim(batch), 0)
+    pending.add_on_disk(queue.paged.trim(batch), 0)
     return quota - len(batch), bool(rest)
 
 
 def _alphas_to_betas(queue: VariableQueue, quota: int, target: float) -> tuple[int, bool]:
     """Trim Q1's head, then Q4's tail; return the quota left and whether credit ran out."""
-    backlog, columns = queue.backlog, queue.columns
+    paged, columns = queue.paged, queue.columns
     put_back: Callable[[Iterable[Entry]], None]
     while quota and queue.ram_count > target:
         count = min(quota, excess(queue.ram_count, target))
         if queue.q1:
             batch = [queue.q1.popleft() for _ in range(min(count, len(queue.q1)))]
-            put_back, push = queue.q1.extendleft, backlog.append
+            put_back, push = queue.q1.extendleft, paged.append
         elif columns.messages:
             batch = columns.take_youngest(min(count, len(columns.messages)))
-            put_back, push = columns.put_back, backlog.prepend
+            put_back, push = columns.put_back, paged.prepend
         else:
             batch = [queue.q4.pop() for _ in range(min(count, len(queue.q4)))]
-            put_back, push = queue.q4.extend, backlog.prepend
+            put_back, push = queue.q4.extend, paged.prepend
         rest = page_out(queue, batch)
         if rest:
             put_back(reversed(rest))
@@ -237,6 +237,6 @@ def _alphas_to_betas(queue: VariableQueue, quota: int, target: float) -> tuple[i
 def _push_absent(queue: VariableQueue) -> None:
     """Push Q4's tail to Q3, when all of Q4 is without content."""
     take = queue.q4.pop
-    batch = [take() for _ in range(min(queue.backlog.limits.step, len(queue.q4)))]
+    batch = [take() for _ in range(min(queue.paged.limits.step, len(queue.q4)))]
     queue.absent -= len(batch)
-    queue.backlog.prepend(batch)
+    queue.paged.prepend(batch)

@@ -15,14 +15,14 @@ after every operation (``invariants.py`` has all invariants)::
 
     Q1 not empty => Q3 not empty       Q2 not empty => delta not empty => Q3 not empty
 
-The one exception is ``Backlog.rows_awaited``: delta's first rows have been asked for and are not in RAM
+The one exception is ``PagedParts.rows_awaited``: delta's first rows have been asked for and are not in RAM
 yet. For the same reason Q4 may hold entries without content (``absent`` of them): a message that was put
 back while its content was not in RAM is read when it is handed out.
 
 A new message enters Q4 if nothing lies behind Q4, else Q1. In *lazy* mode there are Q3 and delta only,
 and a new message goes to delta at once.
 
-This module has Q4 with its ``Columns``, and Q1. Q3, delta and Q2 are the ``Backlog``, unacked messages the
+This module has Q4 with its ``Columns``, and Q1. Q3, delta and Q2 are the ``PagedParts``, unacked messages the
 ``PendingAcks``. ``RamTarget`` says how much may be in RAM, ``paging.py`` moves messages towards the disk,
 ``fetch.py`` hands out messages that may have to be read.
 
@@ -54,12 +54,12 @@ from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
 from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable import lifecycle, paging
-from leveret.queue_backing.variable.backlog import NO_BACKLOG, NOTHING, Backlog, merge
 from leveret.queue_backing.variable.columns import NO_COLUMNS, Columns, entries_of
 from leveret.queue_backing.variable.delta import BLANK
 from leveret.queue_backing.variable.fetch import Batch
 from leveret.queue_backing.variable.info import info
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS
+from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED, PagedParts, merge
 from leveret.queue_backing.variable.paging import page_out
 from leveret.queue_backing.variable.pending_acks import NOBODY, PendingAcks
 from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, UPDATE_AFTER, RamTarget
@@ -92,7 +92,7 @@ class VariableQueue:
     Attributes:
         q4, columns: the head: entries, and behind them messages that came in batches or are many.
         q1: the tail.
-        backlog: the parts between them; shared by queues of which nothing was paged out.
+        paged: the parts between them; shared by queues of which nothing was paged out.
         pending: unacked messages.
         ram: the target; shared by queues that do not page, and then infinite.
         count, ready_bytes: ready messages, and their bodies.
@@ -106,9 +106,30 @@ class VariableQueue:
         bump: paging goes on in the next turn.
     """
 
-    __slots__ = ("_clock", "_limits", "_open_index", "absent", "backlog", "bump", "can_page",
-        "columns", "count", "has_stored", "index", "mode", "next_deliver", "next_seq", "pending", "q1",
-        "q4", "ram", "ready_bytes", "releasing", "to_lazy", "uses_columns")  # fmt: skip
+    __slots__ = (
+        "_clock",
+        "_limits",
+        "_open_index",
+        "absent",
+        "bump",
+        "can_page",
+        "columns",
+        "count",
+        "has_stored",
+        "index",
+        "mode",
+        "next_deliver",
+        "next_seq",
+        "paged",
+        "pending",
+        "q1",
+        "q4",
+        "ram",
+        "ready_bytes",
+        "releasing",
+        "to_lazy",
+        "uses_columns",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -125,7 +146,7 @@ class VariableQueue:
         self.q1 = self.q4 = NOTHING
         self.columns = NO_COLUMNS
         self.pending = PendingAcks()
-        self.backlog = NO_BACKLOG
+        self.paged = NOTHING_PAGED
         self.ram = NO_TARGET
         self.mode: QueueMode = "default"
         self.next_seq = self.next_deliver = self.count = self.ready_bytes = self.absent = 0
@@ -148,11 +169,11 @@ class VariableQueue:
                 self._use(index)
         return self.can_page
 
-    def use_backlog(self) -> Backlog:
-        """Return the backlog, made now if nothing was paged out before."""
-        if self.backlog is NO_BACKLOG:
-            self.backlog = Backlog(self.index, self.pending, self._limits)
-        return self.backlog
+    def use_paged(self) -> PagedParts:
+        """Return the paged parts, made now if nothing was paged out before."""
+        if self.paged is NOTHING_PAGED:
+            self.paged = PagedParts(self.index, self.pending, self._limits)
+        return self.paged
 
     def _use(self, index: QueueIndex) -> None:
         assert self._clock is not None
@@ -190,8 +211,8 @@ class VariableQueue:
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         first, count = self.next_seq, len(messages)
-        backlog = self.backlog
-        is_alone = not backlog.q3 and backlog.delta is BLANK
+        paged = self.paged
+        is_alone = not paged.q3 and paged.delta is BLANK
         is_long = count > 1 or self.columns.messages or len(self.q4) > AHEAD
         if is_alone and is_long and self.uses_columns:
             return self._publish_columns(messages, persistent, expiries, size_bytes, delivered)
@@ -210,7 +231,7 @@ class VariableQueue:
             if self.mode == "lazy":
                 entries = list(entries)
                 page_out(self, entries, must=True)
-                backlog.add_to_delta(backlog.trim(entries))
+                paged.add_to_delta(paged.trim(entries))
                 self._maybe_reduce()
                 return first, not persistent
         if is_alone:
@@ -412,17 +433,17 @@ class VariableQueue:
 
     def q3_was_taken_from(self) -> None:
         """After a fetch from Q3: read ahead, or bring the part behind an empty Q3 to the head."""
-        backlog = self.backlog
-        if backlog.q3:
-            backlog.read_ahead()
+        paged = self.paged
+        if paged.q3:
+            paged.read_ahead()
         elif self.mode == "lazy":
             return
-        elif backlog.delta is BLANK:
-            assert not backlog.q2, "Q2 is not empty, but delta is"
+        elif paged.delta is BLANK:
+            assert not paged.q2, "Q2 is not empty, but delta is"
             assert not self.q4, "Q3 was taken from while Q4 was the head"
             self.q4, self.q1 = self.q1, NOTHING
         else:
-            backlog.load()
+            paged.load()
 
     def pass_watermark(self, seqs: list[int]) -> int:
         """Count which of these ascending seqs were handed out before; now all of them were."""
@@ -474,7 +495,7 @@ class VariableQueue:
         stored = [entry for entry in entries if entry[CONTENT_ON_DISK]]
         if stored:
             self.index.ack(stored)
-            self.backlog.forget(stored)
+            self.paged.forget(stored)
         if not self.count and not self.pending.in_ram and not self.pending.on_disk:
             self.has_stored = False
 
@@ -490,25 +511,25 @@ class VariableQueue:
         if not back:
             return 0
         back.sort()
-        backlog = self.backlog
+        paged = self.paged
         before_delta = len(back)
-        if backlog.delta is not BLANK:
-            before_delta = bisect_left(back, backlog.delta.start, key=seq_of)
+        if paged.delta is not BLANK:
+            before_delta = bisect_left(back, paged.delta.start, key=seq_of)
         before_q3 = 0
         if self.mode != "lazy":
             before_q3 = before_delta
-            if backlog.q3:
-                before_q3 = bisect_left(back, backlog.q3[0][SEQ], 0, before_delta, key=seq_of)
+            if paged.q3:
+                before_q3 = bisect_left(back, paged.q3[0][SEQ], 0, before_delta, key=seq_of)
         self.count += len(back)
         self.ready_bytes += bytes_of(back)
         if before_q3:
             self._requeue_to_q4(back[:before_q3])
         if before_q3 < before_delta:
             page_out(self, back[before_q3:before_delta], must=True)
-            backlog.insert(back[before_q3:before_delta])
+            paged.insert(back[before_q3:before_delta])
         if before_delta < len(back):
             page_out(self, back[before_delta:], must=True)
-            backlog.insert_into_delta(back[before_delta:])
+            paged.insert_into_delta(back[before_delta:])
         if self.can_page:
             self.ram.incoming += len(back)
             self._maybe_reduce()
@@ -520,18 +541,18 @@ class VariableQueue:
         RabbitMQ reads missing contents. Here they are asked for, and the entries go into Q4 without
         (``absent``): a fetch finds the contents in the read cache, or says ``pending``.
         """
-        backlog = self.backlog
+        paged = self.paged
         if any(entry[MESSAGE] is None for entry in back):
-            found = backlog.fetch_contents(back)
+            found = paged.fetch_contents(back)
             if LOST in found:  # a fetch sees again that it is damaged, and forgets it
                 found = [None if each is LOST else each for each in found]
-            backlog.forget(back)
+            paged.forget(back)
             back = with_messages(back, found)
             absent = [entry for entry in back if entry[MESSAGE] is None]
             if absent:
                 self.absent += len(absent)
-                backlog.paged_bytes += bytes_of(absent)
-                backlog.prefetch(absent)
+                paged.paged_bytes += bytes_of(absent)
+                paged.prefetch(absent)
         if self.q4 is NOTHING:
             self.q4 = deque()
         merge(self.q4, back)
@@ -571,29 +592,29 @@ class VariableQueue:
         paging.set_mode(self, mode)
 
     def needs_timeout(self) -> bool:
-        return self.bump or self.backlog.loading_goes_on or bool(self.releasing)
+        return self.bump or self.paged.loading_goes_on or bool(self.releasing)
 
     def timeout(self) -> None:
         if self.releasing:
             self.releasing.do_some()
-        if self.bump or self.backlog.loading_goes_on:
+        if self.bump or self.paged.loading_goes_on:
             paging.go_on(self)
 
     def resume(self) -> None:
-        self.backlog.note_news()
+        self.paged.note_news()
         if self.can_page:
             paging.go_on(self)
 
     def resume_later(self) -> None:
         """As ``resume``, but all work is left to ``timeout``."""
-        self.backlog.note_news()
-        if self.backlog.rows_awaited:
-            self.backlog.loading_goes_on = True
+        self.paged.note_news()
+        if self.paged.rows_awaited:
+            self.paged.loading_goes_on = True
         is_unlimited = self.ram.target == INFINITE and not self.to_lazy
         self.bump = self.bump or (not is_unlimited and bool(self.count or self.pending.in_ram))
 
     def take_resident(self) -> bool:
-        return self.backlog.take_news()
+        return self.paged.take_news()
 
     # Figures.
 
@@ -605,7 +626,7 @@ class VariableQueue:
     @property
     def ram_bytes(self) -> int:
         """The bodies in RAM, ready and unacked."""
-        return self.ready_bytes + self.pending.size_bytes - self.backlog.paged_bytes
+        return self.ready_bytes + self.pending.size_bytes - self.paged.paged_bytes
 
     def persistent(self) -> tuple[int, int]:
         """Return the persistent messages, ready and unacked, and the size of their bodies."""

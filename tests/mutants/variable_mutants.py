@@ -11,23 +11,23 @@ from mutants.planted import Mutant
 MUTANTS = {
     "placement by q1, not q3": Mutant(
         "variable/queue.py",
-        "is_alone = not backlog.q3 and backlog.delta is BLANK",
+        "is_alone = not paged.q3 and paged.delta is BLANK",
         "is_alone = not self.q1",
     ),
     "q4 does not take over q1": Mutant(
         "variable/queue.py", "self.q4, self.q1 = self.q1, NOTHING", "pass"
     ),
     "q2 does not join q3 when delta is empty": Mutant(
-        "variable/backlog.py", "self.q3.extend(self.q2)\n            self.q2 = NOTHING", "pass"
+        "variable/paged.py", "self.q3.extend(self.q2)\n            self.q2 = NOTHING", "pass"
     ),
     "unacked are loaded from delta": Mutant(
-        "variable/backlog.py",
+        "variable/paged.py",
         "for unacked in (self._pending.in_ram, self._pending.on_disk):",
         "for unacked in ():",
     ),
-    "q1 always goes to q2": Mutant("variable/backlog.py", "if self.delta is BLANK:", "if False:"),
+    "q1 always goes to q2": Mutant("variable/paged.py", "if self.delta is BLANK:", "if False:"),
     "q3 goes to delta without regard to segments": Mutant(
-        "variable/backlog.py",
+        "variable/paged.py",
         "head if is_lazy else next_boundary",
         "head or next_boundary",
     ),
@@ -39,7 +39,7 @@ MUTANTS = {
     "a requeue does not sort": Mutant("variable/queue.py", "back.sort()", "pass"),
     "a requeue to q4 has no limit": Mutant(
         "variable/queue.py",
-        "if backlog.q3:\n                before_q3",
+        "if paged.q3:\n                before_q3",
         "if False:\n                before_q3",
     ),
     "delta is read beyond its end": Mutant(
@@ -50,8 +50,8 @@ MUTANTS = {
     ),
     "placement forgets awaited rows": Mutant(
         "variable/queue.py",
-        "is_alone = not backlog.q3 and backlog.delta is BLANK",
-        "is_alone = not backlog.q3",
+        "is_alone = not paged.q3 and paged.delta is BLANK",
+        "is_alone = not paged.q3",
     ),
     "columns though there is a delta": Mutant(
         "variable/queue.py",
@@ -73,9 +73,9 @@ MUTANTS = {
         "variable/fetch.py", "part.extendleft(reversed(rest))", "pass"
     ),
     "an acked message counts as paged out": Mutant(
-        "variable/backlog.py", "        if self.paged_bytes:\n", "        if False:\n"
+        "variable/paged.py", "        if self.paged_bytes:\n", "        if False:\n"
     ),
     "lazy mode forgets what is being read": Mutant(
-        "variable/paging.py", "if backlog.wanted:", "if False:"
+        "variable/paging.py", "if paged.wanted:", "if False:"
     ),
 }

@@ -124,7 +124,7 @@ def test_a_queue_pages_to_its_target_in_turns_of_bounded_work() -> None:
 
     assert seen[0] > 0
     assert seen[-1] == 0
-    assert max(a - b for a, b in pairwise(seen)) <= owner.queue.backlog.limits.step
+    assert max(a - b for a, b in pairwise(seen)) <= owner.queue.paged.limits.step
     assert owner.queue.len() == len(MESSAGES)
 
 

@@ -120,7 +120,7 @@ def test_betas_permitted_at_the_ends() -> None:
 
     rig.publish_some(9)
     assert permitted_betas(rig.queue, 0) == 0
-    rig.queue.use_backlog().q3 = rig.queue.q4
+    rig.queue.use_paged().q3 = rig.queue.q4
     assert permitted_betas(rig.queue, 0) == 4
     rig.queue.mode = "lazy"
     assert permitted_betas(rig.queue, 7) == 7

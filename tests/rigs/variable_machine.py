@@ -134,7 +134,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
     ) -> None:
         seqs = fetched.seqs
         if fetched.pending:
-            assert self.may_be_late() or self.rig.queue.backlog.loading_goes_on
+            assert self.may_be_late() or self.rig.queue.paged.loading_goes_on
             size = sum(len(self.known[seq][0][2]) for seq in seqs)
             assert len(seqs) < len(expected) or size <= bytes_max, "full, and waits for more"
         assert seqs == (expected[: len(seqs)] if fetched.pending else expected)
@@ -157,7 +157,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
 
         seqs = self.rig.queue.drop(limit, keep)
 
-        complete = len(seqs) == len(expected) or self.rig.queue.backlog.rows_awaited
+        complete = len(seqs) == len(expected) or self.rig.queue.paged.rows_awaited
         assert complete, "fewer than there are"
         assert seqs == expected[: len(seqs)]
         self._took(seqs, keep)
@@ -251,7 +251,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
 
     @rule()
     def arrive(self) -> None:
-        waited = self.rig.queue.backlog.waiting
+        waited = self.rig.queue.paged.waiting
         if self.rig.index.arrive():
             self.rig.queue.resume()
             assert self.rig.queue.take_resident() or not waited
@@ -372,8 +372,8 @@ class VariableQueueMachine(RuleBasedStateMachine):
         assert all(seq in rows for seq in held if self.known[seq][2]), "a row is lost"
         in_ram = [
             *queue.q4,
-            *queue.backlog.q3,
-            *queue.backlog.q2,
+            *queue.paged.q3,
+            *queue.paged.q2,
             *queue.q1,
             *queue.pending.in_ram.values(),
         ]
@@ -381,10 +381,10 @@ class VariableQueueMachine(RuleBasedStateMachine):
             entry[MSG_NO] for entry in [*in_ram, *queue.pending.on_disk.values(), *rows.values()]
         }
         assert numbers.issuperset(index.contents), "a content that nobody needs"
-        assert queue.backlog.delta.transient == len(
-            [s for s in rows if queue.backlog.delta.start <= s < queue.backlog.delta.end
+        assert queue.paged.delta.transient == len(
+            [s for s in rows if queue.paged.delta.start <= s < queue.paged.delta.end
              and s in self.ready and not rows[s][PERSISTENT]]
-        ) or queue.backlog.delta.length == 0  # fmt: skip
+        ) or queue.paged.delta.length == 0  # fmt: skip
 
     def teardown(self) -> None:
         """Fetch the rest in order, ack all: nothing stays on disk."""

@@ -107,15 +107,15 @@ class VariableRig:
 
     def shape(self) -> dict[str, Any]:
         """Return the parts as lists of seqs with their state: a, b or g."""
-        queue, delta = self.queue, self.queue.backlog.delta
+        queue, delta = self.queue, self.queue.paged.delta
         parts = {name: " ".join(map(state, part)) for name, part in parts_of(queue).items()}
         return parts | {"delta": (delta.start, delta.end - 1, delta.length) if delta.length else ()}
 
 
 def parts_of(queue: VariableQueue) -> dict[str, Iterable[Entry]]:
     """Return the parts but delta by name."""
-    backlog = queue.backlog
-    return {"q4": queue.q4, "q3": backlog.q3, "q2": backlog.q2, "q1": queue.q1}
+    paged = queue.paged
+    return {"q4": queue.q4, "q3": paged.q3, "q2": paged.q2, "q1": queue.q1}
 
 
 def state(entry: Entry) -> str:

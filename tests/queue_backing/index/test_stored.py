@@ -419,14 +419,14 @@ def test_contents_are_read_less_far_ahead_when_they_have_little_room(rng: random
     for queue in (first, second):
         publish(queue, 300)
         queue.settle()
-    entries = list(first.queue.backlog.q3)
+    entries = list(first.queue.paged.q3)
     first.index.prefetch(entries)
     bench.run(jumps=0)
     assert len(bench.store.read_cache.contents) == 300
 
-    second.index.prefetch(list(second.queue.backlog.q3))
+    second.index.prefetch(list(second.queue.paged.q3))
     bench.run(jumps=0)
 
-    found = second.index.fetch_contents(list(second.queue.backlog.q3))
+    found = second.index.fetch_contents(list(second.queue.paged.q3))
     assert found.index(None) == len(found) - found.count(None) < 200
     bench.close()

@@ -127,7 +127,7 @@ class Pair:
             ours = [(e[0], e[MESSAGE] is not None, e[INDEX_ON_DISK]) for e in part]
             theirs = [(m.seq, m.body is not None, m.idx) for m in getattr(reference, name)]
             assert ours == theirs, name
-        delta = queue.backlog.delta
+        delta = queue.paged.delta
         assert [delta.start, delta.length, delta.end] == (
             reference.d if delta.length else [0, 0, 0]
         )

@@ -228,7 +228,7 @@ def test_credit_that_runs_out_leaves_the_rest_in_the_columns() -> None:
     rig.set_target(0)
     rig.settle()
     check(queue)
-    assert (len(queue.columns.messages), len(queue.backlog.q3)) == (18, 2)
+    assert (len(queue.columns.messages), len(queue.paged.q3)) == (18, 2)
     queue.publish([message(9, 20)] * 2, False, [21, 21], first_msg_no=20)
     assert len(queue.q1) == 2
 

@@ -37,7 +37,7 @@ def test_entries_are_soon_forgotten_by_the_collector() -> None:
     gc.collect()
 
     queue = rig.queue
-    entries = [*queue.q4, *queue.backlog.q3, *queue.pending.in_ram.values()]
+    entries = [*queue.q4, *queue.paged.q3, *queue.pending.in_ram.values()]
     assert len(entries) == 90
     assert not any(map(gc.is_tracked, entries))
 
@@ -478,13 +478,13 @@ def test_a_full_batch_waits_for_nothing() -> None:
     rig.settle()
     rig.queue.set_queue_mode("lazy")
     rig.settle()
-    assert rig.queue.backlog.delta.length == 2
+    assert rig.queue.paged.delta.length == 2
     for _ in ("row", "content"):
         rig.queue.fetch(1, 0, ack_required=False)
         rig.settle()
-    assert (len(rig.queue.backlog.q3), rig.queue.backlog.delta.length) == (1, 1)
+    assert (len(rig.queue.paged.q3), rig.queue.paged.delta.length) == (1, 1)
 
     full = rig.queue.fetch(2, 0, ack_required=False)
 
     assert (full.seqs, full.pending) == ([0], False)
-    assert not rig.queue.backlog.waiting
+    assert not rig.queue.paged.waiting

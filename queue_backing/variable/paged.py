@@ -1,4 +1,4 @@
-"""Backlog: the ready messages of a queue that were paged out, Q3, delta and Q2, and how they come back.
+"""PagedParts: the ready messages of a queue that were paged out, Q3, delta and Q2, and how they come back.
 
 ::
 
@@ -57,7 +57,7 @@ NOTHING: Final[deque[Entry]] = deque()  # shared by parts that are empty; never 
 _MERGE_TURNS: Final = 200
 
 
-class Backlog:
+class PagedParts:
     """The three parts of one queue, and its index.
 
     Args:
@@ -321,4 +321,4 @@ def merge(ready: deque[Entry], back: list[Entry]) -> None:
     ready.rotate(low)
 
 
-NO_BACKLOG: Final = Backlog(None, PendingAcks(), DEFAULT_LIMITS)  # type: ignore[arg-type]  # of queues that do not page; always empty
+NOTHING_PAGED: Final = PagedParts(None, PendingAcks(), DEFAULT_LIMITS)  # type: ignore[arg-type]  # of queues that do not page; always empty
