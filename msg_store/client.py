@@ -194,10 +194,10 @@ class QueueClient:
 
     def report_lost(self, rows: Sequence[tuple[int, int]]) -> None:
         """Note that the queue goes on without messages ``(seq, msg_no)``."""
-        news = [row for row in rows if row[0] not in self._reported]
-        if news:
-            self._reported.update(seq for seq, _ in news)
-            self._store.report_lost(self.queue_no, news)
+        new = [row for row in rows if row[0] not in self._reported]
+        if new:
+            self._reported.update(seq for seq, _ in new)
+            self._store.report_lost(self.queue_no, new)
 
     # For the store.
 

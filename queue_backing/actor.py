@@ -1,8 +1,8 @@
 """The backing actor: the half of a queue's pair that owns the backing queue.
 
 The backing queue itself is a plain object. The actor stands for it towards supervisors and monitors, and
-takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); late news reach the amqqueue as
-the mails ``Confirmed``, ``Refused`` and ``Resident``.
+takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); later events reach the amqqueue as
+the mails ``Confirmed``, ``Refused`` and ``FetchReady``.
 
 After every operation that changes the queue the actor asks whether it ``needs_timeout``, and calls
 ``timeout`` in its next turns, one slice of work in each.
@@ -26,8 +26,8 @@ from leveret.queue_backing.api import (
     FOREVER_S,
     BackingQueue,
     Confirmed,
+    FetchReady,
     Refused,
-    Resident,
 )
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class StoreResumes:
 
 _HOUSEKEEPING: Final = Housekeeping()
 _STORE_RESUMES: Final = StoreResumes()
-_RESIDENT: Final = Resident()
+_FETCH_READY: Final = FetchReady()
 
 
 class BackingActor(GenServer):
@@ -111,7 +111,7 @@ class BackingActor(GenServer):
     # Inline calls of the amqqueue.
 
     def attach(self, amqqueue: Ref) -> int:
-        """Send the amqqueue late news from now on; return how many messages are ready."""
+        """Send the amqqueue later events from now on; return how many messages are ready."""
         self._amqqueue = amqqueue
         return self.queue.len()
 
@@ -143,7 +143,7 @@ class BackingActor(GenServer):
             self._resumes = False
             self.queue.resume()
             self.done(None)
-            self._tell_resident()
+            self._tell_fetch_ready()
         else:
             super().handle_cast(message)
 
@@ -164,11 +164,11 @@ class BackingActor(GenServer):
         self._has_work = False
         self.queue.timeout()
         self.done(None)
-        self._tell_resident()
+        self._tell_fetch_ready()
 
-    def _tell_resident(self) -> None:
-        if self.queue.take_resident() and self._amqqueue is not None:
-            self.post(self._amqqueue, _RESIDENT)
+    def _tell_fetch_ready(self) -> None:
+        if self.queue.take_fetch_ready() and self._amqqueue is not None:
+            self.post(self._amqqueue, _FETCH_READY)
 
     # Called by the store, not in a turn of this actor.
 

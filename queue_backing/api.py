@@ -5,11 +5,11 @@ variable queue, in RAM or over a store, and with a priority queue over several o
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. The functions that an amqqueue
-passes in (predicates, fold steps) are pure. Late news reach the amqqueue as mails of the backing actor:
-``Confirmed``, ``Refused``, and ``Resident`` for messages that had to be read.
+passes in (predicates, fold steps) are pure. Later events reach the amqqueue as mails of the backing actor:
+``Confirmed``, ``Refused``, and ``FetchReady`` for messages that had to be read.
 
 No operation waits for the disk: it handles the messages in RAM, says ``pending`` if others must be read
-first, and ``take_resident`` tells when to try again.
+first, and ``take_fetch_ready`` tells when to try again.
 
 Confirms: ``publish`` and ``publish_delivered`` answer ``(first_seq, safe)``. A batch that is not safe
 yet becomes so later, message by message; ``Confirmed`` says which.
@@ -41,7 +41,7 @@ class Fetched:
         messages: in queue order.
         seqs: their ack tags.
         redelivered: how many of the first messages have been handed out before.
-        pending: the next messages must be read first; ``Resident`` comes when they are in RAM.
+        pending: the next messages must be read first; ``FetchReady`` comes when they are in RAM.
     """
 
     __slots__ = ("messages", "pending", "redelivered", "seqs")
@@ -65,7 +65,7 @@ class Dropped:
     Attributes:
         count: messages removed.
         head: the first entry that stays, None when the queue is empty.
-        pending: the head must be read first; ``Resident`` comes when it is in RAM.
+        pending: the head must be read first; ``FetchReady`` comes when it is in RAM.
     """
 
     __slots__ = ("count", "head", "pending")
@@ -95,7 +95,7 @@ class Confirmed:
         return True
 
 
-class Resident:
+class FetchReady:
     """Mail of a backing actor: the messages that a fetch found ``pending`` can be fetched now."""
 
     __slots__ = ()
@@ -161,7 +161,7 @@ class QueueOperations(Protocol):
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         """Take up to ``limit`` messages from the head without their content; return their seqs.
 
-        Fewer although there are more: their rows must be read first; ``Resident`` comes then.
+        Fewer although there are more: their rows must be read first; ``FetchReady`` comes then.
         """
 
     def ack(self, seqs: list[int]) -> int:
@@ -187,7 +187,7 @@ class QueueOperations(Protocol):
     ) -> Accumulator:
         """Fold over the given unacked messages, in the order of ``seqs``; nothing changes.
 
-        An entry whose content must be read first comes without ``MESSAGE``; ``Resident`` follows.
+        An entry whose content must be read first comes without ``MESSAGE``; ``FetchReady`` follows.
         """
 
     def fold(
@@ -196,7 +196,7 @@ class QueueOperations(Protocol):
         """Fold over ready and unacked messages by ``seq``; ``step`` gets whether it is unacked.
 
         ``step`` returns whether to go on, and the accumulator. When the next message must be read
-        first, ``step`` gets None in its place and the fold ends: after ``Resident`` it can go on with
+        first, ``step`` gets None in its place and the fold ends: after ``FetchReady`` it can go on with
         ``from_seq`` above the last one seen.
         """
 
@@ -237,10 +237,10 @@ class BackingQueue(QueueOperations, Protocol):
     def abandon(self) -> None:
         """End after a crash: free the RAM and leave the disk as it is, without a word to it."""
 
-    def take_resident(self) -> bool:
+    def take_fetch_ready(self) -> bool:
         """Whether ``pending`` messages may have been read; says so once.
 
-        Worth asking after ``resume`` and ``timeout``; ``Resident`` is sent when it says so.
+        Worth asking after ``resume`` and ``timeout``; ``FetchReady`` is sent when it says so.
         """
 
     def ram_duration(self) -> float:

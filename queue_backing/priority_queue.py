@@ -224,10 +224,10 @@ class PriorityQueue:
 
     # Figures and housekeeping.
 
-    def take_resident(self) -> bool:
+    def take_fetch_ready(self) -> bool:
         """Whether the pending messages of any level may be in RAM now."""
-        news = [level.take_resident() for level in self._levels]
-        return any(news)
+        ready = [level.take_fetch_ready() for level in self._levels]
+        return any(ready)
 
     def len(self) -> int:
         return sum(level.count for level in self._levels)
@@ -245,7 +245,7 @@ class PriorityQueue:
         """Set it for all levels, which then page one after the other, a step in each turn."""
         lower = [level for level in self._levels if aim_at(level, duration_s)]
         for level in lower:
-            level.bump = True
+            level.pages_next_turn = True
         if lower:
             self.timeout()
 

@@ -28,7 +28,7 @@ class BackingProxy(InlineTurn[BackingActor]):
     __slots__ = ()
 
     def attach(self, amqqueue: Ref) -> int:
-        """Have ``Confirmed``, ``Refused`` and ``Resident`` sent to an amqqueue; return ``len()``."""
+        """Have ``Confirmed``, ``Refused`` and ``FetchReady`` sent to an amqqueue; return ``len()``."""
         with self as actor:
             return actor.attach(amqqueue)
 

@@ -8,7 +8,7 @@ that do not acknowledge are only discarded in the backing queue; the others are 
 The rest is published, and ``_go_on`` delivers it as soon as a consumer has room. A turn delivers at most
 one batch; then the actor sends itself a ``Continue`` at low priority. Invariant at the end of a turn:
 when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
-owes a ``Resident``.
+owes a ``FetchReady``.
 
 Requeue: many messages are requeued in slices, the youngest first, so that each slice goes to the front
 of the queue. Nothing is delivered until all are back, and calls that must see all of them wait
@@ -53,7 +53,7 @@ from leveret.broker.queue.mailbox import (
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
-from leveret.queue_backing.api import Confirmed, Refused, Resident
+from leveret.queue_backing.api import Confirmed, FetchReady, Refused
 from leveret.queue_backing.proxy import BackingProxy
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class AmqQueue(GenServer):
                 return
             self.runtime.reply(frm, answer)
 
-    def _resident(self, _: Resident) -> None:
+    def _fetch_ready(self, _: FetchReady) -> None:
         """Go on with messages that have been read."""
         if self._waiting_calls:
             self._answer_waiting()
@@ -645,7 +645,7 @@ class AmqQueue(GenServer):
         mail.Requeue: _requeue,
         mail.Resume: _resume,
         Continue: _continued,
-        Resident: _resident,
+        FetchReady: _fetch_ready,
         Confirmed: _became_safe,
         Refused: _refused,
         Finish: _finish,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.broker import mail
-from leveret.queue_backing.api import Confirmed, Resident
+from leveret.queue_backing.api import Confirmed, FetchReady
 
 
 class Continue:
@@ -39,7 +39,7 @@ LEVELS: Final[dict[type, int]] = {
     mail.Reject: 4,
     mail.Requeue: 4,
     mail.Resume: 4,
-    Resident: 3,
+    FetchReady: 3,
     Continue: -1,
     Finish: -2,
 }

@@ -64,7 +64,7 @@ class Batch:
     def fetched(self) -> Fetched:
         queue = self._queue
         if self.pending:
-            queue.paged.waiting = queue.paged.wanted = True
+            queue.paged.fetch_is_pending = queue.paged.keeps_q3_head = True
         redelivered = queue.pass_watermark(self.seqs)
         return Fetched(self.messages, self.seqs, redelivered, self.pending)
 
@@ -175,7 +175,7 @@ class Batch:
         size_bytes = bytes_of(chunk)
         queue.count -= len(chunk)
         queue.ready_bytes -= size_bytes
-        queue.paged.wanted = False
+        queue.paged.keeps_q3_head = False
         self._bytes_left -= size_bytes
         self.seqs += seqs
         in_ram, on_disk = (chunk, []) if is_q4 else ([], chunk)

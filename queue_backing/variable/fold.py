@@ -37,7 +37,7 @@ def ackfold(
     entries = _with_found(queue, entries)
     absent = [entry for entry in entries if entry[MESSAGE] is None]
     if absent:
-        queue.paged.waiting = True
+        queue.paged.fetch_is_pending = True
         queue.index.prefetch(absent)
     for entry in entries:
         start = step(entry, start)
@@ -51,7 +51,7 @@ def fold(
     walks = [walk for queue in queues for walk in _walks(queue, from_seq)]
     for _, entry, is_unacked, queue in merge(*walks, key=itemgetter(0)):
         if entry[MESSAGE] is None:
-            queue.paged.waiting = True
+            queue.paged.fetch_is_pending = True
             return step(None, False, start)[1]
         go_on, start = step(entry, is_unacked, start)
         if not go_on:

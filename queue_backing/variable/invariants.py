@@ -43,7 +43,7 @@ def check(queue: VariableQueue) -> None:
     assert not NO_COLUMNS.messages, "the shared empty columns were written to"
     assert not NOTHING_PAGED.count(), "the shared empty parts were written to"
     assert not NOTHING_PAGED.paged_bytes, "the shared empty parts were written to"
-    assert not NOTHING_PAGED.waiting, "the shared empty parts were written to"
+    assert not NOTHING_PAGED.fetch_is_pending, "the shared empty parts were written to"
     if queue.mode == "lazy":
         _check_lazy(queue)
     else:

@@ -77,7 +77,7 @@ def _leave(queue: VariableQueue) -> None:
     _release_ready(queue, NOTHING_ON_DISK)
     _release_unacked(queue, NOTHING_ON_DISK)
     queue.ram.clear()
-    queue.has_stored = queue.to_lazy = queue.bump = queue.paged.waiting = False
+    queue.has_stored = queue.to_lazy = queue.pages_next_turn = queue.paged.fetch_is_pending = False
 
 
 def purge(queue: VariableQueue) -> int:

@@ -72,14 +72,14 @@ class PagedParts:
         loading_goes_on: the search for rows that are not unacked goes on in the next turn.
         paged_bytes: bodies on disk only, of ready and unacked messages.
         reads, writes: contents read back and paged out.
-        waiting: the amqqueue was told that a message is pending.
-        wanted: nothing was taken since then, so Q3's head must not go back to delta.
-        news: the pending message may be in RAM now.
+        fetch_is_pending: the amqqueue was told that a message is pending.
+        keeps_q3_head: nothing was taken since then, so Q3's head must not go back to delta.
+        fetch_is_ready: the pending message may be in RAM now.
     """
 
-    __slots__ = ("_pending", "_read_ahead_end", "_read_ahead_mark", "delta", "index", "limits",
-        "loading_goes_on", "news", "paged_bytes", "q2", "q3", "reads", "rows_awaited",
-        "transient_threshold", "waiting", "wanted", "writes")  # fmt: skip
+    __slots__ = ("_pending", "_read_ahead_end", "_read_ahead_mark", "delta", "fetch_is_pending",
+        "fetch_is_ready", "index", "keeps_q3_head", "limits", "loading_goes_on", "paged_bytes", "q2", "q3",
+        "reads", "rows_awaited", "transient_threshold", "writes")  # fmt: skip
 
     def __init__(self, index: QueueIndex, pending: PendingAcks, limits: Limits) -> None:
         self.index = index
@@ -88,7 +88,8 @@ class PagedParts:
         self.q2 = self.q3 = NOTHING
         self.delta: Delta = BLANK
         self.transient_threshold = self.paged_bytes = self.reads = self.writes = 0
-        self.rows_awaited = self.loading_goes_on = self.waiting = self.wanted = self.news = False
+        self.rows_awaited = self.loading_goes_on = False
+        self.fetch_is_pending = self.keeps_q3_head = self.fetch_is_ready = False
         # When Q3's head passes the mark, more contents are asked for, from the end on. The mark is -1 after a
         # change of Q3 other than fetching at its head and loading at its tail.
         self._read_ahead_mark = self._read_ahead_end = -1
@@ -167,7 +168,7 @@ class PagedParts:
         self.q2 = self.q3 = NOTHING
         self.delta = BLANK
         self.paged_bytes = sum(map(size_of, self._pending.on_disk.values()))
-        self.rows_awaited = self.loading_goes_on = self.wanted = False
+        self.rows_awaited = self.loading_goes_on = self.keeps_q3_head = False
 
     # Delta comes back.
 
@@ -244,14 +245,14 @@ class PagedParts:
 
     # Contents come back.
 
-    def note_news(self) -> None:
+    def note_fetch_ready(self) -> None:
         """Remember that the pending message may be in RAM now, if there was one."""
-        if self.waiting:
-            self.waiting, self.news = False, True
+        if self.fetch_is_pending:
+            self.fetch_is_pending, self.fetch_is_ready = False, True
 
-    def take_news(self) -> bool:
-        news, self.news = self.news, False
-        return news
+    def take_fetch_ready(self) -> bool:
+        is_ready, self.fetch_is_ready = self.fetch_is_ready, False
+        return is_ready
 
     def fetch_contents(self, entries: list[Entry]) -> list[Message | None]:
         """Return the contents in order: None where it must be read first, ``LOST`` where it is damaged."""

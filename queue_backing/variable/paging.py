@@ -14,7 +14,7 @@ Messages far from being delivered go first and furthest. A content comes back on
 ``permitted_betas`` makes the betas fewer as the queue outgrows its target: of B messages behind the
 alphas, B * B / (B + target) belong into delta.
 
-One call makes one bounded step; ``bump`` asks for the next turn, except when the store has no credit:
+One call makes one bounded step; ``pages_next_turn`` asks for another, except when the store has no credit:
 then its ``resume`` is the next turn. Source: ``rabbit_variable_queue:reduce_memory_use/1``, 3.10.8.
 """
 
@@ -64,8 +64,8 @@ def set_mode(queue: VariableQueue, mode: QueueMode) -> None:
     if mode == "lazy":
         if queue.begin_paging():
             queue.ram.look_always()
-            queue.bump = bool(queue.count or queue.pending.in_ram)
-            if not queue.bump:
+            queue.pages_next_turn = bool(queue.count or queue.pending.in_ram)
+            if not queue.pages_next_turn:
                 reduce_memory_use(queue)
     elif queue.can_page:
         queue.ram.look_at_target()
@@ -82,7 +82,7 @@ def go_on(queue: VariableQueue) -> None:
     if paged.rows_awaited:
         paged.rows_awaited = False
         if not paged.q3 and paged.load():
-            paged.note_news()
+            paged.note_fetch_ready()
     reduce_memory_use(queue)
 
 
@@ -105,8 +105,8 @@ def permitted_betas(queue: VariableQueue, target: float) -> float:
 
 
 def reduce_memory_use(queue: VariableQueue) -> None:
-    """Make one step towards the target; ``bump`` tells afterwards whether the next may follow at once."""
-    queue.bump = False
+    """Make one step towards the target; ``pages_next_turn`` says afterwards if the next may follow."""
+    queue.pages_next_turn = False
     target = 0.0 if queue.to_lazy else queue.ram.target
     if target == INFINITE or not queue.can_page:
         return
@@ -124,7 +124,7 @@ def reduce_memory_use(queue: VariableQueue) -> None:
     if too_many and too_many >= io_batch:
         paged.push_to_delta(min(too_many, step), is_lazy=False)
         goes_on = goes_on or too_many > step
-    queue.bump = goes_on and not blocked
+    queue.pages_next_turn = goes_on and not blocked
     if queue.to_lazy:
         _finish_to_lazy(queue, blocked)
 
@@ -151,22 +151,24 @@ def _reduce_lazy(queue: VariableQueue, target: float) -> None:
     if unacked:
         _, blocked = _limit_ram_acks(queue, min(unacked, step), target)
     betas = excess(len(paged.q3), permitted_betas(queue, target))
-    if paged.wanted:
+    if paged.keeps_q3_head:
         betas = 0  # or contents being read would be forgotten before they arrive, again and again
     if betas:
         paged.push_to_delta(min(betas, step), is_lazy=True)
-    queue.bump = betas > step or (unacked > step and not blocked)
+    queue.pages_next_turn = betas > step or (unacked > step and not blocked)
 
 
 def _finish_to_lazy(queue: VariableQueue, blocked: bool) -> None:
     if queue.q4 and not queue.ram_count:
         _push_absent(queue)
     if queue.q1 or queue.paged.q2 or queue.q4 or queue.columns.messages:
-        queue.bump = not blocked
+        queue.pages_next_turn = not blocked
         return
     queue.mode, queue.to_lazy = "lazy", False
     queue.uses_columns = False
-    queue.bump = not blocked  # unacked messages and betas may be more than a lazy queue keeps
+    queue.pages_next_turn = (
+        not blocked
+    )  # unacked messages and betas may be more than a lazy queue keeps
     queue.ram.look_at_target()
 
 

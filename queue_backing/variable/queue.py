@@ -103,33 +103,12 @@ class VariableQueue:
         can_page: there is an ``index``. The following attributes are kept only then.
         has_stored: something may be on disk; when False, certainly nothing is.
         absent: entries of Q4 without content.
-        bump: paging goes on in the next turn.
+        pages_next_turn: paging goes on in the next turn.
     """
 
-    __slots__ = (
-        "_clock",
-        "_limits",
-        "_open_index",
-        "absent",
-        "bump",
-        "can_page",
-        "columns",
-        "count",
-        "has_stored",
-        "index",
-        "mode",
-        "next_deliver",
-        "next_seq",
-        "paged",
-        "pending",
-        "q1",
-        "q4",
-        "ram",
-        "ready_bytes",
-        "releasing",
-        "to_lazy",
-        "uses_columns",
-    )  # fmt: skip
+    __slots__ = ("_clock", "_limits", "_open_index", "absent", "can_page", "columns", "count",
+        "has_stored", "index", "mode", "next_deliver", "next_seq", "paged", "pages_next_turn", "pending",
+        "q1", "q4", "ram", "ready_bytes", "releasing", "to_lazy", "uses_columns")  # fmt: skip
 
     def __init__(
         self,
@@ -150,7 +129,7 @@ class VariableQueue:
         self.ram = NO_TARGET
         self.mode: QueueMode = "default"
         self.next_seq = self.next_deliver = self.count = self.ready_bytes = self.absent = 0
-        self.can_page = self.has_stored = self.to_lazy = self.bump = False
+        self.can_page = self.has_stored = self.to_lazy = self.pages_next_turn = False
         self.uses_columns = index is None
         if index is not None:
             self._use(index)
@@ -180,7 +159,7 @@ class VariableQueue:
         self.index, self.can_page = index, True
         self.ram = RamTarget(self._clock, self._limits.slack)
         self.pending.is_sorted = False
-        self.bump = bool(self.count or self.pending.in_ram)
+        self.pages_next_turn = bool(self.count or self.pending.in_ram)
         if self.to_lazy:
             self.ram.look_always()
         if self.releasing is not None:
@@ -592,29 +571,30 @@ class VariableQueue:
         paging.set_mode(self, mode)
 
     def needs_timeout(self) -> bool:
-        return self.bump or self.paged.loading_goes_on or bool(self.releasing)
+        return self.pages_next_turn or self.paged.loading_goes_on or bool(self.releasing)
 
     def timeout(self) -> None:
         if self.releasing:
             self.releasing.do_some()
-        if self.bump or self.paged.loading_goes_on:
+        if self.pages_next_turn or self.paged.loading_goes_on:
             paging.go_on(self)
 
     def resume(self) -> None:
-        self.paged.note_news()
+        self.paged.note_fetch_ready()
         if self.can_page:
             paging.go_on(self)
 
     def resume_later(self) -> None:
         """As ``resume``, but all work is left to ``timeout``."""
-        self.paged.note_news()
+        self.paged.note_fetch_ready()
         if self.paged.rows_awaited:
             self.paged.loading_goes_on = True
         is_unlimited = self.ram.target == INFINITE and not self.to_lazy
-        self.bump = self.bump or (not is_unlimited and bool(self.count or self.pending.in_ram))
+        if not is_unlimited and (self.count or self.pending.in_ram):
+            self.pages_next_turn = True
 
-    def take_resident(self) -> bool:
-        return self.paged.take_news()
+    def take_fetch_ready(self) -> bool:
+        return self.paged.take_fetch_ready()
 
     # Figures.
 

@@ -76,6 +76,6 @@ MUTANTS = {
         "variable/paged.py", "        if self.paged_bytes:\n", "        if False:\n"
     ),
     "lazy mode forgets what is being read": Mutant(
-        "variable/paging.py", "if paged.wanted:", "if False:"
+        "variable/paging.py", "if paged.keeps_q3_head:", "if False:"
     ),
 }

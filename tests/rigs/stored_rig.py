@@ -159,7 +159,7 @@ class StoredQueue(VariableRig):
         self.queue_no = queue_no
         self.clock = bench.loop.clock
         self.limits = limits or Limits()
-        self.news = 0
+        self.reports = 0
         self.nacks: list[tuple[int, int]] = []
         self.failures: list[Exception] = []
         self.begin(is_new=True)
@@ -205,7 +205,7 @@ class StoredQueue(VariableRig):
     # ``QueueOwner``.
 
     def confirmed(self, runs: list[tuple[int, int]]) -> None:
-        self.news += 1
+        self.reports += 1
         self.confirmed_runs += runs
 
     def resume(self) -> None:

@@ -251,10 +251,10 @@ class VariableQueueMachine(RuleBasedStateMachine):
 
     @rule()
     def arrive(self) -> None:
-        waited = self.rig.queue.paged.waiting
+        waited = self.rig.queue.paged.fetch_is_pending
         if self.rig.index.arrive():
             self.rig.queue.resume()
-            assert self.rig.queue.take_resident() or not waited
+            assert self.rig.queue.take_fetch_ready() or not waited
 
     @rule()
     def timeout(self) -> None:

@@ -16,7 +16,7 @@ from leveret.broker.queue.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
-from leveret.queue_backing.api import Dropped, Fetched, Resident
+from leveret.queue_backing.api import Dropped, Fetched, FetchReady
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
 from rigs.queue_rig import Rig
@@ -463,7 +463,7 @@ def test_a_transient_queue_confirms_persistent_messages_at_once() -> None:
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(1, 1)]]
 
 
-def test_get_and_delivery_of_messages_on_disk_go_on_after_resident() -> None:
+def test_get_and_delivery_of_messages_on_disk_go_on_after_fetch_ready() -> None:
     rig, queue = late_rig()
     channel, getter = rig.channel(), rig.channel()
     channel.publish(b"0", b"1", b"2")
@@ -474,7 +474,7 @@ def test_get_and_delivery_of_messages_on_disk_go_on_after_resident() -> None:
     assert channel.take(mail.Deliver) == getter.box == []
 
     queue.is_resident = True
-    rig.runtime.send(rig.queue, Resident())
+    rig.runtime.send(rig.queue, FetchReady())
     assert channel.bodies() == [b"1", b"2"]
     assert [message[2] for _, message, *_ in getter.box] == [b"0"]
 

@@ -36,7 +36,7 @@ def test_a_batch_is_confirmed_when_it_is_on_disk_and_not_before(bench: StoreBenc
 
     bench.run(jumps=0)
 
-    assert queue.news == 1
+    assert queue.reports == 1
     assert queue.take_confirmed() == [(0, 5)]
     assert not queue.confirmed_runs
 

@@ -87,11 +87,11 @@ def test_a_fetch_never_waits_for_the_disk(mode: str) -> None:
         fetched = rig.queue.fetch(30, UNBOUNDED, ack_required=False)
         got += fetched.seqs
         assert fetched.pending == (len(got) < 30)
-        assert not rig.queue.take_resident()
+        assert not rig.queue.take_fetch_ready()
         if fetched.pending:
             assert rig.index.arrive(), "something was asked for"
             rig.queue.resume()
-            assert rig.queue.take_resident()
+            assert rig.queue.take_fetch_ready()
         check(rig.queue)
         rounds += 1
         assert rounds < 100
@@ -116,7 +116,7 @@ def test_a_message_put_back_may_be_read_when_it_is_wanted() -> None:
     assert (again.seqs, again.pending) == ([], True)
 
     rig.settle()
-    assert rig.queue.take_resident()
+    assert rig.queue.take_fetch_ready()
     again = rig.queue.fetch(3, UNBOUNDED, ack_required=True)
     assert (again.messages, again.pending) == ([message(2, n) for n in range(3)], False)
     check(rig.queue)
@@ -186,7 +186,7 @@ def test_unacked_messages_within_delta_are_looked_through_in_steps() -> None:
         rig.queue.timeout()
         turns += 1
     assert turns > 2
-    assert rig.queue.take_resident()
+    assert rig.queue.take_fetch_ready()
     assert rig.queue.fetch(1, UNBOUNDED, ack_required=True).seqs == [40]
 
 
@@ -487,4 +487,4 @@ def test_a_full_batch_waits_for_nothing() -> None:
     full = rig.queue.fetch(2, 0, ack_required=False)
 
     assert (full.seqs, full.pending) == ([0], False)
-    assert not rig.queue.paged.waiting
+    assert not rig.queue.paged.fetch_is_pending
