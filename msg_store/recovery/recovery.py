@@ -227,16 +227,16 @@ class Recovery:
         damage = damage or self._why_rebuild(point)
         self._point = point or _NEW
         if damage:
-            tables, queues = self._rebuilt(damage)
+            memtables, queues = self._rebuilt(damage)
         else:
-            tables, queues = self._replayed(self._point)
+            memtables, queues = self._replayed(self._point)
         is_clean = self._is_clean(point) and not damage
         if not is_clean:
             queues = {no: terms._replace(is_clean=False) for no, terms in queues.items()}
         first_no = self._identity.first_no
         next_lsn = self._scan.next_lsn
         return Recovered(
-            self._index, self._point, next_lsn, tables, queues, is_clean, first_no, self._report
+            self._index, self._point, next_lsn, memtables, queues, is_clean, first_no, self._report
         )
 
     def _is_clean(self, point: Checkpoint | None) -> bool:
@@ -283,20 +283,20 @@ class Recovery:
         on_disk = set(self._folder.rdq_nos())
         indexed = index.files()
         files = {no: row for no, row in indexed.items() if no in on_disk}
-        tables = Memtables(self._holds.locations, files, queues)
-        replay = Replay(tables, index, point.lsn)
+        memtables = Memtables(self._holds.locations, files, queues)
+        replay = Replay(memtables, index, point.lsn)
         self._scan.run(replay.add, point.first_journal, point.lsn)
         replay.finish()
         self._msg_no_seen, self._file_no_seen = replay.msg_no_seen, replay.file_no_seen
         self._check_epoch(point.boot_epoch)
-        checked = RowCheck(self._folder, tables, index, self._report, replay, self._scan.durable)
+        checked = RowCheck(self._folder, memtables, index, self._report, replay, self._scan.durable)
         checked.check_journal()
         on_disk = set(self._folder.rdq_nos())  # without those of other stores
         missing = {no for no, row in indexed.items() if row.valid_bytes and no not in on_disk}
         if missing:
             checked.check_index(missing)
-        self._measure(tables)
-        return tables, queues
+        self._measure(memtables)
+        return memtables, queues
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
         self._check_may_rebuild(damage)
@@ -313,24 +313,24 @@ class Recovery:
         rebuild.run()
         self._msg_no_seen = rebuild.msg_no_seen
         self._check_epoch(0)
-        tables = Memtables(self._holds.locations, rebuild.files, rebuild.terms())
-        for state in tables.files.values():
+        memtables = Memtables(self._holds.locations, rebuild.files, rebuild.terms())
+        for state in memtables.files.values():
             state.emptied_in = NEVER  # perhaps it is only that nothing in it could be read
-        for file_no in tables.files.keys() - set(self._folder.rdq_nos()):
-            tables.files.remove(file_no)  # it was another store's
-        tables.files.dirty.update(rebuild.files)
-        tables.active.dirty_queues.update(rebuild.queues)
-        return tables, rebuild.terms()
+        for file_no in memtables.files.keys() - set(self._folder.rdq_nos()):
+            memtables.files.remove(file_no)  # it was another store's
+        memtables.files.dirty.update(rebuild.files)
+        memtables.active.dirty_queues.update(rebuild.queues)
+        return memtables, rebuild.terms()
 
-    def _measure(self, tables: Memtables) -> None:
+    def _measure(self, memtables: Memtables) -> None:
         """Take number and length of all segments from the disk."""
         on_disk = self._folder.rdq_nos()
-        for file_no in {*tables.files, *self._index.files()}.difference(on_disk):
-            tables.files.remove(file_no)
+        for file_no in {*memtables.files, *self._index.files()}.difference(on_disk):
+            memtables.files.remove(file_no)
         for file_no in on_disk:
             with self._folder.files.open_read(self._folder.rdq_path(file_no)) as file:
                 size_bytes = file.size_bytes()
-            tables.files.measured(file_no, size_bytes)
+            memtables.files.measured(file_no, size_bytes)
 
     def _check_epoch(self, epoch_seen: int) -> None:
         epoch_seen = max(epoch_seen, self._scan.epoch_seen, self._msg_no_seen >> EPOCH_SHIFT)
@@ -368,7 +368,7 @@ class Recovery:
             if header is not None and not header.flags & MOVED:
                 return
 
-    def _opened(self, tables: Memtables) -> GroupCommit:
+    def _opened(self, memtables: Memtables) -> GroupCommit:
         identity, where, next_lsn = self._identity, self._where, self._scan.next_lsn
         rdq_no, journal_no = self._numbers
         seen = max(rdq_no, self._file_no_seen, self._scan.durable.file_no)
@@ -382,18 +382,18 @@ class Recovery:
             pass
         durable, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), identity.boot_epoch
         point = Checkpoint(durable.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
-        self._checkpoint(tables, point)
-        return GroupCommit(rdq, frames, self._holds, tables, durable, epoch, where.now_ms)
+        self._checkpoint(memtables, point)
+        return GroupCommit(rdq, frames, self._holds, memtables, durable, epoch, where.now_ms)
 
-    def _checkpoint(self, tables: Memtables, point: Checkpoint) -> None:
+    def _checkpoint(self, memtables: Memtables, point: Checkpoint) -> None:
         before = self._index.checkpoint()
-        generation = tables.rotate(point)
+        memtable = memtables.rotate(point)
         try:
-            self._index.write(generation.batch())
+            self._index.write(memtable.batch())
         except IndexFull:
             log.warning("no checkpoint at the start, the disk is full store=%s", self._folder.path)
             return  # it stays above the index, and is tried again
-        tables.commit(generation)
+        memtables.commit(memtable)
         for file_no in self._folder.journal_nos():
             if before is not None and file_no < before.first_journal:
                 self._folder.files.unlink(self._folder.journal_path(file_no))
@@ -404,17 +404,17 @@ class Recovery:
             seqs.setdefault(queue_no, []).append(seq)
         return [ack for no, each in seqs.items() for ack in encode_acks(no, sorted(each))]
 
-    def _remove_segments(self, tables: Memtables) -> None:
+    def _remove_segments(self, memtables: Memtables) -> None:
         report = self._report
         if report.gaps or report.foreign or report.rebuilt:
-            for file_no in tables.removable():
-                tables.files[file_no].emptied_in = NEVER  # nor is it the collector's
+            for file_no in memtables.removable():
+                memtables.files[file_no].emptied_in = NEVER  # nor is it the collector's
             return
-        if tables.frozen:
+        if memtables.frozen:
             return
-        for file_no in sorted(tables.removable()):
+        for file_no in sorted(memtables.removable()):
             self._folder.files.unlink(self._folder.rdq_path(file_no))
-            tables.files.remove(file_no)
+            memtables.files.remove(file_no)
             report.removed.append(file_no)
         if report.removed:
             self._folder.files.fsync_dir(self._folder.rdq)

@@ -26,12 +26,12 @@ _SPARSE = 4
 class Replay:
     """Applies journal records from ``from_lsn`` on to memtables, which have the index's counts and no changes."""
 
-    def __init__(self, tables: Memtables, index: Index, from_lsn: int) -> None:
+    def __init__(self, memtables: Memtables, index: Index, from_lsn: int) -> None:
         self._durable = DurablePosition(0, 0, 0)
         self.moved: set[int] = set()  # messages that the collector copied
         self.msg_no_seen = 0
         self.file_no_seen = 0
-        self._tables = tables
+        self._memtables = memtables
         self._index = index
         self._from_lsn = from_lsn
         self._known_queues = set(index.queues())
@@ -54,14 +54,14 @@ class Replay:
                     self.moved.add(msg_no)
                     self.file_no_seen = max(self.file_no_seen, file_no)
                     copy = Relocation(msg_no, ANY_SOURCE, file_no, offset, length)
-                    self._tables.moved([copy], lambda _: None)
+                    self._memtables.moved([copy], lambda _: None)
 
     def finish(self) -> None:
         """Look up the counts in the index that acks and copies need."""
-        wanted = self._tables.unresolved()
+        wanted = self._memtables.unresolved()
         for first in range(0, len(wanted), _RESOLVED_AT_ONCE):
             some = wanted[first : first + _RESOLVED_AT_ONCE]
-            self._tables.resolve(some, self._index.locations(some))
+            self._memtables.resolve(some, self._index.locations(some))
 
     def young_rows(self) -> set[tuple[int, int]]:
         """Return ``(queue_no, seq)`` of the rows that were not known to be durable."""
@@ -72,7 +72,7 @@ class Replay:
         }
 
     def _publishes(self, run: Publishes, lsn: int) -> None:
-        tables, queue_no, first = self._tables, run.queue_no, run.first_seq
+        memtables, queue_no, first = self._memtables, run.queue_no, run.first_seq
         count = len(run.msg_nos)
         expiries = run.expiries_ms or [0] * count
         columns = zip(run.msg_nos, run.body_sizes, expiries, strict=True)
@@ -83,30 +83,30 @@ class Replay:
         }
         self.msg_no_seen = max(self.msg_no_seen, *run.msg_nos)
         self.file_no_seen = max(self.file_no_seen, run.file_no)
-        terms = tables.terms.get(queue_no)
+        terms = memtables.terms.get(queue_no)
         if terms is not None and first < terms.next_seq:
             known = {seq for seq, _ in self._present(queue_no, range(first, first + count))}
             rows = [row for row in rows if row[0] not in known]
             locations = {row[1]: locations[row[1]] for row in rows}
         if not rows:
             return
-        unknown = [msg_no for msg_no in locations if not tables.knows(msg_no)]
+        unknown = [msg_no for msg_no in locations if not memtables.knows(msg_no)]
         indexed = self._index.locations(unknown)
         new = {no: locations[no] for no in unknown if no not in indexed}
-        tables.placed(new)
-        tables.files.hold(run.file_no, sum(location[2] for location in new.values()))
-        tables.published(queue_no, rows)
+        memtables.placed(new)
+        memtables.files.hold(run.file_no, sum(location[2] for location in new.values()))
+        memtables.published(queue_no, rows)
         if len(new) != len(rows):
-            tables.count_rows(dict.fromkeys(locations, 1), new, locations)
+            memtables.count_rows(dict.fromkeys(locations, 1), new, locations)
         self._young.append((lsn, queue_no, first, count))
 
     def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:
         """Return ``(seq, msg_no)`` of those seqs that have a row."""
-        rows = self._tables.active.rows.get(queue_no, {})
+        rows = self._memtables.active.rows.get(queue_no, {})
         present = [(seq, rows[seq][1]) for seq in seqs if seq in rows]
         if len(present) == len(seqs) or queue_no not in self._known_queues:
             return present
-        acked = self._tables.active.acked.get(queue_no, ())
+        acked = self._memtables.active.acked.get(queue_no, ())
         wanted = {seq for seq in seqs if seq not in rows and seq not in acked}
         return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]
 
@@ -120,10 +120,10 @@ class Replay:
 
     def _acked(self, queue_no: int, seqs: Sequence[int]) -> None:
         if present := self._present(queue_no, seqs):
-            self._tables.acked(queue_no, present)
+            self._memtables.acked(queue_no, present)
 
     def _ack_range(self, queue_no: int, first: int, last: int) -> None:
-        active = self._tables.active
+        active = self._memtables.active
         rows, count = active.rows.get(queue_no, {}), last - first + 1
         if count <= len(rows):
             present = [(seq, rows[seq][1]) for seq in range(first, last + 1) if seq in rows]
@@ -134,7 +134,7 @@ class Replay:
             below = pages(self._index, queue_no, first, last + 1)
             present += [(row[0], row[1]) for row in below if row[0] not in acked]
         if present:
-            self._tables.acked(queue_no, present)
+            self._memtables.acked(queue_no, present)
 
 
 def pages(index: Index, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:

@@ -25,14 +25,14 @@ class RowCheck:
     def __init__(
         self,
         folder: StoreFolder,
-        tables: Memtables,
+        memtables: Memtables,
         index: Index,
         report: RecoveryReport,
         replay: Replay,
         durable: DurablePosition,
     ) -> None:
         self._folder = folder
-        self._tables = tables
+        self._memtables = memtables
         self._index = index
         self._report = report
         self._replay = replay
@@ -40,16 +40,16 @@ class RowCheck:
 
     def check_journal(self) -> None:
         """Read the messages of all rows and moves that came from the journal."""
-        rows = self._tables.active.rows.values()
+        rows = self._memtables.active.rows.values()
         msg_nos = {row[1] for each in rows for row in each.values()} | self._replay.moved
-        locations = {no: location for no in msg_nos if (location := self._tables.location(no))}
+        locations = {no: location for no in msg_nos if (location := self._memtables.location(no))}
         if wrong := check(self._folder, locations):
             self._judge(wrong, locations, self._journal_rows(wrong))
 
     def _journal_rows(self, wrong: dict[int, str]) -> dict[Key, int]:
         return {
             (queue_no, row[0]): row[1]
-            for queue_no, rows in self._tables.active.rows.items()
+            for queue_no, rows in self._memtables.active.rows.items()
             for row in rows.values()
             if row[1] in wrong
         }
@@ -61,7 +61,7 @@ class RowCheck:
         for queue_no in self._index.queues():
             rows = self._live_rows(queue_no)
             while some := list(islice(rows, _LOOKED_UP_AT_ONCE)):
-                view = self._tables.read_view()
+                view = self._memtables.read_view()
                 msg_nos = [msg_no for _, msg_no in some]
                 found = view.locations(msg_nos, self._index.locations(msg_nos))
                 for seq, msg_no in some:
@@ -74,7 +74,7 @@ class RowCheck:
 
     def _live_rows(self, queue_no: int) -> Iterator[Key]:
         """Yield ``(seq, msg_no)`` of a queue's rows in the index that were not acked since."""
-        acked = self._tables.active.acked.get(queue_no, ())
+        acked = self._memtables.active.acked.get(queue_no, ())
         for row in pages(self._index, queue_no, 0, SEQ_END):
             if row[0] not in acked:
                 yield row[0], row[1]
@@ -94,7 +94,7 @@ class RowCheck:
         if durable or self._report.gaps:
             found = search(self._folder, wrong)
             for msg_no, location in found.items():
-                self._tables.found(msg_no, location)
+                self._memtables.found(msg_no, location)
             self._report.found += sorted(found)
             wrong = {no: why for no, why in wrong.items() if no not in found}
         for msg_no in sorted(durable & wrong.keys()):
@@ -104,7 +104,7 @@ class RowCheck:
                 entry = (queue_no, seq, msg_no, wrong[msg_no])
                 was_durable = (queue_no, seq) not in young or msg_no in durable
                 (self._report.lost if was_durable else self._report.dropped).append(entry)
-                self._tables.acked(queue_no, [(seq, msg_no)])
+                self._memtables.acked(queue_no, [(seq, msg_no)])
         self._replay.finish()
 
     def _set_aside(self, location: Location) -> None:

@@ -75,6 +75,6 @@ MUTANTS = {
         "recovery/recovery.py", "if header is not None and not header.flags & MOVED:", "if True:"
     ),
     "after a gap the collector removes what recovery left": Mutant(
-        "recovery/recovery.py", "tables.files[file_no].emptied_in = NEVER  # nor", "pass  # nor"
+        "recovery/recovery.py", "memtables.files[file_no].emptied_in = NEVER  # nor", "pass  # nor"
     ),
 }

@@ -16,7 +16,7 @@ MUTANTS = {
         "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
         "self.wants_cut = True",
     ),
-    "a generation that ends for another reason is the cut": Mutant(
+    "a memtable that ends for another reason is the cut": Mutant(
         "checkpoint/checkpoint.py",
         "self.snapshot is not None and self.snapshot.wants_cut:",
         "self.snapshot is not None and not self.snapshot.memtable_no:",
@@ -26,7 +26,7 @@ MUTANTS = {
         "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
         "self.wants_cut |= not core.pending_ops",
     ),
-    "the index is copied before the generation is in it": Mutant(
+    "the index is copied before the memtable is in it": Mutant(
         "checkpoint/checkpoint.py",
         "0 < snapshot.memtable_no == core.memtables.committed",
         "snapshot.memtable_no",

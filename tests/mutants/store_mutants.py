@@ -62,7 +62,7 @@ MUTANTS = {
         '        yield "before commit"\n',
         '        for no in folder.journal_nos()[:-1]:\n            folder.files.unlink(folder.journal_path(no))\n        yield "before commit"\n',
     ),
-    "a generation that found no room is dropped": Mutant(
+    "a memtable that found no room is dropped": Mutant(
         "checkpoint/checkpoint.py",
         "            self.is_full = True\n            return None",
         "            self._core.memtables.commit(job.memtable)\n            return None",
@@ -119,10 +119,10 @@ MUTANTS = {
         "> len(places) or not self._held.keys().isdisjoint(msg_nos)",
         "> len(places)",
     ),
-    "what a generation has changed is taken for untouched": Mutant(
+    "what a memtable has changed is taken for untouched": Mutant(
         "memtable/memtable.py", "self._changed_span = min(first, low), max(last, high)", "pass"
     ),
-    "what a generation has placed is taken for untouched": Mutant(
+    "what a memtable has placed is taken for untouched": Mutant(
         "memtable/memtable.py", "self._inserted_span = min(first, low), max(last, high)", "pass"
     ),
     "a read view forgets memtables that begin while it is read": Mutant(

@@ -1,8 +1,8 @@
 """Memtables, views and the index against a dict: any interleaving of flushes, rotations and commits.
 
 What Hypothesis chooses: rows of one queue or several, late rows, acks, ranges of rows that are read with
-generations beginning, being committed and dropped between question and answer, and a start from the
-index and a replayed generation, with everything applied once or twice.
+memtables beginning, being committed and dropped between question and answer, and a start from the
+index and a replayed memtable, with everything applied once or twice.
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ class IndexMachine(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         if self.memtables.frozen:
-            generation = self.memtables.frozen[0]
-            self.index.write(generation.batch())
-            self.index.write(generation.batch())  # twice is once
-            self.memtables.commit(generation)
+            memtable = self.memtables.frozen[0]
+            self.index.write(memtable.batch())
+            self.index.write(memtable.batch())  # twice is once
+            self.memtables.commit(memtable)
 
     @rule(
         queue_no=st.sampled_from(QUEUES),

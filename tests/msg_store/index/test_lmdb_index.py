@@ -223,12 +223,12 @@ def test_a_full_map_grows_and_nothing_is_missing(lmdb_index: LmdbIndex) -> None:
 
 def test_a_generation_is_whole_in_an_index_that_had_to_grow_for_it(lmdb_index: LmdbIndex) -> None:
     seqs = range(40_000)
-    generation = Memtable(1)
-    generation.rows = {1: {seq: row(seq) for seq in seqs}}
-    generation.insert({seq + 1000: (1, seq, 36, 5, 1) for seq in seqs[1:]})
-    generation.change({1000: (1, 0, 36, 5, 2)})
+    memtable = Memtable(1)
+    memtable.rows = {1: {seq: row(seq) for seq in seqs}}
+    memtable.insert({seq + 1000: (1, seq, 36, 5, 1) for seq in seqs[1:]})
+    memtable.change({1000: (1, 0, 36, 5, 2)})
 
-    lmdb_index.write(generation.batch())
+    lmdb_index.write(memtable.batch())
 
     assert lmdb_index.size_bytes > 1 << 20
     assert len(lmdb_index.rows(1, 0, MAX, 99_999)) == len(seqs)

@@ -51,9 +51,9 @@ class Rig:
 
     def checkpoint(self) -> None:
         self.resolve()
-        generation = self.memtables.rotate(POINT)
-        self.index.write(generation.batch())
-        self.memtables.commit(generation)
+        memtable = self.memtables.rotate(POINT)
+        self.index.write(memtable.batch())
+        self.memtables.commit(memtable)
 
     def rows(self, queue_no: int = 1, low: int = 0, high: int = 1 << 64, limit: int = 99):
         base = self.index.rows(queue_no, low, high, limit)

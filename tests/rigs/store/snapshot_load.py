@@ -64,9 +64,9 @@ class Oracle:
             return report
 
         def rotated(*arguments: Any, **more: Any) -> Memtable:
-            generation = rotate(*arguments, **more)
-            self.at[generation.checkpoint.lsn] = dict(self.durable)
-            return generation
+            memtable = rotate(*arguments, **more)
+            self.at[memtable.checkpoint.lsn] = dict(self.durable)
+            return memtable
 
         core.start, core.finish, core.rotate = started, finished, rotated
 

@@ -19,7 +19,7 @@ Rows = dict[tuple[int, int], int]
 
 
 class Filled:
-    """A store with some generations in the index and some work above it; ``durable`` are its rows."""
+    """A store with some memtables in the index and some work above it; ``durable`` are its rows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -2,7 +2,7 @@
 
 Hypothesis chooses every step: an operation, the next point of a flush or of the index's jobs, a full or
 slow disk, a copy of the collector's, a kill or a power cut with any fate for each file. Files and
-generations are tiny. ``StoreRig.compare`` checks after each recovery.
+memtables are tiny. ``StoreRig.compare`` checks after each recovery.
 """
 
 from __future__ import annotations
