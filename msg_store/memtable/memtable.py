@@ -13,8 +13,8 @@ from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 
 @dataclass(slots=True)
-class Terms:
-    """The terms of a queue as they change; see ``QueueTerms``."""
+class LiveTerms:
+    """The terms of a queue as they change, in RAM; ``QueueTerms`` are those in the index."""
 
     next_seq: int = 0
     next_deliver: int = 0

@@ -44,7 +44,7 @@ from weakref import WeakSet
 from leveret.msg_store.format.kernel import total
 from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
 from leveret.msg_store.memtable.file_states import FileStates
-from leveret.msg_store.memtable.memtable import Memtable, Terms, newest_table
+from leveret.msg_store.memtable.memtable import LiveTerms, Memtable, newest_table
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.memtable.seq_set import is_run, span_of
 
@@ -88,14 +88,16 @@ class Memtables:
         self.files = FileStates(files or {})  # the states of the segments
         self._held = held
         self._orphans: set[int] = set()
-        self._owed: dict[int, list[Change] | Terms] = {}  # Terms: one of its queue's rows is gone
+        self._owed: dict[
+            int, list[Change] | LiveTerms
+        ] = {}  # LiveTerms: a row of the queue is gone
         self._read: dict[int, Location] = {}  # read from the index, and certainly still right
         self.committed = 0  # the number of the last memtable that is in the index
-        self.terms: defaultdict[int, Terms] = defaultdict(Terms)
+        self.terms: defaultdict[int, LiveTerms] = defaultdict(LiveTerms)
         self.leaving: set[int] = set()  # queues that are forgotten as soon as they have no rows
         self._read_views: WeakSet[ReadView] = WeakSet()
         for queue_no, found in (queues or {}).items():
-            self.terms[queue_no] = Terms(*found)
+            self.terms[queue_no] = LiveTerms(*found)
             if found.is_clean:  # that holds for one start
                 self.terms[queue_no].is_clean = False
                 self.active.dirty_queues.add(queue_no)
@@ -323,11 +325,11 @@ class Memtables:
 
     def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
         """Apply the changes that are owed to messages, given their places and counts in the index."""
-        acked: list[tuple[int, Location, Terms]] = []
+        acked: list[tuple[int, Location, LiveTerms]] = []
         for msg_no in msg_nos:
             location = known = found.get(msg_no)
             owed = self._owed.pop(msg_no, ())
-            if isinstance(owed, Terms):
+            if isinstance(owed, LiveTerms):
                 if location is not None:  # else a row of a damaged index
                     acked.append((msg_no, location, owed))
                 continue
@@ -337,7 +339,7 @@ class Memtables:
                 self._put(msg_no, location)
         self._subtract(acked)
 
-    def _subtract(self, acked: list[tuple[int, Location, Terms]]) -> None:
+    def _subtract(self, acked: list[tuple[int, Location, LiveTerms]]) -> None:
         """Take a row off each message; as ``_subtractor``, but for many that only the index knows."""
         changed, held = dict[int, Location | None](), self._held
         gone: list[Location] = []
@@ -355,7 +357,7 @@ class Memtables:
         if changed:
             self.active.change(changed)
 
-    def _take_off(self, msg_nos: list[int], terms: Terms) -> None:
+    def _take_off(self, msg_nos: list[int], terms: LiveTerms) -> None:
         """Take a row of a queue off each message; of rows that are not of this memtable."""
         if not self._is_below(msg_nos):
             for msg_no in msg_nos:
@@ -371,7 +373,7 @@ class Memtables:
         self._owed.update((msg_no, terms) for msg_no, place, _ in found if place is None)
         self._subtract([each for each in found if each[1] is not None])
 
-    def _subtract_read(self, msg_nos: list[int], places: list[Location], terms: Terms) -> None:
+    def _subtract_read(self, msg_nos: list[int], places: list[Location], terms: LiveTerms) -> None:
         """As ``_subtract``, for messages of one queue: mostly they are gone with that."""
         row_count, size_bytes, freed = total(places)
         if row_count > len(places) or not self._held.keys().isdisjoint(msg_nos):
@@ -393,11 +395,11 @@ class Memtables:
 
     # Inside.
 
-    def _touched(self, queue_no: int) -> Terms:
+    def _touched(self, queue_no: int) -> LiveTerms:
         self.active.dirty_queues.add(queue_no)
         return self.terms[queue_no]
 
-    def _ack_below(self, queue_no: int, rows: Acked, terms: Terms) -> None:
+    def _ack_below(self, queue_no: int, rows: Acked, terms: LiveTerms) -> None:
         """Remove rows that older memtables or the index have."""
         acked = self.active.acked[queue_no]
         seqs, msg_nos = [seq for seq, _ in rows], [msg_no for _, msg_no in rows]
@@ -423,7 +425,7 @@ class Memtables:
         """Change a message's count or place, now if they are known."""
         owed = self._owed.get(msg_no)
         if owed is not None:
-            if isinstance(owed, Terms):
+            if isinstance(owed, LiveTerms):
                 owed = self._owed[msg_no] = [self._subtractor(msg_no, owed)]
             owed.append(change)
             return
@@ -450,7 +452,7 @@ class Memtables:
         else:
             del active.inserted[msg_no]
 
-    def _subtractor(self, msg_no: int, terms: Terms | None = None) -> Change:
+    def _subtractor(self, msg_no: int, terms: LiveTerms | None = None) -> Change:
         """Take off a row, and its bytes off a queue's terms if that was not done."""
 
         def change(location: Location | None) -> Location | None:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeAlias
 from leveret.core.files import Files
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.rows import FileRow, IndexDamaged, IndexRow, Location
-from leveret.msg_store.memtable.memtable import Terms
+from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.reading.verify import Segment, search
@@ -49,7 +49,7 @@ class Audit:
     def __init__(self, store: Inspection, progress: Progress) -> None:
         self.store = store
         self.locations = LocationTable()  # all messages
-        self.queues: dict[int, Terms] = {}  # messages, bytes and next seq of each, as counted
+        self.queues: dict[int, LiveTerms] = {}  # messages, bytes and next seq of each, as counted
         self.lost: list[LostRow] = []  # rows whose messages cannot be read
         self.misplaced: list[LostRow] = []  # rows whose messages lie in another segment
         self.unreadable: dict[int, Location] = {}  # messages that are not at these locations
@@ -59,7 +59,7 @@ class Audit:
         self.odd: dict[int, list[tuple[IndexRow, int]]] = {}
         # Wrong figures of the index, each with the counted ones:
         self.counts: dict[int, tuple[int, int]] = {}  # rows of a message
-        self.terms: dict[int, tuple[Terms, Terms]] = {}  # of a queue
+        self.terms: dict[int, tuple[LiveTerms, LiveTerms]] = {}  # of a queue
         self.files: dict[int, tuple[FileRow, FileRow]] = {}  # of a segment
         self.sizes: dict[int, int] = {}  # how long each segment is
         self.notes: list[str] = []  # harmless damage
@@ -115,7 +115,7 @@ class Audit:
         locations, done = self.locations, 0
         total = sum(terms.messages for terms in self.store.queues.values())
         for queue_no in self.store.queue_nos():
-            terms = self.queues[queue_no] = Terms()
+            terms = self.queues[queue_no] = LiveTerms()
             for row in self.store.rows(queue_no):
                 seq, msg_no, size, _, _ = row
                 terms.messages += 1
@@ -218,7 +218,7 @@ class Audit:
 
     def _compare_terms(self) -> None:
         for queue_no, counted in self.queues.items():
-            said = self.store.queues.get(queue_no, Terms())
+            said = self.store.queues.get(queue_no, LiveTerms())
             is_same = (said.messages, said.size_bytes) == (counted.messages, counted.size_bytes)
             if not is_same or said.next_seq < counted.next_seq:
                 self.terms[queue_no] = (said, counted)

@@ -30,7 +30,7 @@ from leveret.msg_store.format.rows import (
 )
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.memtable.memtable import Terms
+from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit import Audit, LostRow, Progress
 from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.reading.verify import Segment
@@ -165,10 +165,10 @@ class _Salvage:
             index.write(batch)
         queues: dict[int, QueueTerms | None] = {}
         for queue_no in self._counted:
-            terms = Terms()
+            terms = LiveTerms()
             for batch in self._row_batches(queue_no, terms):
                 index.write(batch)
-            said = self._old.queues.get(queue_no, Terms())
+            said = self._old.queues.get(queue_no, LiveTerms())
             next_seq = max(said.next_seq, self._counted[queue_no].next_seq)
             queues[queue_no] = QueueTerms(next_seq, 0, terms.messages, terms.size_bytes, False)
             self._out.rows += terms.messages
@@ -187,7 +187,7 @@ class _Salvage:
         _, _, length, size, _ = self._locations.location(at)
         return self._new_file_nos[at], self._new_offsets[at], length, size, self._locations.rows[at]
 
-    def _row_batches(self, queue_no: int, terms: Terms) -> Iterator[Batch]:
+    def _row_batches(self, queue_no: int, terms: LiveTerms) -> Iterator[Batch]:
         piece: dict[int, IndexRow] = {}
         for row in self._old.rows(queue_no):
             at = self._locations.find(row[1])

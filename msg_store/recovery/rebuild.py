@@ -30,7 +30,7 @@ from leveret.msg_store.format.journal_records import (
 )
 from leveret.msg_store.format.record import row_number, unpack_meta
 from leveret.msg_store.format.rows import Batch, FileRow, Index, IndexRow, Location, QueueTerms
-from leveret.msg_store.memtable.memtable import Terms
+from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.reading.verify import Segment
 
 MADE = 1 << 39  # in a seq: not given by a queue; queues count from ``epoch << 40``
@@ -91,7 +91,7 @@ class Rebuild:
         trusted: DurablePosition | None,
     ) -> None:
         self.files: dict[int, FileRow] = {}
-        self.queues: dict[int, Terms] = {}
+        self.queues: dict[int, LiveTerms] = {}
         self.msg_no_seen = 0
         self._folder = folder
         self._index = index
@@ -161,7 +161,7 @@ class Rebuild:
     def _count(self, queue_no: int, seq: int, size_bytes: int) -> None:
         terms = self.queues.get(queue_no)
         if terms is None:
-            terms = self.queues[queue_no] = Terms()
+            terms = self.queues[queue_no] = LiveTerms()
         terms.messages += 1
         terms.size_bytes += size_bytes
         terms.next_seq = max(terms.next_seq, seq + 1)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from leveret.core.files import Files
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.memtable.memtable import Terms
+from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit import queue_text
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.server.output.formats import printable
@@ -43,7 +43,7 @@ def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
     }
 
 
-def _queues(terms: dict[int, Terms], at: StoreAt) -> list[dict[str, Any]]:
+def _queues(terms: dict[int, LiveTerms], at: StoreAt) -> list[dict[str, Any]]:
     """Return the queues, the largest first; the queue numbers of a priority queue are one queue."""
     queues: dict[str | int, dict[str, Any]] = {}
     for no, each in sorted(terms.items()):
