@@ -1,11 +1,10 @@
 """Time, injected: time-dependent code uses a Clock, so that tests run on virtual time.
 
-``SystemClock`` is the machine's clock on an asyncio loop; ``leveret.testing.virtual_clock`` is for tests.
+``SystemClock`` is the machine's clock on an event loop; ``leveret.testing.virtual_clock`` is for tests.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -18,7 +17,21 @@ class TimerHandle(Protocol):
         """Cancel the call; harmless when it has already run."""
 
 
-class Clock(Protocol):
+class TimerLoop(Protocol):
+    """An event loop's timers."""
+
+    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Call ``callback(*args)`` once, ``delay_s`` from now."""
+
+
+class ClockLoop(TimerLoop, Protocol):
+    """An event loop's clock and timers; asyncio's, which this module does not import."""
+
+    def time(self) -> float:
+        """Return monotonic seconds."""
+
+
+class Clock(TimerLoop, Protocol):
     """Monotonic and wall time in seconds, and scheduled calls."""
 
     def monotonic_s(self) -> float:
@@ -27,16 +40,13 @@ class Clock(Protocol):
     def wall_s(self) -> float:
         """Return seconds since 1970, by the machine's clock."""
 
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        """Call ``callback(*args)`` once, ``delay_s`` from now."""
-
 
 class SystemClock:
     """The machine's time; timers run on the given loop."""
 
     __slots__ = ("_loop",)
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: ClockLoop) -> None:
         self._loop = loop
 
     def monotonic_s(self) -> float:

@@ -22,25 +22,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final
+
+from leveret.core.clock import TimerHandle, TimerLoop
 
 OVERDUE_S: Final = 0.01  # a job older than this is overdue
 CHECK_S: Final = 0.001  # between two sleeps
 SLEEP_S: Final = 0.0002
 BUSY_SHARE: Final = 0.25  # a loop that was on a processor for a smaller share of the time was idle
 SWITCH_INTERVAL_S: Final = 0.001  # with a shorter switch interval yielding is not needed
-
-
-class Timer(Protocol):
-    """A scheduled call."""
-
-    def cancel(self) -> None: ...
-
-
-class TimerLoop(Protocol):
-    """The method of an event loop that is used here."""
-
-    def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> Timer: ...
 
 
 class PendingWork:
@@ -83,7 +73,7 @@ class GilYielding:
         self._now_s = now_s
         self._busy_s = busy_s
         self._pending: set[PendingWork] = set()
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._checked_s = self._checked_busy_s = 0.0
 
     def submitted(self) -> PendingWork:

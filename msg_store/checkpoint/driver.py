@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from leveret.core.clock import TimerHandle
 from leveret.core.errors import StoreError
-from leveret.core.gil_yielding import Timer
 from leveret.msg_store.checkpoint.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
@@ -52,8 +52,8 @@ class CheckpointDriver:
         self._writer = make_worker(loop, "leveret-checkpoint", reached=reached)
         self._is_scheduled = self._is_closed = False
         self._is_moving = False  # something has happened since the timer was set
-        self._quiet: Timer | None = None
-        self._retry: Timer | None = None
+        self._quiet: TimerHandle | None = None
+        self._retry: TimerHandle | None = None
         self._on_stopped: Callable[[], None] | None = None
         core.index_listeners.append(self._wake)
         self._wake()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from leveret.core.gil_yielding import Timer
+from leveret.core.clock import TimerHandle
 from leveret.msg_store.gc.collector import Collector, Job, Moving, Task, Wait
 from leveret.msg_store.gc.scan import TURN
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Steps, ThreadWorker, Worker
@@ -63,7 +63,7 @@ class CollectorDriver:
         self._worker: Worker | None = None
         self._tasks: set[Task] = set()
         self._jobs: dict[Task, Steps[None]] = {}
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._is_closed = False
         commit.index_listeners.append(self.wake)
         self.wake()

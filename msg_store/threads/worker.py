@@ -17,7 +17,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork, TimerLoop
+from leveret.core.clock import TimerLoop
+from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 
 log = logging.getLogger(__name__)
 

@@ -43,9 +43,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from leveret.core.clock import TimerHandle
 from leveret.core.entry import Entry
 from leveret.core.files import Files
-from leveret.core.gil_yielding import Timer
 from leveret.core.message import Message
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
@@ -132,8 +132,8 @@ class TransientStore:
         # For rows of queues of which nothing is held, by queue, until the next turn.
         self._asked: dict[int, list[tuple[int, int, int, GotRows]]] = {}
         self._is_scheduled = False
-        self._linger: Timer | None = None
-        self._retry: Timer | None = None
+        self._linger: TimerHandle | None = None
+        self._retry: TimerHandle | None = None
         self._write_worker = make_worker(loop, "leveret-transient-writer", self._writer.close)
         self._read_worker = make_worker(loop, "leveret-transient-reader", self._reader.close)
         self._wake()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from leveret.core.gil_yielding import Timer
+from leveret.core.clock import TimerHandle
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.threads.writers import Writers
@@ -48,7 +48,7 @@ class FlushDriver:
         self._logs = rdq, journal
         self._writers = writers
         self._is_scheduled = False
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._on_stopped: Callable[[], None] | None = None
         self._is_closed = False
         core.wake = self._wake
