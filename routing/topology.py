@@ -20,7 +20,7 @@ from leveret.routing.exchange import Exchange
 if TYPE_CHECKING:
     from leveret.amqp.tables import Table
 
-Place: TypeAlias = tuple[str, str]  # kind and name of a destination
+Destination: TypeAlias = tuple[str, str]  # kind and name of a destination
 
 
 class Queue(Protocol):
@@ -59,7 +59,7 @@ class Topology(Generic[QueueT]):
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, QueueT] = {}
         self.epoch = 0
-        self._incoming: dict[Place, dict[Binding, None]] = {}
+        self._incoming: dict[Destination, dict[Binding, None]] = {}
 
     # Look-ups.
 
@@ -189,7 +189,7 @@ class Topology(Generic[QueueT]):
                 self._drop(binding, removed)
             doomed += self._unbind_all_to((EXCHANGE, exchange.name), removed)
 
-    def _unbind_all_to(self, place: Place, removed: Removed) -> deque[Exchange]:
+    def _unbind_all_to(self, place: Destination, removed: Removed) -> deque[Exchange]:
         """Drop the bindings to a place; return the auto-delete exchanges left without any."""
         bare: deque[Exchange] = deque()
         for binding in list(self._incoming.get(place, ())):

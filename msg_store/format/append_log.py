@@ -47,7 +47,7 @@ _ZEROS: Final = memoryview(bytes(1024 * 1024))
 _JOIN_BYTES_MAX: Final = 64 * 1024  # larger buffers are not copied once more
 
 
-class Place(NamedTuple):
+class LogEnd(NamedTuple):
     """The end of a log: the file in use (0: none yet) and its length in bytes."""
 
     file_no: int
@@ -67,8 +67,8 @@ class Part:
 class Job:
     """One group commit's share of a log; nothing to do without parts."""
 
-    start: Place  # the durable end before it
-    end: Place  # the end after it
+    start: LogEnd  # the durable end before it
+    end: LogEnd  # the end after it
     parts: Sequence[Part] = field(default=())  # the bytes to write, file after file
     is_inline: bool = False  # written and not synced, since the journal has the same bytes
 
@@ -109,7 +109,7 @@ class AppendLog:
         self._file: File | None = None
         self._end = 0  # of its contents
         self._room_to = 0  # how long it is
-        self._place = Place(NO_FILE, 0)
+        self._place = LogEnd(NO_FILE, 0)
         self._made: list[int] = []  # files made by a job that may have to be undone
         self._owed_from: int | None = None  # in the file in use: inline, and not synced since
         self._is_tainted = False
@@ -266,7 +266,7 @@ class AppendLog:
         self._files.fsync_dir(self._folder)
         yield "name synced"
 
-    def _go_to(self, start: Place) -> None:
+    def _go_to(self, start: LogEnd) -> None:
         """Go back to where the job begins, whatever a failed job has left in this file or in new ones."""
         if not self._is_tainted and start == self._place:
             self._made.clear()  # the last job stands

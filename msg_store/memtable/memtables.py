@@ -88,9 +88,7 @@ class Memtables:
         self.files = FileStates(files or {})  # the states of the segments
         self._held = held
         self._orphans: set[int] = set()
-        self._owed: dict[
-            int, list[Change] | LiveTerms
-        ] = {}  # LiveTerms: a row of the queue is gone
+        self._owed: dict[int, list[Change] | LiveTerms] = {}  # LiveTerms: a queue lost a row
         self._read: dict[int, Location] = {}  # read from the index, and certainly still right
         self.committed = 0  # the number of the last memtable that is in the index
         self.terms: defaultdict[int, LiveTerms] = defaultdict(LiveTerms)

@@ -25,8 +25,8 @@ from leveret.msg_store.format.file_header import EPOCH_MAX
 from leveret.msg_store.format.folder import StoreFolder, read_format
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged, IndexMissing, IndexRow, Location
 from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import Recovery, StoreFiles

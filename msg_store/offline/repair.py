@@ -26,8 +26,8 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Batch, FileRow, IndexFull, IndexRow, Location, QueueTerms
 from leveret.msg_store.index import lmdb_index
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline.audit import Audit, Progress, audited
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.format_repair import restore_format

@@ -11,7 +11,7 @@ moved or copied to the quarantine, reported, and worked around.
 ``open_store`` locks the folder and does these steps. Each may be cut off by another crash; the next start
 does it again, with the same outcome:
 
-1. Open the index (``index.location``). An index that is missing, damaged, or older than the journals that
+1. Open the index (``index.files``). An index that is missing, damaged, or older than the journals that
    are left goes to the quarantine and is rebuilt from the segments (``rebuild``) instead of steps 2, 3.
 2. Read the journal files since its checkpoint, in order (``journal_scan``). Inline records are written to
    their segments (``redo``); publishes, acks and moves are applied to the memtables (``replay``).
@@ -57,7 +57,7 @@ from leveret.msg_store.format.rows import (
     QueueTerms,
 )
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.location import LmdbLocation
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.memtable.file_states import NEVER
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.msg_store.format import journal_records as records
-from leveret.msg_store.format.append_log import Job, Place
+from leveret.msg_store.format.append_log import Job, LogEnd
 from leveret.msg_store.format.record import Unwritten
 from leveret.msg_store.format.rows import IndexRow, Location
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
@@ -121,7 +121,7 @@ class Flush:
     late: dict[int, Location]  # places of messages that were written before
     rdq: Job
     journal: Job
-    rdq_before: Place  # where each job begins
+    rdq_before: LogEnd  # where each job begins
     journal_before: JournalEnd
 
     def add_to(self, memtables: Memtables) -> Mapping[int, int] | None:

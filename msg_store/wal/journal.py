@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from leveret.msg_store.format import file_header
-from leveret.msg_store.format.append_log import NO_FILE, Job, Part, Place
+from leveret.msg_store.format.append_log import NO_FILE, Job, LogEnd, Part
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
 
@@ -20,7 +20,7 @@ AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of room in the file in use
 class JournalEnd(NamedTuple):
     """Where the journal goes on."""
 
-    place: Place
+    place: LogEnd
     next_lsn: int
     prev_crc: int
 
@@ -40,7 +40,7 @@ class Journal:
         self._extend, self._seed = identity.extend, identity.seed
         self._file_bytes = file_bytes
         self.next_file_no = next_file_no
-        self.end = JournalEnd(Place(NO_FILE, 0), next_lsn, 0)
+        self.end = JournalEnd(LogEnd(NO_FILE, 0), next_lsn, 0)
         self._is_switching = False
         self.bytes_since_switch = 0
 
@@ -60,7 +60,7 @@ class Journal:
         header = self._header_if_full(now_ms)
         place, lsn, prev_crc = self.end
         frame, crc = encode_frame(records, lsn, prev_crc, durable, self._extend, self._seed)
-        place = Place(place.file_no, place.offset + len(frame))
+        place = LogEnd(place.file_no, place.offset + len(frame))
         self.end = JournalEnd(place, lsn + len(records), crc)
         self.bytes_since_switch += len(frame)
         return Job(start, place, (Part(place.file_no, header, (frame,)),))
@@ -74,7 +74,7 @@ class Journal:
         file_no = self.next_file_no
         self.next_file_no += 1
         header = self._identity.header(file_header.JOURNAL_MAGIC, file_no, now_ms, lsn)
-        place = Place(file_no, len(header))
+        place = LogEnd(file_no, len(header))
         self.end = JournalEnd(place, lsn, chain_start(header))
         return header
 

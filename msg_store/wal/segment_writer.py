@@ -20,7 +20,7 @@ from itertools import accumulate
 from typing import Final
 
 from leveret.msg_store.format import file_header
-from leveret.msg_store.format.append_log import NO_FILE, Job, Part, Place, joined
+from leveret.msg_store.format.append_log import NO_FILE, Job, LogEnd, Part, joined
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.record import Unwritten, encode_run
 from leveret.msg_store.format.rows import Location
@@ -55,22 +55,22 @@ class SegmentWriter:
         self._file_bytes = file_bytes
         self._inline_bytes_max = inline_bytes_max
         self._owed: set[int] = set()
-        self.place = Place(NO_FILE, 0)
+        self.place = LogEnd(NO_FILE, 0)
         self.next_file_no = next_file_no
         self._is_rolling = False
-        self._rolled_at: Place | None = None
+        self._rolled_at: LogEnd | None = None
 
     @property
-    def reached(self) -> Place:
+    def reached(self) -> LogEnd:
         """The end of all places given; with no file in use yet, the begin of the first file to come."""
-        return self.place if self.place.file_no else Place(self.next_file_no, 0)
+        return self.place if self.place.file_no else LogEnd(self.next_file_no, 0)
 
     def take_file_no(self) -> int:
         """Give a number away; the collector's segments are numbered with all others."""
         file_no, self.next_file_no = self.next_file_no, self.next_file_no + 1
         return file_no
 
-    def rewind(self, place: Place) -> None:
+    def rewind(self, place: LogEnd) -> None:
         """Take back the places that were given since ``place``; numbers of files are not used again."""
         self._is_rolling |= place == self._rolled_at
         self.place = place
@@ -105,7 +105,7 @@ class SegmentWriter:
         """Place one message, as ``_place_all``: for a publisher that waits for each confirm."""
         header = self._header_if_full(now_ms)
         file_no, offset = self.place
-        self.place = Place(file_no, offset + lengths[0])
+        self.place = LogEnd(file_no, offset + lengths[0])
         msg_no, (message, _) = items[0]
         location = file_no, offset, lengths[0], len(message[2]), 1
         return [Part(file_no, header, joined(buffers))], {msg_no: location}
@@ -129,7 +129,7 @@ class SegmentWriter:
                 items[first:last], offsets, lengths[first:last], strict=False
             ):
                 locations[msg_no] = (file_no, at, length, len(message[2]), 1)
-            self.place = Place(file_no, offsets[count])
+            self.place = LogEnd(file_no, offsets[count])
             first = last
         return parts, locations
 
@@ -148,5 +148,5 @@ class SegmentWriter:
         if self._is_rolling:
             self._rolled_at, self._is_rolling = self.place, False
         file_no = self.take_file_no()
-        self.place = Place(file_no, file_header.HEADER_BYTES)
+        self.place = LogEnd(file_no, file_header.HEADER_BYTES)
         return self._identity.header(file_header.RDQ_MAGIC, file_no, now_ms)

@@ -20,7 +20,7 @@ from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.location import LmdbLocation
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection

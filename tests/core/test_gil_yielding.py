@@ -18,7 +18,7 @@ import pytest
 from leveret.core.files import Files
 from leveret.core.gil_yielding import BUSY_SHARE, CHECK_S, NEVER, OVERDUE_S, SLEEP_S, GilYielding
 from leveret.metadata.store import MetadataStore
-from leveret.msg_store.format.append_log import AppendLog, Job, Part, Place
+from leveret.msg_store.format.append_log import AppendLog, Job, LogEnd, Part
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.threads.worker import Steps, ThreadWorker
 from leveret.msg_store.threads.writers import SyncTimes, WriterThreads
@@ -189,7 +189,7 @@ def on_writer_threads(
     """Each job creates a file, which the compiled kernel leaves to Python."""
     log = AppendLog(Files(), path, "%d", Ballast(Files(), path, 1000))
     writers = WriterThreads(asyncio.get_running_loop(), SyncTimes(time.monotonic), gil_yielding)
-    ends = [Place(0, 0), *(Place(no, 1) for no in range(1, 21))]
+    ends = [LogEnd(0, 0), *(LogEnd(no, 1) for no in range(1, 21))]
     jobs = [Job(*each, [Part(each[1].file_no, b"h", ())]) for each in itertools.pairwise(ends)]
 
     def then(errors: Sequence[Exception]) -> None:

@@ -60,9 +60,9 @@ MUTANTS: Final = {
         "offline/offline_store.py", "if terms.is_clean:", "if False:"
     ),
     "an index is compacted for nothing": Mutant(
-        "index/location.py", "if index.live_bytes * LIVE_SHARE_MAX > before:", "if False:"
+        "index/files.py", "if index.live_bytes * LIVE_SHARE_MAX > before:", "if False:"
     ),
     "an index is compacted without room": Mutant(
-        "index/location.py", "if free_bytes(self._path) < need:", "if False:"
+        "index/files.py", "if free_bytes(self._path) < need:", "if False:"
     ),
 }

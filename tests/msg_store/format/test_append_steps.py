@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.files import Buffer, Files, OsCalls
-from leveret.msg_store.format.append_log import AT_THE_END, AppendLog, Job, Part, Place, Step
+from leveret.msg_store.format.append_log import AT_THE_END, AppendLog, Job, LogEnd, Part, Step
 from leveret.msg_store.format.ballast import Ballast
 from leveret.testing.faulty_files import FaultyCalls
 
@@ -58,12 +58,12 @@ class Log:
         self.ballast = CountingBallast()
         self.path = folder / (NAME % 1)
         self.log = AppendLog(Files(calls), folder, NAME, self.ballast, ahead_bytes_max)
-        self.place = Place(1, len(HEADER) + 1)
-        self.run(Job(Place(0, 0), self.place, [Part(1, HEADER, [b"0"])]))
+        self.place = LogEnd(1, len(HEADER) + 1)
+        self.run(Job(LogEnd(0, 0), self.place, [Part(1, HEADER, [b"0"])]))
 
     def job(self, *buffers: bytes, is_inline: bool = False) -> Job:
         start = self.place
-        end = Place(1, start.offset + sum(map(len, buffers)))
+        end = LogEnd(1, start.offset + sum(map(len, buffers)))
         return Job(start, end, [Part(1, None, buffers)], is_inline)
 
     def run(self, job: Job, *failed: Any) -> list[str]:
@@ -139,7 +139,7 @@ def test_a_job_without_parts_has_no_steps(log: Log) -> None:
 
 
 def test_a_file_that_begins_is_more_than_steps(log: Log) -> None:
-    place = Place(2, len(HEADER))
+    place = LogEnd(2, len(HEADER))
 
     assert log.log.steps(Job(log.place, place, [Part(2, HEADER, [])])) is None
 
@@ -147,12 +147,12 @@ def test_a_file_that_begins_is_more_than_steps(log: Log) -> None:
 def test_two_files_are_more_than_steps(log: Log) -> None:
     parts = [Part(1, None, [b"1"]), Part(2, HEADER, [b"2"])]
 
-    assert log.log.steps(Job(log.place, Place(2, len(HEADER) + 1), parts)) is None
+    assert log.log.steps(Job(log.place, LogEnd(2, len(HEADER) + 1), parts)) is None
 
 
 def test_a_log_that_must_go_back_has_no_steps(log: Log) -> None:
     log.run(log.job(b"given back"))
-    log.place = Place(1, len(HEADER) + 1)
+    log.place = LogEnd(1, len(HEADER) + 1)
 
     job = log.job(b"instead")
     assert log.log.steps(job) is None

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.format.rows import Batch, IndexDamaged
-from leveret.msg_store.index import location as index_location
+from leveret.msg_store.index import files as index_files
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbLocation
 
 UUID = bytes(range(16))
 MIN = 1 << 20
@@ -101,7 +101,7 @@ def test_a_start_that_was_cut_off_before_the_rename_is_begun_anew(
         raise SystemExit
 
     with monkeypatch.context() as patched:
-        patched.setattr(index_location.os, "replace", dies)
+        patched.setattr(index_files.os, "replace", dies)
         with pytest.raises(SystemExit):
             home_of(tmp_path).open()
 
@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_index_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path)
-    monkeypatch.setattr(index_location, "free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(index_files, "free_bytes", lambda _: 1 << 20)
 
     index = home_of(tmp_path).open()
 

@@ -21,9 +21,9 @@ from leveret.msg_store.format.rows import (
     IndexFull,
     QueueTerms,
 )
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.index.lmdb_errors import store_error
 from leveret.msg_store.index.lmdb_index import LAG_MAX, LmdbIndex
-from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.testing.memory_index import MemoryLocation
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexDamaged, QueueTerms
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
-from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.index.page_check import fault_of
 from rigs.store.store_damage import PAGE_BYTES, zero_a_leaf
 from rigs.store.walk_index import walk

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.index.location import LmdbLocation
 from leveret.msg_store.offline import offline_store as offline
 from leveret.msg_store.offline.audit import audited
 from rigs.store.offline_rig import MAP_BYTES, UUID, Key, OfflineRig, bodies_of, flip, quiet, rows_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.index.location import LmdbLocation
+from leveret.msg_store.index.files import LmdbLocation
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.reading.verify import Segment
