@@ -35,7 +35,7 @@ class BrokerSettings:
         product: the broker's name in server-properties. kombu switches its prefetch semantics on
             exactly ``RabbitMQ`` and a version of at least 3.3.
         product_version: the version of ``product``.
-        cluster_name: in server-properties; None: ``leveret@<node id>``.
+        cluster_name: in server-properties; ``Broker`` replaces None by ``leveret@<node id>``.
     """
 
     handshake_s: float = limits.HANDSHAKE_S

@@ -145,11 +145,16 @@ class Environment:
 
 @contextmanager
 def at_rest(directory: Path) -> Iterator[Any]:
-    """Open an unused environment, without writing; StoreError: it is missing or damaged."""
+    """Open an unused environment, without writing.
+
+    Raises:
+        StoreError: it is missing or damaged.
+        OSError: the directory cannot be read.
+    """
     data = directory / DATA
     try:
         size_bytes = data.stat().st_size
-    except OSError as error:
+    except FileNotFoundError as error:
         raise StoreError(f"{directory} holds no metadata of Leveret: {error.strerror}") from error
     environment = _opened(directory, map_size=size_bytes, readonly=True, lock=False, create=False)
     try:
@@ -163,10 +168,13 @@ def copy_at_rest(directory: Path, target: Path) -> None:
     """Copy an environment that no process has open into a new directory, without changing it.
 
     Raises:
-        StoreError: the environment is missing or damaged, or the write failed.
+        StoreError: the environment is missing or damaged, or reading or writing failed.
     """
-    with at_rest(directory) as environment:
-        _copy(environment, target)
+    try:
+        with at_rest(directory) as environment:
+            _copy(environment, target)
+    except OSError as error:
+        raise StoreError(f"metadata in {directory} cannot be copied: {error}") from error
 
 
 def _opened(directory: Path, **options: Any) -> Any:

@@ -119,15 +119,15 @@ class Supervisor(OtpActor):
     """Starts children, starts them again by OTP's rules, and stops them in order.
 
     Attributes:
-        core: the decisions and the list of children; read to print the tree.
+        supervisor_core: the decisions and the list of children; read to print the tree.
         is_specifying: ``init`` is running and returns a spec.
         partner: an actor it is linked with whose exit ends it as its parent's would. A subclass that
             has one sets it in ``init``.
     """
 
-    __slots__ = ("_answer", "_backlog", "_suspension", "core", "is_specifying")
+    __slots__ = ("_answer", "_backlog", "_suspension", "is_specifying", "supervisor_core")
 
-    core: GroupCore | DynamicCore
+    supervisor_core: GroupCore | DynamicCore
     trap_exits = True
     partner: Ref | None = None
 
@@ -158,8 +158,8 @@ class Supervisor(OtpActor):
             spec, args = spec
         if not isinstance(spec, SupervisorSpec):
             self.stop(("bad_return", (type(self).__name__, "init", spec)))
-        self.core = make_core(spec, args)
-        failed = self._advance(self.core.boot(), None)
+        self.supervisor_core = make_core(spec, args)
+        failed = self._advance(self.supervisor_core.boot(), None)
         if failed is PENDING:
             self._when_done(self._booted)
             return LATER
@@ -219,7 +219,7 @@ class Supervisor(OtpActor):
         elif kind is Exit:
             self._handle_exit(message)
         elif kind is Again:
-            self._perform(self.core.again(message, self.runtime.clock.monotonic_s()))
+            self._perform(self.supervisor_core.again(message, self.runtime.clock.monotonic_s()))
         elif kind is not Down:
             log.error("supervisor received unexpected message=%r sender=%s", message, sender)
 
@@ -230,7 +230,7 @@ class Supervisor(OtpActor):
             self._stop_children_and_end(message.reason)
         else:
             now_s = self.runtime.clock.monotonic_s()
-            self._perform(self.core.exited(message.sender, message.reason, now_s))
+            self._perform(self.supervisor_core.exited(message.sender, message.reason, now_s))
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
         if self._suspension is not None:
@@ -254,7 +254,7 @@ class Supervisor(OtpActor):
         self.started()
 
     def _stop_children_and_end(self, reason: Any) -> None:
-        self._perform(self.core.stop_all(), lambda _: self.stop(reason))
+        self._perform(self.supervisor_core.stop_all(), lambda _: self.stop(reason))
 
     def _perform(self, operation: Operation, done: Callable[[Any], None] | None = None) -> None:
         done = done or self._settled
@@ -358,13 +358,13 @@ class Supervisor(OtpActor):
     def _note(self, effect: Report | Restarted | Later) -> None:
         if isinstance(effect, Restarted):
             effect.supervisor = self.path
-            assert self.core.spec.on_restart is not None
-            self.core.spec.on_restart(effect)
+            assert self.supervisor_core.spec.on_restart is not None
+            self.supervisor_core.spec.on_restart(effect)
         elif isinstance(effect, Report):
             effect.supervisor = self.path
             emit(effect)
-            if self.core.spec.on_report is not None:
-                self.core.spec.on_report(effect)
+            if self.supervisor_core.spec.on_report is not None:
+                self.supervisor_core.spec.on_report(effect)
         elif effect.delay_s:
             self.start_timer(effect.delay_s, effect.again)
         else:
@@ -446,13 +446,15 @@ def _unknown(supervisor: Supervisor, request: Any) -> Any:
 
 
 _REQUESTS: Final[dict[type, Callable[[Any, Any], Any]]] = {
-    StartChild: lambda actor, request: actor.core.start_child(request.child),
-    TerminateChild: lambda actor, request: actor.core.terminate_child(request.child, actor),
-    RestartChild: lambda actor, request: actor.core.restart_child(request.child),
-    DeleteChild: lambda actor, request: actor.core.delete_child(request.child),
-    WhichChildren: lambda actor, _: actor.core.which_children(),
-    CountChildren: lambda actor, _: actor.core.count_children(actor),
-    GetChildSpec: lambda actor, request: actor.core.get_childspec(request.child),
+    StartChild: lambda actor, request: actor.supervisor_core.start_child(request.child),
+    TerminateChild: lambda actor, request: actor.supervisor_core.terminate_child(
+        request.child, actor
+    ),
+    RestartChild: lambda actor, request: actor.supervisor_core.restart_child(request.child),
+    DeleteChild: lambda actor, request: actor.supervisor_core.delete_child(request.child),
+    WhichChildren: lambda actor, _: actor.supervisor_core.which_children(),
+    CountChildren: lambda actor, _: actor.supervisor_core.count_children(actor),
+    GetChildSpec: lambda actor, request: actor.supervisor_core.get_childspec(request.child),
 }
 
 
@@ -460,8 +462,9 @@ def label_of(actor: OtpActor) -> str:
     """Return an actor's name among its siblings: its label, its child id or its class."""
     cell = actor.ref.cell
     parent = cell.parent.cell.actor if cell.parent is not None else None
-    core = getattr(parent, "core", None)
-    label = core.label_of(actor.ref) if core is not None and not cell.label else None
+    label = None
+    if isinstance(parent, Supervisor) and not cell.label and hasattr(parent, "supervisor_core"):
+        label = parent.supervisor_core.label_of(actor.ref)
     return label or cell.describe()
 
 

@@ -45,7 +45,7 @@ class PublishTap:
 
     def __exit__(self, *exc_info: object) -> None:
         with _turn:
-            _open.remove(self)
+            _open[:] = [tap for tap in _open if tap is not self]
             if not _open:
                 Publisher.publish = _plain  # type: ignore[method-assign]
 

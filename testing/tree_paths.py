@@ -137,11 +137,11 @@ def mortal(runtime: Runtime, root: Ref) -> list[Node]:
 def is_restarted(ref: Ref) -> bool:
     """Return whether the actor's supervisor restarts it."""
     parent = ref.cell.parent
-    core = parent.cell.actor.core if parent is not None else None
-    members = core.members() if core is not None else ()
+    supervisor = parent.cell.actor if parent is not None else None
+    members = supervisor.supervisor_core.members() if isinstance(supervisor, Supervisor) else ()
     return any(child.ref is ref and child.spec.kind != "temporary" for child in members)
 
 
 def _intensity(ref: Ref) -> int | None:
     actor = ref.cell.actor
-    return actor.core.spec.intensity if isinstance(actor, Supervisor) else None
+    return actor.supervisor_core.spec.intensity if isinstance(actor, Supervisor) else None

@@ -82,7 +82,7 @@ def add(specs: tuple[ChildSpec, ...]) -> Any:
 
 
 def end_each(runtime: Runtime, supervisor: Any) -> None:
-    for child in list(supervisor.cell.actor.core.members()):
+    for child in list(supervisor.cell.actor.supervisor_core.members()):
         runtime.exit(child.ref, "shutdown")
     runtime.run_until_idle()
     assert runtime.actor_count == 1
@@ -103,14 +103,14 @@ def stop(runtime: Runtime, supervisor: Any) -> None:
 
 def crash(runtime: Runtime, supervisor: Any, count: int) -> None:
     for _ in range(count):
-        (ref,) = supervisor.cell.actor.core.children
+        (ref,) = supervisor.cell.actor.supervisor_core.children
         runtime.send(ref, "boom")
         runtime.run_until_idle()
 
 
 def kill(runtime: Runtime, supervisor: Any, count: int) -> None:
     for _ in range(count):
-        (ref,) = supervisor.cell.actor.core.children
+        (ref,) = supervisor.cell.actor.supervisor_core.children
         runtime.exit(ref, "kill")
         runtime.run_until_idle()
 

@@ -187,9 +187,15 @@ def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:
-    """Remove the messages of a vhost that is deleted and stopped, beside the loop."""
+    """Remove the messages of a vhost that is deleted and stopped, beside the loop.
+
+    A caller that is cancelled, as when the broker stops, does not wait: the thread goes on, and folders
+    that are left are removed after the next start.
+    """
     if node.data_dir is None:
         return
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
     folder = store_folder(node.data_dir, vhost_name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
 
@@ -204,7 +210,8 @@ async def remove_store(node: Node, vhost_name: str) -> None:
                 error,
             )
 
-    await background.in_thread(node.gil_yielding, "leveret-remove", remove)
+    background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
+    await asyncio.shield(done)
 
 
 def store_folder(data_dir: Path, vhost_name: str) -> Path:

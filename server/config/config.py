@@ -7,7 +7,7 @@ setting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -81,6 +81,7 @@ class Config(BrokerSettings):
     log_level: str = "info"
     log_file: Path | None = None
     log_file_level: str | None = None
+    _: KW_ONLY
     load_definitions: Path | None = None
 
     def __post_init__(self) -> None:

@@ -6,9 +6,12 @@ The crash is made by taking rows out of the metadata of a broker that has ended.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from chaos.rig import Chaos
 from conformance.raw import Channel, Connection
@@ -52,6 +55,10 @@ class Node:
         store = self.broker.node.vhosts[vhost].msg_store
         assert store is not None
         return store
+
+    def filled(self, vhost: str = "/") -> set[int]:
+        """Return the numbers of the queues that have messages in the store."""
+        return {no for no, count in self.store(vhost).message_counts().items() if count}
 
     async def add_vhost(self, vhost: str) -> None:
         admin = NodeAdmin(self.broker)
@@ -128,22 +135,22 @@ async def test_messages_of_a_queue_that_is_not_defined_go_after_a_week(tmp_path:
         await node.use(fill("q", "other"))
         await node.use(fill("p", priorities=3))
         await node.look()
-        assert len(node.store().queue_nos()) == 6
+        assert len(node.filled()) == 6
     await lose(tmp_path, QueueRow("/", "q"), QueueRow("/", "p"))
 
     async with running(tmp_path) as node:
         await node.use(in_memory_with_priorities)  # which has no numbers in the store
         await node.look()
-        assert len(node.store().queue_nos()) == 6
+        assert len(node.filled()) == 6
         assert len(list(store_folder(tmp_path, "/").glob(orphans.LIST))) == 1
         await node.use(holds("q", 0))  # another queue of the same name sees nothing of it
         await node.use(fill("q"))
     async with running(tmp_path, WEEK_S - 60) as node:
         await node.look()
-        assert len(node.store().queue_nos()) == 7
+        assert len(node.filled()) == 7
         node.clock.ahead_s = WEEK_S
         await node.look()
-        await eventually(lambda: len(node.store().queue_nos()) == 2)
+        await eventually(lambda: len(node.filled()) == 2)
         await node.look()
         assert not list(store_folder(tmp_path, "/").glob(orphans.LIST))
         await node.use(holds("q", 20))
@@ -180,10 +187,10 @@ async def test_a_vhost_that_is_made_again_has_its_folder_and_no_old_message(
         await node.use(fill("q"), "v")
         node.clock.ahead_s = 2 * WEEK_S
         await node.look()  # the folder has a vhost, so now it is rows that are seen, first now
-        assert len(node.store("v").queue_nos()) == 2
+        assert len(node.filled("v")) == 2
         node.clock.ahead_s = 3 * WEEK_S
         await node.look()
-        await eventually(lambda: len(node.store("v").queue_nos()) == 1)
+        await eventually(lambda: len(node.filled("v")) == 1)
         await node.use(holds("q", 20), "v")
 
 
@@ -195,6 +202,30 @@ async def test_a_vhost_that_is_deleted_takes_its_folder_along(tmp_path: Path) ->
         await NodeAdmin(node.broker).vhosts.delete_vhost("v")
 
         assert len(list((tmp_path / "vhosts").iterdir())) == 1
+
+
+async def test_a_cancelled_deletion_of_a_vhost_does_not_wait_for_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a broker cancels the clients of its control socket."""
+    may_end, remove = threading.Event(), orphans.remove
+
+    def slow(path: Path) -> None:
+        may_end.wait()
+        remove(path)
+
+    async with running(tmp_path) as node:
+        await node.add_vhost("v")
+        monkeypatch.setattr(orphans, "remove", slow)
+        deleting = asyncio.create_task(NodeAdmin(node.broker).vhosts.delete_vhost("v"))
+        await eventually(lambda: bool(list((tmp_path / "vhosts").glob("*.deleted"))))
+        try:
+            deleting.cancel()
+            _, waiting = await asyncio.wait([deleting], timeout=5)
+            assert not waiting
+        finally:
+            may_end.set()
+        await eventually(lambda: len(list((tmp_path / "vhosts").iterdir())) == 1)
 
 
 async def test_a_removal_that_a_crash_cut_off_is_gone_on_with(tmp_path: Path) -> None:
@@ -220,12 +251,12 @@ async def test_a_crashed_queue_that_is_deleted_takes_its_messages_along(tmp_path
                     lambda entry=entry, ref=ref: entry.ref is not ref or entry.state == "crashed"
                 )
             assert entry.state == "crashed"
-        assert len(node.store().queue_nos()) == 5
+        assert len(node.filled()) == 5
 
         await node.use(lambda channel: channel.ok("queue.delete", queue="q"))
         await node.use(lambda channel: channel.ok("queue.delete", queue="p"))
 
-        await eventually(lambda: not node.store().queue_nos())
+        await eventually(lambda: not node.filled())
 
 
 async def test_a_durable_queue_without_a_number_gets_one(tmp_path: Path) -> None:

@@ -63,3 +63,10 @@ def test_what_cannot_be_read_is_refused(folder: Path, what: str) -> None:
 
     with pytest.raises(StoreError):
         read_contents(folder)
+
+
+def test_metadata_that_is_no_directory_is_an_error_of_the_system(tmp_path: Path) -> None:
+    (tmp_path / "metadata").touch()
+
+    with pytest.raises(NotADirectoryError):
+        read_contents(tmp_path / "metadata")

@@ -69,7 +69,7 @@ def test_an_init_may_build_on_the_one_it_overrides(runtime: Runtime) -> None:
     ref = runtime.spawn(Derived, "a")
 
     assert list(child_refs(ref)) == ["a"]
-    assert ref.cell.actor.core.spec.intensity == 7
+    assert ref.cell.actor.supervisor_core.spec.intensity == 7
     assert runtime.actor_count == 2
 
 
@@ -89,7 +89,7 @@ def test_one_spec_serves_many_supervisors_with_arguments_of_their_own(
             runtime.call_inline(ref, StartChild())
         (child,) = child_refs(ref).values()
         assert child.cell.actor.name == name
-        assert ref.cell.actor.core.spec is shared
+        assert ref.cell.actor.supervisor_core.spec is shared
 
 
 def test_9_a_supervisor_may_ignore_its_start(runtime: Runtime) -> None:
@@ -149,6 +149,31 @@ def test_a_child_that_cannot_even_be_made_is_a_start_that_failed(
         outcome, (reason, _) = answer.result()
         assert (outcome, type(reason)) == ("error", Crash)
     assert child_refs(ref) == {}
+
+
+@pytest.mark.parametrize("name", ["core", "kernel", "supervisor_core"])
+def test_a_supervisor_may_have_a_parent_of_another_class_with_any_attributes(
+    runtime: Runtime, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Parent(OtpActor):
+        trap_exits = True
+
+    parent = runtime.spawn(Parent)
+    setattr(parent.cell.actor, name, {"mine": 1})
+    results: list[Any] = []
+
+    class Crashing(Supervisor):
+        def init(self) -> SupervisorSpec:
+            return one(ChildSpec("a", Worker))
+
+    runtime.start_link(parent, Crashing, (), results.append)
+    (started,) = results
+    runtime.exit(child_refs(started.ref)["a"], "boom", None)
+    runtime.run_until_idle()
+
+    assert started.ref.is_alive
+    (record,) = [each for each in caplog.records if "boom" in each.getMessage()]
+    assert "Crashing" in record.getMessage()
 
 
 def test_10_the_exit_of_a_other_is_ignored(runtime: Runtime, start: Any) -> None:

@@ -106,7 +106,7 @@ class Apart(Supervisor):
 
 
 def child_refs(ref: Any) -> dict[Any, Any]:
-    return {c.spec.id: c.ref for c in ref.cell.actor.core.members()}
+    return {c.spec.id: c.ref for c in ref.cell.actor.supervisor_core.members()}
 
 
 def crash(_: Any) -> None:

@@ -148,7 +148,7 @@ class ObservedActor(SupervisedActor):
                 child.ref.cell.actor.pid or os.getpid(),
                 child.spec.actor_class is Supervisor,
             )
-            for child in supervisor.core.members()
+            for child in supervisor.supervisor_core.members()
             if child.is_running and child.ref.is_alive
         ]
         ends = runtime._tokens - len(runtime._remote)
