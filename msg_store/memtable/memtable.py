@@ -67,6 +67,13 @@ class Memtable:
         (first, last), (low, high) = self._changed_span, span_of(changes)
         self._changed_span = min(first, low), max(last, high)
 
+    def change_one(self, msg_no: int, location: Location | None) -> None:
+        """Add one message, as ``change``; each ack of a row of an earlier memtable comes here."""
+        self.changed[msg_no] = location
+        first, last = self._changed_span
+        if not first <= msg_no <= last:
+            self._changed_span = min(first, msg_no), max(last, msg_no)
+
     def says_nothing_of(self, msg_nos: Collection[int], low: int, high: int) -> bool:
         """Tell whether none of these messages, the numbers of which span low to high, is in it."""
         for known, (first, last) in (

@@ -444,7 +444,7 @@ class Memtables:
     def _put(self, msg_no: int, location: Location | None) -> None:
         active = self.active
         if msg_no not in active.inserted:
-            active.change({msg_no: location})
+            active.change_one(msg_no, location)
         elif location is not None:
             active.inserted[msg_no] = location
         else:
