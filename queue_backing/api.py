@@ -2,6 +2,8 @@
 
 The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, so that one amqqueue works with a
 variable queue, in RAM or over a store, and with a priority queue over several of them.
+It is complete as RabbitMQ's: ``drop``, ``fold``, ``ackfold``, ``purge_acks``, ``is_empty`` and ``delivered`` of
+``publish`` have no caller yet. Mirrors and dead letters will need them.
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. The functions that an amqqueue
@@ -132,7 +134,7 @@ class QueueOperations(Protocol):
             persistent: effective persistence of all of them.
             expiries: ms since 1970 per message, 0 = never; None = none expires.
             size_bytes: bytes of all bodies, when the caller knows.
-            delivered: they were handed out before (a mirror takes over).
+            delivered: they were handed out before, by a queue whose mirror takes over.
             first_msg_no: the first content's number in the store; the others follow without gaps.
 
         Returns:
