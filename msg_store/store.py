@@ -143,7 +143,7 @@ class MsgStore:
             self._deliver,
             self._progressed,
         )
-        self._checkpointer = Checkpointer(self.core, opened.index_location, limits.checkpoint)
+        self._checkpointer = Checkpointer(self.core, opened.index_files, limits.checkpoint)
         self._index_threads = CheckpointDriver(
             self.core,
             self._checkpointer,
@@ -307,7 +307,7 @@ class MsgStore:
 
     def _part_failed(self, error: Exception) -> None:
         if isinstance(error, IndexDamaged):
-            self._opened.index_location.condemn()
+            self._opened.index_files.condemn()
         if self.core.error is None:
             self._deliver(self.core.fail(error))
 

@@ -23,7 +23,7 @@ from leveret.msg_store.format.rows import (
 
 
 class MemoryIndex:
-    """``msg_store.index_rows.Index``."""
+    """``rows.Index``."""
 
     def __init__(self) -> None:
         self.by_queue: dict[int, dict[int, IndexRow]] = {}
@@ -112,8 +112,8 @@ def _update(table: dict[int, Any], changes: Any) -> None:
             table[key] = value
 
 
-class MemoryLocation:
-    """``msg_store.index_rows.IndexLocation``: returns the same index until it is lost."""
+class MemoryIndexFiles:
+    """``rows.IndexFiles``: returns the same index until it is lost."""
 
     def __init__(self) -> None:
         self.index = MemoryIndex()

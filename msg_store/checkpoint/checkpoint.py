@@ -31,8 +31,8 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import (
     Index,
     IndexDamaged,
+    IndexFiles,
     IndexFull,
-    IndexLocation,
     IndexRow,
     Location,
 )
@@ -105,17 +105,17 @@ class WriteJob:
 
 
 class Checkpointer:
-    """Decides about memtables and jobs. For the loop's thread. ``location`` can condemn a damaged index."""
+    """Decides about memtables and jobs. For the loop's thread. ``index_files`` can condemn a damaged index."""
 
     def __init__(
-        self, core: GroupCommit, location: IndexLocation, limits: CheckpointLimits | None = None
+        self, core: GroupCommit, index_files: IndexFiles, limits: CheckpointLimits | None = None
     ) -> None:
         self.is_full = False  # the disk is full, and a memtable waits for ``resume``
         self.has_room = True  # as of the last write
         self.snapshot: Snapshot | None = None  # the snapshot that is being made
         self.is_stopping = False
         self._core = core
-        self._location = location
+        self._index_files = index_files
         self._limits = limits or CheckpointLimits()
         self._is_requested = False
         self._read: ReadJob | None = None
@@ -309,5 +309,5 @@ class Checkpointer:
 
     def _fail(self, error: Exception) -> Report:
         if isinstance(error, IndexDamaged):
-            self._location.condemn()
+            self._index_files.condemn()
         return self._core.fail(error)

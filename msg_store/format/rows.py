@@ -117,7 +117,7 @@ class Index(Protocol):
         """End; no read may be under way."""
 
 
-class IndexLocation(Protocol):
+class IndexFiles(Protocol):
     """Where the index of a store lies."""
 
     def open(self) -> Index:

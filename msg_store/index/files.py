@@ -1,4 +1,4 @@
-"""The location of an index: opening, condemning, setting aside and compacting it.
+"""The files of an index: opening, condemning, setting aside and compacting it.
 
 LMDB never gives space back: free pages are used again, but a file that has grown to a backlog of ten
 million messages stays as large when all are acked. So a start that finds an index of mostly free pages
@@ -38,8 +38,8 @@ _LOCK: Final = "lock.mdb"
 _IN_USE: Final = "in-use"
 
 
-class LmdbLocation:
-    """``rows.IndexLocation`` of an LMDB environment in a folder of its own.
+class LmdbFiles:
+    """``rows.IndexFiles`` of an LMDB environment in a folder of its own.
 
     Args:
         map_bytes: how large it may become before it must grow.

@@ -25,7 +25,7 @@ from leveret.msg_store.format.file_header import EPOCH_MAX
 from leveret.msg_store.format.folder import StoreFolder, read_format
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged, IndexMissing, IndexRow, Location
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.memtable.read_view import next_low
 from leveret.msg_store.recovery.format_repair import restore_format
@@ -35,8 +35,8 @@ PAGE_ROWS: Final = 10_000
 _MSG_NO_END: Final = 1 << 64
 
 
-class ReadOnlyLocation:
-    """``IndexLocation`` of an index that is only read.
+class ReadOnlyFiles:
+    """``IndexFiles`` of an index that is only read.
 
     ``scratch`` is an empty folder for an index that must be rebuilt, None if it may not. With ``damage`` the index
     on the disk is not used.
@@ -57,7 +57,7 @@ class ReadOnlyLocation:
             return LmdbIndex(self._scratch / lmdb_index.FOLDER, self._uuid)
         if self._damage:
             raise IndexDamaged(self._damage)
-        LmdbLocation(self._path, self._uuid).check()
+        LmdbFiles(self._path, self._uuid).check()
         try:
             self.read = LmdbIndex(self._path, self._uuid, is_readonly=True)
         except IndexMissing:
@@ -112,9 +112,9 @@ class Inspection:
             if may_rebuild:
                 scratch = Path(stack.enter_context(TemporaryDirectory(prefix="leveret-store-")))
             index_path = path / lmdb_index.FOLDER
-            location = ReadOnlyLocation(index_path, self.folder.uuid, scratch, index_damage)
+            location = ReadOnlyFiles(index_path, self.folder.uuid, scratch, index_damage)
             ballast = Ballast(files, path)
-            where = StoreFiles(files, path, ballast, _no_time, index_location=location)
+            where = StoreFiles(files, path, ballast, _no_time, index_files=location)
             recovery = Recovery(self.folder, where, EPOCH_MAX)
             self.recovered = recovery.inspect(may_rebuild)
             stack.callback(self.recovered.index.close)

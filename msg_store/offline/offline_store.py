@@ -31,7 +31,7 @@ class OfflineStore:
         self.core = opened.core  # group commit, for ``write``, ``publish`` and ``ack``
         self._opened = opened
         self._index = opened.recovered.index
-        self._checkpointer = Checkpointer(self.core, opened.index_location)
+        self._checkpointer = Checkpointer(self.core, opened.index_files)
         self._collector = Collector(
             opened.folder,
             self.core,

@@ -26,7 +26,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Batch, FileRow, IndexFull, IndexRow, Location, QueueTerms
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.offline.audit import Audit, Progress, audited
 from leveret.msg_store.reading.segments import SegmentReader
@@ -72,7 +72,7 @@ def repair(
     index = path / lmdb_index.FOLDER
     if plan.needs_recovery:
         if plan.index_damage and index.exists():
-            LmdbLocation(index, b"").condemn()  # for opening it may end the process
+            LmdbFiles(index, b"").condemn()  # for opening it may end the process
         opened = open_store(StoreFiles(files, path, Ballast(files, path), now_ms), boot_epoch)
         opened.close()
     if not plan.needs_writing:

@@ -52,12 +52,12 @@ from leveret.msg_store.format.rows import (
     Checkpoint,
     Index,
     IndexDamaged,
+    IndexFiles,
     IndexFull,
-    IndexLocation,
     QueueTerms,
 )
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.memtable.file_states import NEVER
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment
@@ -89,7 +89,7 @@ class StoreFiles:
     now_ms: Callable[[], int]
     rdq_file_bytes: int = rdq_writer.FILE_BYTES  # when a segment is full
     journal_file_bytes: int = journal.FILE_BYTES  # when a journal file is full
-    index_location: IndexLocation | None = None  # in the folder by default
+    index_files: IndexFiles | None = None  # in the folder by default
     new_uuid: Callable[[], bytes] = lambda: os.urandom(16)  # makes the 16 bytes of a new store
     inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX  # larger flushes are not inline
     journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX  # how much room it takes ahead at most
@@ -107,7 +107,7 @@ class Opened:
     core: GroupCommit
     rdq_log: AppendLog
     journal_log: AppendLog
-    index_location: IndexLocation
+    index_files: IndexFiles
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
@@ -147,8 +147,8 @@ class Recovery:
         boot_epoch: int,
         trusted: DurablePosition | None = None,
     ) -> None:
-        default = LmdbLocation(folder.path / lmdb_index.FOLDER, folder.uuid)
-        self._index_location = where.index_location or default
+        default = LmdbFiles(folder.path / lmdb_index.FOLDER, folder.uuid)
+        self._index_files = where.index_files or default
         self._rdq_log = AppendLog(folder.files, folder.rdq, SEGMENT_NAME, where.ballast)
         self._journal_log = AppendLog(
             folder.files, folder.journal, JOURNAL_NAME, where.ballast, where.journal_ahead_bytes
@@ -219,7 +219,7 @@ class Recovery:
             core,
             self._rdq_log,
             self._journal_log,
-            self._index_location,
+            self._index_files,
         )
 
     def _judged(self, damage: str) -> Recovered:
@@ -248,7 +248,7 @@ class Recovery:
     def _open_index(self) -> str:
         """Open the index, a new one if it cannot be used; return the damage of the old one."""
         try:
-            self._index = self._index_location.open()
+            self._index = self._index_files.open()
         except IndexDamaged as error:
             self._check_may_rebuild(str(error))
             self._new_index()
@@ -262,8 +262,8 @@ class Recovery:
 
     def _new_index(self) -> None:
         name = f"index-{self._identity.boot_epoch:06x}"
-        self._index_location.set_aside(self._folder.quarantine, name)
-        self._index = self._index_location.open()
+        self._index_files.set_aside(self._folder.quarantine, name)
+        self._index = self._index_files.open()
         self._is_new = True
 
     def _why_rebuild(self, point: Checkpoint | None) -> str:

@@ -20,7 +20,7 @@ from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
 from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection
@@ -230,7 +230,7 @@ def _compacted(at: StoreAt, epoch: int, progress: Progress) -> Row:
     except BaseException:
         opened.close()
         raise
-    index = LmdbLocation(at.path / lmdb_index.FOLDER, opened.folder.uuid).compact()
+    index = LmdbFiles(at.path / lmdb_index.FOLDER, opened.folder.uuid).compact()
     return {
         "path": str(at.path),
         "vhost": at.vhost,

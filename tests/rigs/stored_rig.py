@@ -29,7 +29,7 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
-from leveret.testing.memory_index import MemoryLocation
+from leveret.testing.memory_index import MemoryIndexFiles
 from rigs.patient_queue import PatientQueue
 from rigs.store.live_store import files_at
 from rigs.store.step_loop import StepLoop, drivers_on
@@ -54,7 +54,7 @@ class StoreBench:
         self.disk = FaultyCalls(MemoryDisk(), rng)
         self.files = Files(self.disk)
         self.files.mkdir(STORE)
-        self.location = MemoryLocation()
+        self.location = MemoryIndexFiles()
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
         self.limits = StoreLimits(
             room_bytes,
@@ -77,7 +77,7 @@ class StoreBench:
             ballast_bytes=0,
             rdq_file_bytes=self.file_bytes[0],
             journal_file_bytes=self.file_bytes[1],
-            index_location=self.location,
+            index_files=self.location,
             new_uuid=lambda: bytes(range(16)),
         )
         self.opened = open_store(where, self.boot_epoch, trusted)

@@ -11,15 +11,15 @@ import pytest
 
 from leveret.msg_store.format.rows import Batch, IndexDamaged
 from leveret.msg_store.index import files as index_files
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 
 UUID = bytes(range(16))
 MIN = 1 << 20
 
 
-def home_of(path: Path, compact_bytes_min: int = MIN) -> LmdbLocation:
-    return LmdbLocation(path / "store.lmdb", UUID, 1 << 20, compact_bytes_min)
+def home_of(path: Path, compact_bytes_min: int = MIN) -> LmdbFiles:
+    return LmdbFiles(path / "store.lmdb", UUID, 1 << 20, compact_bytes_min)
 
 
 def filled(path: Path, rows: int = 40_000, left: int = 50) -> None:

@@ -21,29 +21,29 @@ from leveret.msg_store.format.rows import (
     IndexFull,
     QueueTerms,
 )
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_errors import store_error
 from leveret.msg_store.index.lmdb_index import LAG_MAX, LmdbIndex
 from leveret.msg_store.memtable.memtable import Memtable
-from leveret.testing.memory_index import MemoryLocation
+from leveret.testing.memory_index import MemoryIndexFiles
 
 UUID = bytes(range(16))
 MAX = (1 << 64) - 1
 
 
-def home_of(kind: str, path: Path, map_bytes: int = 1 << 20) -> MemoryLocation | LmdbLocation:
+def home_of(kind: str, path: Path, map_bytes: int = 1 << 20) -> MemoryIndexFiles | LmdbFiles:
     return (
-        MemoryLocation() if kind == "memory" else LmdbLocation(path / "store.lmdb", UUID, map_bytes)
+        MemoryIndexFiles() if kind == "memory" else LmdbFiles(path / "store.lmdb", UUID, map_bytes)
     )
 
 
 @pytest.fixture(params=["memory", "lmdb"])
-def location(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryLocation | LmdbLocation:
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> MemoryIndexFiles | LmdbFiles:
     return home_of(request.param, tmp_path)
 
 
 @pytest.fixture
-def index(location: MemoryLocation | LmdbLocation) -> Iterator[Index]:
+def index(location: MemoryIndexFiles | LmdbFiles) -> Iterator[Index]:
     opened = location.open()
     yield opened
     opened.close()
@@ -68,7 +68,7 @@ def rows_batch(queue_no: int, seqs: range) -> Batch:
 
 
 def test_runs_of_rows_and_places_leave_and_nothing_else_does(
-    location: MemoryLocation | LmdbLocation, rng: random.Random
+    location: MemoryIndexFiles | LmdbFiles, rng: random.Random
 ) -> None:
     index = location.open()
     present = {1: set(range(3_000)), 2: set(range(500, 3_500))}
@@ -180,7 +180,7 @@ def test_places_and_queues_are_listed_in_order(index: Index) -> None:
     assert index.scan_locations((1 << 40) + 1, 99) == []
 
 
-def test_it_is_there_again_after_closing(location: MemoryLocation | LmdbLocation) -> None:
+def test_it_is_there_again_after_closing(location: MemoryIndexFiles | LmdbFiles) -> None:
     index = location.open()
     index.write(rows_batch(1, range(5000)))
     index.close()
@@ -191,7 +191,7 @@ def test_it_is_there_again_after_closing(location: MemoryLocation | LmdbLocation
 
 
 def test_one_found_damaged_in_use_is_set_aside_at_the_next_start(
-    location: MemoryLocation | LmdbLocation, tmp_path: Path
+    location: MemoryIndexFiles | LmdbFiles, tmp_path: Path
 ) -> None:
     index = location.open()
     index.write(rows_batch(1, range(5)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexDamaged, QueueTerms
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
 from leveret.msg_store.index.page_check import fault_of
 from rigs.store.store_damage import PAGE_BYTES, zero_a_leaf
@@ -131,8 +131,8 @@ def test_flipped_bits_of_live_pages_end_no_process(tmp_path: Path, rng: random.R
     assert done.returncode == 0, done.stderr
 
 
-def location(tmp_path: Path) -> LmdbLocation:
-    return LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22, leaves_bytes_max=0)
+def location(tmp_path: Path) -> LmdbFiles:
+    return LmdbFiles(tmp_path / "store.lmdb", UUID, 1 << 22, leaves_bytes_max=0)
 
 
 def test_all_pages_are_looked_at_after_a_process_that_did_not_close_its_index(
@@ -161,4 +161,4 @@ def test_after_an_orderly_end_the_leaves_of_a_large_index_are_not_read(
     location(tmp_path).open().close()
 
     with pytest.raises(IndexDamaged, match="page"):
-        LmdbLocation(tmp_path / "store.lmdb", UUID, 1 << 22).open()
+        LmdbFiles(tmp_path / "store.lmdb", UUID, 1 << 22).open()

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.offline import offline_store as offline
 from leveret.msg_store.offline.audit import audited
@@ -130,7 +130,7 @@ def test_the_index_becomes_as_small_as_can_be(rig: OfflineRig, rng: random.Rando
     wasteful(rig, rng)
     rig.stop()
 
-    before, after = LmdbLocation(rig.path / "store.lmdb", UUID, MAP_BYTES).compact()
+    before, after = LmdbFiles(rig.path / "store.lmdb", UUID, MAP_BYTES).compact()
 
     assert after <= before
     check(rig, is_clean=True)

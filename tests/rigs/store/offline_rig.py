@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.index.files import LmdbLocation
+from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.reading.verify import Segment
@@ -45,7 +45,7 @@ class OfflineRig:
         where = files_at(
             self.path,
             rdq_file_bytes=self.rdq_file_bytes,
-            index_location=LmdbLocation(self.path / "store.lmdb", UUID, MAP_BYTES),
+            index_files=LmdbFiles(self.path / "store.lmdb", UUID, MAP_BYTES),
             new_uuid=lambda: UUID,
         )
         self.opened = open_store(where, self.boot_epoch)

@@ -33,7 +33,7 @@ from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import FULL_RETRY_S, GroupCommit, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
-from leveret.testing.memory_index import MemoryLocation
+from leveret.testing.memory_index import MemoryIndexFiles
 from rigs.store.live_store import files_at
 
 STORE = Path("/data/store")
@@ -74,7 +74,7 @@ class StoreRig:
         self.file_bytes = (rdq_file_bytes, journal_file_bytes)
         self.inline_bytes_max = inline_bytes_max
         self.journal_ahead_bytes = journal_ahead_bytes
-        self.location = MemoryLocation()
+        self.location = MemoryIndexFiles()
         self.limits = limits
         self.boot_epoch = 0
         self.texts = 0
@@ -107,7 +107,7 @@ class StoreRig:
             self.ballast_bytes,
             rdq_file_bytes=self.file_bytes[0],
             journal_file_bytes=self.file_bytes[1],
-            index_location=self.location,
+            index_files=self.location,
             new_uuid=lambda: UUID,
             inline_bytes_max=self.inline_bytes_max,
             journal_ahead_bytes=self.journal_ahead_bytes,
