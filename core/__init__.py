@@ -1,1 +1,1 @@
-"""Basics of all layers: clock, files, limits, errors, log; imports no other part of Leveret."""
+"""Basics of all layers: clock, files, limits, errors, log, messages and entries; imports no other part of Leveret."""
