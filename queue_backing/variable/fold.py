@@ -114,13 +114,21 @@ def _in_delta(queue: VariableQueue, from_seq: int) -> Iterator[Entry]:
         end = window_end(delta._replace(start=low), limits.segment, limits.read_max)
         rows = queue.index.read(low, end, limits.read_max)
         if rows is None:
-            yield (low, None, 0, True, _NO_ROW, 0, True, True)
+            yield _awaited(low)
             return
         yield from (row for row in rows if _is_ready(queue, row))
         low = end
-        if not rows:
+        if not rows:  # a hole, which may be long
             following = queue.index.read(end, high, 1)
-            low = high if following == [] else following[0][SEQ] if following else end
+            if following is None:
+                yield _awaited(end)
+                return
+            low = following[0][SEQ] if following else high
+
+
+def _awaited(seq: int) -> Entry:
+    """Return the marker that rows from this seq on must be read."""
+    return (seq, None, 0, True, _NO_ROW, 0, True, True)
 
 
 def _is_ready(queue: VariableQueue, row: Entry) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -168,6 +169,24 @@ def test_a_hole_in_delta_is_skipped_in_one_step() -> None:
 
     assert rig.queue.fetch(3, UNBOUNDED, ack_required=False).seqs == [0, 1 << 50, (1 << 50) + 1]
     check(rig.queue)
+
+
+def test_a_fold_skips_a_hole_in_delta_whose_end_must_be_read() -> None:
+    rig = VariableRig(Limits(segment=4, io_batch=0, slack=0), mode="lazy", is_late=True)
+    rig.publish_some(1)
+    rig.queue.skip_to(1 << 50)
+    rig.publish_some(1)
+    found: list[int] = []
+
+    def step(entry: Any, unacked: bool, goes_on: bool) -> tuple[bool, bool]:
+        found.extend([entry[SEQ]] if entry is not None and entry[SEQ] not in found else [])
+        return True, entry is None
+
+    for _ in range(10):
+        if not rig.queue.fold(step, False, 0):
+            break
+        rig.settle()
+    assert found == [0, 1 << 50]
 
 
 def test_unacked_messages_within_delta_are_looked_through_in_steps() -> None:
