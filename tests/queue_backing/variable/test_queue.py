@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.core.entry import SEQ
+from leveret.core.entry import SEQ, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.invariants import check
@@ -171,22 +171,29 @@ def test_a_hole_in_delta_is_skipped_in_one_step() -> None:
     check(rig.queue)
 
 
-def test_a_fold_skips_a_hole_in_delta_whose_end_must_be_read() -> None:
-    rig = VariableRig(Limits(segment=4, io_batch=0, slack=0), mode="lazy", is_late=True)
+def test_a_fold_waits_at_a_hole_in_delta_whose_end_must_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = VariableRig(Limits(segment=4, io_batch=0, slack=0), mode="lazy")
     rig.publish_some(1)
     rig.queue.skip_to(1 << 50)
     rig.publish_some(1)
-    found: list[int] = []
+    known_to, read, reads = 1 << 49, rig.index.read, 0
 
-    def step(entry: Any, unacked: bool, goes_on: bool) -> tuple[bool, bool]:
-        found.extend([entry[SEQ]] if entry is not None and entry[SEQ] not in found else [])
-        return True, entry is None
+    def late_read(low: int, high: int, limit: int) -> list[Entry] | None:
+        nonlocal reads
+        reads += 1
+        assert reads < 10, "the hole is walked through"
+        return read(low, high, limit) if high <= known_to else None
 
-    for _ in range(10):
-        if not rig.queue.fold(step, False, 0):
-            break
-        rig.settle()
-    assert found == [0, 1 << 50]
+    monkeypatch.setattr(rig.index, "read", late_read)
+
+    def step(entry: Entry | None, unacked: bool, seqs: list[int | None]) -> Any:
+        return True, [*seqs, entry and entry[SEQ]]
+
+    assert rig.queue.fold(step, [], 0) == [0, None]
+    known_to, reads = 1 << 51, 0
+    assert rig.queue.fold(step, [], 0) == [0, 1 << 50]
 
 
 def test_unacked_messages_within_delta_are_looked_through_in_steps() -> None:
