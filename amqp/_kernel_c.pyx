@@ -2,16 +2,16 @@
 # cython: cdivision=True, binding=False, infer_types=False
 """The codec kernel in Cython over C pointers; the contract is in ``leveret/amqp/kernel.py``.
 
-Nearly all bytes that a broker reads are publishes that lie whole in what one read gave: method,
+Nearly all bytes that a broker reads are publishes that lie whole in one read: method,
 header and one body frame behind each other. ``_publish`` takes such a triple at one go and makes two
 Python objects of it, the body and the tuple: raw method, origin and head are shared with the message
-before when ``memcmp`` finds them equal. Acks have a loop of their own. Whatever is not like this
-(cut, in several frames, interleaved with other channels, wrong) goes through ``_frame``, frame by frame,
+before when ``memcmp`` finds them equal. Acks have a loop of their own. All other bytes
+(cut, in several frames, interleaved with other channels, wrong) go through ``_frame``, frame by frame,
 and only that path knows errors: ``_publish`` answers 0 and leaves them to it.
 
-What a read leaves unfinished is kept in one of two forms. The payload of a body frame that is due
-streams straight into the bytes object under construction (``_Content``), which grows with what came
-and never by what was announced. The beginning of any other frame is copied to ``_part`` and completed
+An unfinished frame at the end of a read is kept in one of two forms. The payload of a body frame that is due
+streams straight into the bytes object under construction (``_Content``), which grows with the bytes received
+and never by the size announced. The beginning of any other frame is copied to ``_part`` and completed
 from the next read; the rest of that read is scanned in place.
 
 The files ``_kernel_c_*.pxi`` are parts of this module. ``SOURCE_HASH`` is the SHA-256 of this file and
@@ -78,7 +78,7 @@ cdef class Scanner:
     cdef int _run_mode
     cdef bytes _run_method
     cdef list _items
-    # What is not whole yet.
+    # Unfinished frames and contents.
     cdef dict _contents
     cdef bytes _held
     cdef uint8_t *_part
@@ -401,7 +401,7 @@ cdef class Scanner:
         return p
 
     cdef int _keep(self, const uint8_t *p, const uint8_t *end) except -1:
-        """Keep what is left of a read."""
+        """Keep the rest of a read."""
         if p == end:
             return 0
         if self.stepwise and self._runs:
@@ -479,7 +479,7 @@ cdef class Scanner:
         return 0
 
     cdef int _refuse_in_content(self, _Content content) except -1:
-        """Say what was due on the channel instead of this frame."""
+        """Raise the error that names the frame due on the channel."""
         if content is None:
             raise frame_errors.no_method()
         if content.head is None:

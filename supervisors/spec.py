@@ -5,7 +5,7 @@ down and one object can serve fifty thousand supervisors. ``SpecError.reason`` i
 the same mistake; a supervisor whose ``init`` raises it fails to start with ``start_spec`` (a child)
 or ``supervisor_data`` (a flag), before any child has been started.
 
-Restart kinds: *permanent* (started again whatever it ended of), *transient* (unless it ended
+Restart kinds: *permanent* (started again after every end), *transient* (unless it ended
 normally or was shut down), *temporary* (never), and RabbitMQ's *intrinsic* (as transient, but its
 normal end takes the supervisor along). ``("transient", 2.0)`` is RabbitMQ's delayed form: where the
 restart intensity would be exceeded, the supervisor stays and tries again two seconds later.

@@ -191,7 +191,7 @@ class Supervisor(OtpActor):
         """Call a function; an error in it ends this actor, after its children."""
         try:
             function(*args)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the children come first
+        except Exception as error:  # noqa: BLE001  # the children end first, then this actor with the error
             suspension, self._suspension = self._suspension, None
             if suspension is not None:
                 suspension.cancel_timers()

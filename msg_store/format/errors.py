@@ -6,7 +6,7 @@ from leveret.core.errors import StoreError
 
 
 class Corrupt(StoreError):
-    """Bytes differ from those that were written: a torn write, a flipped bit, a foreign file."""
+    """A file has other bytes than the store wrote: a torn write, a flipped bit, a foreign file."""
 
 
 class ForeignFile(Corrupt):

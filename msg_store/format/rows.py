@@ -20,7 +20,7 @@ SEQ_END: Final = 1 << 64  # above all seqs
 
 
 class IndexDamaged(Corrupt):
-    """The index differs from what was written; it can be rebuilt from the segments."""
+    """The index is damaged; it can be rebuilt from the segments."""
 
 
 class IndexMissing(IndexDamaged):

@@ -126,7 +126,9 @@ class ConsumerCheck:
         if CHECK.unpack_from(received, size - 2)[0] != crc32(
             received[:14]
         ) & 0xFFFF or not received.startswith(filler(size), 14):
-            return self._bad(f"body of lane {lane} message {number} is not what was sent")
+            return self._bad(
+                f"body of lane {lane} message {number} differs from the body that was sent"
+            )
         self.received += 1
         if is_redelivered:
             self.redelivered += 1

@@ -90,7 +90,9 @@ def findings_of(audit: Audit, names: Mapping[int, str]) -> list[Finding]:
     return [
         *_of_files(audit),
         *(
-            Finding(lost_text(lost), "taken out of the queue, what is left of them is set aside")
+            Finding(
+                lost_text(lost), "taken out of the queue; the rest of their records is set aside"
+            )
             for lost in lost_in(audit, names)
         ),
         *_of_index(audit, names),
@@ -110,8 +112,8 @@ def _of_files(audit: Audit) -> Iterable[Finding]:
     for gap in report.gaps:
         yield Finding(
             f"the journal has a gap, {gap}",
-            "what is left of it is set aside; what was acked in it may come back, what was"
-            " published in it is missing",
+            "the rest of it is set aside; messages acked in it may come back, messages published in"
+            " it are missing",
         )
 
 

@@ -60,7 +60,7 @@ def _salvaged(row: Row) -> Iterator[str]:
     for each in row["lost"]:
         yield f"  left behind: {lost_text(LostIn(**each))}"
     for gap in row["gaps"]:
-        yield f"  the journal has a gap, {gap}: what was published in it may be missing"
+        yield f"  the journal has a gap, {gap}: messages published in it may be missing"
 
 
 def _compacted(row: Row) -> Iterator[str]:

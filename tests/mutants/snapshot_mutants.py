@@ -11,7 +11,7 @@ MUTANTS = {
     "a flush that is taken back goes on in it": Mutant(
         "wal/segment_writer.py", "self._is_rolling |= place == self._rolled_at", "pass"
     ),
-    "what is pending is not waited for": Mutant(
+    "a snapshot does not wait for pending writes": Mutant(
         "checkpoint/snapshot.py",
         "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
         "self.wants_cut = True",

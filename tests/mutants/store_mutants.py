@@ -24,7 +24,7 @@ MUTANTS = {
     "a failed flush keeps its places": Mutant(
         "wal/group_commit.py", "self.rdq.rewind(flush.rdq_before)", "self.rdq.rewind(self.rdq.place)"
     ),
-    "what is in flight counts as durable": Mutant(
+    "a flush in flight counts as durable": Mutant(
         "wal/group_commit.py",
         "return self._flush is None and self.error is None and not self.memtables.has_unresolved",
         "return self.error is None and not self.memtables.has_unresolved",
@@ -72,10 +72,10 @@ MUTANTS = {
         "            for change in owed:\n                location",
         "            for change in owed[:1]:\n                location",
     ),
-    "what was read while it changed counts as it was": Mutant(
+    "a change during the read of a row is overlooked": Mutant(
         "memtable/memtables.py", "(*read_view.spoken_of(numbers), self._owed.keys())", "(self._owed.keys(),)"
     ),
-    "what was read while a change is owed counts as it was": Mutant(
+    "a change owed to a row that is being read is overlooked": Mutant(
         "memtable/memtables.py", "(*read_view.spoken_of(numbers), self._owed.keys())", "read_view.spoken_of(numbers)"
     ),
     "a place that was read outlives the ack": Mutant(

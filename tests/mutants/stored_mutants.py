@@ -10,7 +10,7 @@ MUTANTS = {
         "segment.read(offset, length, msg_no)",
         "segment.read(offset, length)",
     ),
-    "what is far is not read": Mutant(
+    "records far apart are not read": Mutant(
         "msg_store/reading/segments.py", "for first, end in found:", "for first, end in found[:1]:"
     ),
     "descriptors are kept for ever": Mutant(
@@ -20,21 +20,21 @@ MUTANTS = {
         "msg_store/reading/segments.py", "if error.errno in PASSING:", "if False:"
     ),
     "what moved is lost": Mutant("msg_store/reading/contents.py", "if tries < TRIES_MAX:", "if False:"),
-    "what is lost is asked for again": Mutant(
+    "a lost message is requested again": Mutant(
         "msg_store/reading/contents.py", "self._lost[msg_no] = why", "pass"
     ),
-    "what is pending again is lost": Mutant(
+    "a message that is pending again counts as lost": Mutant(
         "msg_store/reading/contents.py",
         "if self._residents.resident(msg_no) is not None:",
         "if False:",
     ),
-    "only the first who waits is told": Mutant(
+    "only the first waiting queue is resumed": Mutant(
         "msg_store/reading/contents.py", "self._wait_too(new, waiter)\n", "pass\n"
     ),
     "the cache has no bound": Mutant(
         "msg_store/reading/read_cache.py", "while self.size_bytes > self.room_bytes and left > 0:", "while False:"
     ),
-    "what is taken still counts": Mutant(
+    "messages taken from the cache still count": Mutant(
         "msg_store/reading/read_cache.py", "self.size_bytes -= size_bytes + len(taken) * _OVERHEAD_BYTES", "pass"
     ),
     "rows that are not durable are left out": Mutant(
@@ -63,7 +63,7 @@ MUTANTS = {
         "self.messages -= len(acked)\n        self.size_bytes -= size_bytes",
         "pass",
     ),
-    "terms are written before what they speak of": Mutant(
+    "terms are written before the rows they count": Mutant(
         "msg_store/client.py",
         "self.terms = CleanTerms(next_seq, next_deliver)\n",
         "self._store.core.close_queue(self.queue_no, next_seq, next_deliver)\n",
@@ -81,7 +81,7 @@ MUTANTS = {
     "a deleted queue keeps its rows": Mutant(
         "msg_store/store.py", "self.core.delete_queue(queue_no)", "pass"
     ),
-    "what nobody keeps is kept": Mutant(
+    "bodies without a row are kept": Mutant(
         "msg_store/client.py", "holds.release(msg_nos)", "pass"
     ),
     "acked rows stay in the window": Mutant(
@@ -97,7 +97,7 @@ MUTANTS = {
         "self._transient_rows.cut(min(map(seq_of, entries)))",
         "pass",
     ),
-    "what was handed out stays in RAM": Mutant(
+    "delivered contents stay in RAM": Mutant(
         "queue_backing/index/stored.py", "self._cache.drop(keys[:given])", "pass"
     ),
     "transients are acked as persistent ones": Mutant(

@@ -35,7 +35,7 @@ MUTANTS = {
     "a range that is being deleted is still read": Mutant(
         "transient/paged_queue.py", "read.deleted.append(keys)", "pass"
     ),
-    "rows behind what was read are told": Mutant(
+    "rows behind the end of the read are answered": Mutant(
         "transient/paged_queue.py", "if low <= s < reached}", "if low <= s}"
     ),
     "the limit of a read of rows does not hold": Mutant(
@@ -65,7 +65,7 @@ MUTANTS = {
     "ranges of a job that failed are forgotten": Mutant(
         "transient/paging_core.py", "self._ranges.extendleft(reversed(job.ranges))", "pass"
     ),
-    "the index is lost with what is on its way": Mutant(
+    "contents in flight are lost with the index": Mutant(
         "transient/paging_core.py", "if error is None and not is_lost:", "if error is None:"
     ),
     "a failed batch leaves its bytes": Mutant(

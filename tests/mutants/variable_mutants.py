@@ -1,7 +1,7 @@
 """Faults to plant in the variable queue.
 
-The first eleven are those that the design names; the others are faults that only a queue can have which
-does not wait for its disk.
+Eleven faults in the order and count of messages come first; the others can occur only in a queue that goes on
+while its disk reads.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ MUTANTS = {
     "what the store did not take is lost": Mutant(
         "variable/paging.py", "            put_back(reversed(rest))", "            pass"
     ),
-    "what is not there is handed out": Mutant(
+    "a message that is not in RAM is delivered": Mutant(
         "variable/fetch.py", "part.extendleft(reversed(rest))", "pass"
     ),
     "an acked message counts as paged out": Mutant(
         "variable/paged.py", "        if self.paged_bytes:\n", "        if False:\n"
     ),
-    "lazy mode forgets what is being read": Mutant(
+    "lazy mode drops contents that are being read": Mutant(
         "variable/paging.py", "if paged.keeps_q3_head:", "if False:"
     ),
 }

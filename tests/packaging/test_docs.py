@@ -57,7 +57,7 @@ def test_heads_of_folders_name_existing_modules() -> None:
     assert unknown == []
 
 
-# A row of a walk: | [file](../file) `function` | its caller | what it does |
+# A row of a walk: | [file](../file) `function` | its caller | its step |
 
 WALK = (ROOT / "docs/README.md").read_text()
 ROW = re.compile(

@@ -128,14 +128,14 @@ class Dies(OtpActor):
 
 
 class Slow(Service):
-    """Acknowledges its start after a while."""
+    """Acknowledges its start in a later turn."""
 
     def init(self) -> object:  # type: ignore[override]
         return super().init(ServiceSpec(plain, (_slow,), waits_for_ready=True))
 
 
 async def _slow() -> None:
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     ready("at last")
     await asyncio.Event().wait()
 

@@ -195,7 +195,7 @@ def test_repair_says_what_it_would_do_and_does_it_when_told_to(run: Run, rig: Of
     code, out, _ = run("repair", data_of(rig))
     assert code == 1
     assert "to be repaired, with --yes" in out
-    assert "taken out of the queue, what is left of them is set aside" in out
+    assert "taken out of the queue; the rest of their records is set aside" in out
     assert files_of(data_of(rig)) == before
 
     assert run("repair", data_of(rig), "--yes")[0] == 0

@@ -129,7 +129,7 @@ CASES: list[Case] = [
     ),
     case(
         64,
-        "one that is stopped",
+        "a stopped child",
         ["a"],
         [terminate("a"), restart("a")],
         "+a [a=up]1/1/0/1 "
@@ -171,7 +171,7 @@ CASES: list[Case] = [
     ),
     case(
         65,
-        "one that is stopped; its id is free",
+        "a stopped child; its id is free",
         ["a", "b"],
         [terminate("a"), delete("a"), start("a")],
         "+a +b [b=up,a=up]2/2/0/2 "

@@ -23,7 +23,7 @@ RULES: Final[dict[int, str]] = {
     10: "a supervisor traps exits and ignores those of actors other than its parent and children",
     11: "a supervisor logs messages that it does not know and lives on",
     # Restart kinds.
-    12: "a permanent child is restarted whatever it ended of",
+    12: "a permanent child is restarted after every end",
     13: "a transient child is restarted unless it ended normally or was shut down; else it stays, undefined",
     14: "a temporary child is never restarted and leaves the list; its siblings are not touched",
     15: "the end of a permanent child is always reported, that of the others if it was abnormal",
@@ -34,7 +34,7 @@ RULES: Final[dict[int, str]] = {
     # Strategies.
     20: "one_for_one restarts the dead child only",
     21: "one_for_all stops the others newest first and starts all in order",
-    22: "rest_for_one stops what was started later and starts it again behind the dead child",
+    22: "rest_for_one stops the children started later and starts them again behind the dead child",
     23: "temporary siblings that were stopped with a group do not come back",
     24: "siblings that were terminated by hand come back with their group",
     25: "an end that restarts nothing touches no sibling",
@@ -53,7 +53,7 @@ RULES: Final[dict[int, str]] = {
     37: "OURS: the period is measured in fractions of seconds; exactly the period still counts",
     38: "an attempt that failed counts, too",
     39: "between two attempts waiting requests are served; a terminate_child wins",
-    40: "what is started by request does not count",
+    40: "a start by request does not count",
     41: "OURS: only the monotonic clock counts",
     # Stopping.
     42: "a supervisor that ends stops its children newest first, each waited for",
@@ -81,8 +81,8 @@ RULES: Final[dict[int, str]] = {
     61: "a start_child that fails leaves nothing behind",
     62: "terminate_child keeps the spec, but a temporary one's; it is ok for what does not run",
     63: "terminate_child takes a restart back that waits",
-    64: "restart_child starts what is stopped, else says why not; a failure leaves it stopped",
-    65: "delete_child forgets what is stopped, else says why not; the id is free again",
+    64: "restart_child starts a stopped child, else says why not; a failure leaves it stopped",
+    65: "delete_child forgets a stopped child, else says why not; the id is free again",
     66: "which_children lists the newest first, with address, undefined or restarting",
     67: "count_children counts specs, the living, and supervisors and workers whether they live or not",
     68: "get_childspec gives the spec with every default filled in",
