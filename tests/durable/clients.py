@@ -7,9 +7,10 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from conformance.raw import Channel, Connection, Event
-from durable.oracle import Known, body_of, is_transient, name_of
+from durable.oracle import Known, body_of, is_transient, name_of, place_of
 
 FAN_OUT = "fan-out"
 ECHOED = "echoed"
@@ -86,13 +87,18 @@ class Confirms:
         self._next_tag = 1
         self.waiting: dict[int, tuple[str, tuple[str, ...]]] = {}
 
-    def publish(self, name: str, queues: tuple[str, ...], exchange: str, key: str) -> None:
+    def publish(
+        self, name: str, queues: tuple[str, ...], exchange: str, key: str, **properties: Any
+    ) -> None:
         for queue in queues:
             self._known[queue].published.add(name)
         self.waiting[self._next_tag] = name, queues
         self._next_tag += 1
-        mode, priority = 1 if is_transient(name) else 2, int(name.removesuffix("t")[-1])
-        self._channel.publish(key, body_of(name), exchange, delivery_mode=mode, priority=priority)
+        mode, priority = 1 if is_transient(name) else 2, place_of(name)[1]
+        body = body_of(name)
+        self._channel.publish(
+            key, body, exchange, delivery_mode=mode, priority=priority, **properties
+        )
 
     def settled(self, event: Event) -> list[str]:
         """Handle a confirm; return the names of the confirmed messages."""

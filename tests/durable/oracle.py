@@ -1,7 +1,7 @@
 """What clients know of the messages of some queues, and what must be true after a crash.
 
-A message has a *name*, its body follows from it: ``PUBLISHER.NUMBER.PRIORITY`` and ``t`` for a transient
-one. A publisher counts up, so names say in which order they must stand.
+A message has a *name*, its body follows from it: ``PUBLISHER.NUMBER.PRIORITY`` and a letter for its kind: ``t``
+is transient, ``l`` large, ``x`` expires. A publisher counts up, so names say in which order they must stand.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import zlib
 from dataclasses import dataclass, field
 
 SIZES = (0, 0, 30, 300, 300, 2_000, 9_000)  # of what follows the name
+LARGE_SIZES = (65_536, 131_072, 400_000, 1 << 20, 4 << 20)
+KINDS = "tlx"
 
 
 def body_of(name: str) -> bytes:
     """Return the body of the message with this name."""
     head = name.encode() + b" "
-    size = SIZES[zlib.crc32(head) % len(SIZES)]
+    sizes = LARGE_SIZES if name.endswith("l") else SIZES
+    size = sizes[zlib.crc32(head) % len(sizes)]
     return head + (head * (size // len(head) + 1))[:size]
 
 
@@ -32,7 +35,7 @@ def is_transient(name: str) -> bool:
 
 def place_of(name: str) -> tuple[str, int, int]:
     """Return publisher, priority and number."""
-    publisher, number, priority = name.removesuffix("t").split(".")
+    publisher, number, priority = name.rstrip(KINDS).split(".")
     return publisher, int(priority), int(number)
 
 
