@@ -55,14 +55,17 @@ class Flood:
             for number, log in enumerate(self._logs)
         ]
 
-    def serve(self, host: str, port: int) -> None:
-        """Work with the next life of the broker, after all have noticed the end of the last one."""
+    def serve(self, host: str, port: int, *, stays: bool = False) -> None:
+        """Work with the next life of the broker, after all have noticed the end of the last one.
+
+        ``stays``: it is the only life, and connections that end are opened again.
+        """
         wait_until(lambda: self.error or self._have_lived(), "clients live on")
         assert not self.error, self.error
         self._lives += 1
         for each in self._processes:
             assert each.stdin is not None
-            each.stdin.write(f"{host} {port}\n")
+            each.stdin.write(f"{host} {port}{' stays' if stays else ''}\n")
             each.stdin.flush()
 
     def _have_lived(self) -> bool:

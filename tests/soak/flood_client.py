@@ -20,27 +20,33 @@ class Client(ABC):
     Args:
         board: what all know.
         process: which one it is.
+
+    Attributes:
+        broker_stays: the broker lives on when the connection ends, or refuses to begin one.
     """
 
     def __init__(self, board: Board, process: int) -> None:
         self.board = board
         self.own = board.of(process)
+        self.broker_stays = False
 
     def live(self, address: tuple[str, int]) -> None:
         """Work with one life of the broker until it ends, or all is over."""
         connection = None
+        is_refused = self.broker_stays
         try:
             connection = Connection(address)
             assert connection.open().name == "connection.open-ok"
             self.begin(connection.socket, _declared(connection))
+            is_refused = False
             connection.socket.setblocking(False)
             self.buffer += connection.buffer
             while not self.board.numbers[IS_OVER] and self.turn():
                 self.own[CPU_NS] = time.process_time_ns()
                 time.sleep(PAUSE_S)
-        except (ConnectionError, AssertionError) as error:
+        except (ConnectionError, TimeoutError, AssertionError) as error:
             is_killed = isinstance(error, ConnectionError) or (connection and connection.ended)
-            if not is_killed:
+            if not is_killed and not is_refused:
                 raise
         finally:
             self.own[IS_READY] = 0

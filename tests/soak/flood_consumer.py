@@ -6,7 +6,8 @@ mail. Then it asks the queues, one after the other (a passive declare): the answ
 those acks were handled, so the store has them. They are written with the flush after the current one, or within
 0.2 s if nothing else is written. So an ack counts as on the disk when messages have been confirmed to all queues that were
 published after its queue's answer, and ``ON_DISK_S`` later, provided that the broker was alive then. (The time is for
-messages that are confirmed without having been written, because they were acked at once.)
+messages that are confirmed without having been written, because they were acked at once.) Where the store may fail
+and the broker stays, no ack counts as on the disk.
 """
 
 from __future__ import annotations
@@ -87,6 +88,10 @@ class Consumer(Client):
             if found is None:
                 break
             ids, _, at = found
+            if self.broker_stays and ids in records.ENDS:
+                return False
+            if ids in records.NOTICES:
+                continue
             self._answers[ids](self)
         del buffer[:at]
         if last_tag:
@@ -156,6 +161,8 @@ class Consumer(Client):
         """The broker has read the acks before a question, and was alive when this was asked."""
         self.own[IS_READY] = 1  # earlier requests are answered
         asked_s, acked = self._asked.popleft()
+        if self.broker_stays:
+            return
         for waiting, some in zip(self._read_acks, acked, strict=True):
             waiting.extend(some)
         settled = [each[SETTLED] for each in self._publishers()]

@@ -64,6 +64,10 @@ class Publisher(Client):
             if found is None:
                 break
             ids, begin, at = found
+            if self.broker_stays and ids in records.ENDS:
+                return False
+            if ids in records.NOTICES:
+                continue
             assert ids in {records.ACK, records.NACK}, ids
             self._settle(*records.TAG.unpack_from(buffer, begin), ids == records.ACK)
         del buffer[:at]

@@ -16,6 +16,8 @@ CHANNEL = 1
 ASKING_CHANNEL = 2  # of a consumer: requests there delay no delivery
 ACK, NACK, DELIVER, FLOW_OK = (60, 80), (60, 120), (60, 60), (20, 21)
 OPEN_OK, DECLARE_OK = (20, 11), (50, 11)
+ENDS = {(10, 50), (20, 40), (60, 30)}  # of the connection, the channel, a consumer
+NOTICES = {(10, 60), (10, 61)}  # connection.blocked and unblocked
 
 FRAME = struct.Struct(">BHI")
 IDS = struct.Struct(">HH")

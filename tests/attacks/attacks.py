@@ -1,0 +1,492 @@
+"""Attacks on a broker: one program each, run again and again until its time is over.
+
+    python -P attacks.py NAME HOST PORT SECONDS
+
+They work in a vhost of their own, as a user with all permissions there. ``ATTACKS`` names them all. An attack may be
+refused, blocked or cut off at any point: that ends one run of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable
+
+from attacks.peer import PASSWORD, USER, VHOST, Peer, close_all, dials, publish, send_for
+from conformance import wire
+from conformance.raw import Connection
+
+Address = tuple[str, int]
+ATTACKS: dict[str, Callable[[Address], None]] = {}
+_BIG_NAME = "n" * 240
+
+
+def attack(function: Callable[[Address], None]) -> Callable[[Address], None]:
+    ATTACKS[function.__name__] = function
+    return function
+
+
+# -- connections -------------------------------------------------------------------------------
+
+
+@attack
+def silent_sockets(address: Address) -> None:
+    """Open a thousand sockets that never log in."""
+    sockets = dials(address, 1_000)
+    time.sleep(5)
+    close_all(sockets)
+
+
+@attack
+def headers_only(address: Address) -> None:
+    """Open sockets that say the protocol header and no more."""
+    sockets = dials(address, 500)
+    time.sleep(0.5)
+    for each in sockets:
+        send_for(each, b"AMQP\0\0\x09\x01", 1.0)
+    time.sleep(5)
+    close_all(sockets)
+
+
+@attack
+def connects(address: Address) -> None:
+    """Connect five thousand times, a thousand at once, and leave."""
+    for _ in range(5):
+        close_all(dials(address, 1_000))
+
+
+@attack
+def bad_logins(address: Address) -> None:
+    """Guess passwords, two hundred sockets at a time."""
+    guess = wire.method(
+        "connection.start-ok",
+        client_properties={},
+        mechanism="PLAIN",
+        response="\0guest\0wrong",
+        locale="en_US",
+    )
+    sockets = dials(address, 200)
+    time.sleep(0.1)
+    for each in sockets:
+        send_for(each, b"AMQP\0\0\x09\x01" + wire.frame(wire.METHOD, 0, guess), 1.0)
+    close_all(sockets)
+
+
+@attack
+def rubbish(address: Address) -> None:
+    """Send random bytes before and after the login."""
+    rng = random.Random()
+    for socket in dials(address, 100):
+        send_for(socket, rng.randbytes(4_000), 1.0)
+        socket.close()
+    for _ in range(50):
+        peer = Peer(address)
+        peer.raw(rng.randbytes(100_000))
+        peer.flush()
+        peer.drop()
+
+
+@attack
+def connection_churn(address: Address) -> None:
+    """Log in and close, over and over."""
+    for _ in range(200):
+        Peer(address).connection.close()
+
+
+@attack
+def many_channels(address: Address) -> None:
+    """Open all channels of some connections, then drop these."""
+    peers = [Peer(address) for _ in range(5)]
+    for peer in peers:
+        for channel in range(2, 2_048):
+            peer.put("channel.open", channel)
+        peer.settle()
+    for peer in peers:
+        peer.drop()
+
+
+@attack
+def channel_errors(address: Address) -> None:
+    """Provoke channel errors as fast as they come."""
+    peer = Peer(address)
+    for channel in range(2, 2_000):
+        peer.put("channel.open", channel)
+        peer.put("queue.declare", channel, queue="no such queue", passive=True)
+        peer.put("channel.close-ok", channel)
+    peer.settle()
+    peer.drop()
+
+
+# -- large bodies, output that nobody reads ----------------------------------------------------
+
+
+@attack
+def half_bodies(address: Address) -> None:
+    """Send half of twenty bodies of 128 MiB, and leave without a word."""
+    method = wire.frame(wire.METHOD, 1, wire.method("basic.publish", routing_key="none"))
+    start = method + wire.frame(wire.HEADER, 1, wire.head(128 << 20))
+    piece = wire.frame(wire.BODY, 1, bytes(131_064))
+    peers = [Peer(address) for _ in range(20)]
+    for peer in peers:
+        if not send_for(peer.connection.socket, start, 1.0):
+            continue
+        for _ in range(64 << 3):
+            if not send_for(peer.connection.socket, piece, 1.0):
+                break
+    for peer in peers:
+        peer.drop()
+
+
+@attack
+def deaf_consumer(address: Address) -> None:
+    """Publish large messages to a queue whose consumer does not read."""
+    deaf, peer = Peer(address), Peer(address)
+    peer.call("queue.declare", queue="deaf", auto_delete=True)
+    deaf.put("basic.consume", queue="deaf", no_ack=True, nowait=True)
+    deaf.flush()
+    for _ in range(300):
+        peer.publish("deaf", bytes(1 << 20))
+    peer.flush()
+    deaf.drop()
+    peer.drop()
+
+
+@attack
+def unread_replies(address: Address) -> None:
+    """Ask for answers, and read none."""
+    connection = Connection(address)
+    connection.open(user=USER, password=PASSWORD, vhost=VHOST)
+    connection.channel()
+    ask = wire.frame(wire.METHOD, 1, wire.method("channel.flow", active=True)) * 10_000
+    connection.socket.settimeout(2)
+    try:
+        for _ in range(100):
+            connection.socket.sendall(ask)
+    except TimeoutError:
+        pass
+    connection.drop()
+
+
+@attack
+def wide_bodies(address: Address) -> None:
+    """Fan 64 KiB out to a thousand queues."""
+    peer = Peer(address)
+    for number in range(1_000):
+        peer.put("queue.declare", queue=f"wide{number}", exclusive=True, nowait=True)
+        peer.put("queue.bind", queue=f"wide{number}", exchange="amq.fanout", nowait=True)
+    peer.settle()
+    for number in range(1_000):
+        peer.put("basic.consume", queue=f"wide{number}", no_ack=True, nowait=True)
+    peer.settle()
+    for _ in range(20):
+        peer.publish("", bytes(1 << 16), "amq.fanout")
+    peer.settle()
+    peer.drop()
+
+
+# -- routing -----------------------------------------------------------------------------------
+
+
+@attack
+def topic_wildcards(address: Address) -> None:
+    """Bind with many wildcards, and publish keys of many words with CC."""
+    peer = Peer(address)
+    peer.call("exchange.declare", exchange="wild", type="topic", auto_delete=True)
+    peer.call("queue.declare", queue="wild", exclusive=True)
+    rng = random.Random()
+    for _ in range(4_000):
+        words = [rng.choice(["#.a", "#.b", "*", "#.*"]) for _ in range(20)]
+        key = ".".join(words)[:250]
+        peer.put("queue.bind", queue="wild", exchange="wild", routing_key=key, nowait=True)
+    peer.settle()
+    for _ in range(20):
+        keys = [".".join(rng.choice("abc") for _ in range(125)) for _ in range(11)]
+        peer.publish(keys[0], b"", "wild", headers={"CC": keys[1:]})
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def headers_bindings(address: Address) -> None:
+    """Bind with a hundred thousand rules, and publish messages with differing headers."""
+    peer = Peer(address)
+    peer.call("exchange.declare", exchange="rules", type="headers", auto_delete=True)
+    peer.call("queue.declare", queue="rules", exclusive=True)
+    for number in range(100_000):
+        rule = {"x-match": "all" if number % 2 else "any", f"k{number}": number, "same": 1}
+        peer.put("queue.bind", queue="rules", exchange="rules", arguments=rule, nowait=True)
+    peer.settle()
+    for number in range(2_000):
+        peer.publish("", b"", "rules", headers={f"k{number}": number, "same": 1, "n": number})
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def chained_exchanges(address: Address) -> None:
+    """Publish through a chain of two thousand exchanges, which all lead to the next ones."""
+    peer = Peer(address)
+    for number in range(2_000):
+        peer.put("exchange.declare", exchange=f"chain{number}", type="fanout", nowait=True)
+    for number in range(1_990):
+        for step in range(1, 10):
+            peer.put(
+                "exchange.bind",
+                destination=f"chain{number + step}",
+                source=f"chain{number}",
+                nowait=True,
+            )
+    peer.settle()
+    for number in range(200):
+        peer.publish(f"{number}", b"", "chain0")
+    peer.settle()
+    for number in range(2_000):
+        peer.put("exchange.delete", exchange=f"chain{number}", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def fresh_routes(address: Address) -> None:
+    """Make routes to five thousand queues, four thousand of them."""
+    peer = Peer(address)
+    for number in range(5_000):
+        peer.put("queue.declare", queue=f"routed{number}", exclusive=True, nowait=True)
+        peer.put("queue.bind", queue=f"routed{number}", exchange="amq.fanout", nowait=True)
+    peer.settle()
+    for number in range(4_000):
+        peer.publish(f"{number}", b"", "amq.fanout")
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def evil_names(address: Address) -> None:
+    """Declare names that a permission's expression backtracks over, and that terminals obey."""
+    peer = Peer(address)
+    for name in ("a" * 26 + "!", "a-" * 120, "\x1b[2J\x9b31m\r\nx", "\u202egnp.exe"):
+        for prefix in ("slow-", ""):
+            peer.put("channel.open", 2)
+            peer.put("queue.declare", 2, queue=prefix + name, exclusive=True)
+            peer.put("channel.close", 2, reply_code=200, reply_text=name[:200])
+    peer.settle()
+    peer.drop()
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+@attack
+def credit_rows(address: Address) -> None:
+    """Publish one message from each of three hundred channels to each of five thousand queues."""
+    peer = Peer(address)
+    for number in range(5_000):
+        peer.put("queue.declare", queue=f"row{number}", exclusive=True, nowait=True)
+    peer.settle()
+    for channel in range(2, 310):
+        peer.put("channel.open", channel)
+        for number in range(5_000):
+            peer.publish(f"row{number}", b"", channel=channel)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def large_arguments(address: Address) -> None:
+    """Bind and consume with tables as large as a frame."""
+    peer = Peer(address)
+    peer.call("queue.declare", queue="arguments", exclusive=True)
+    table = {f"k{number}": "v" for number in range(12_000)}
+    for number in range(200):
+        arguments = table | {"number": number}
+        peer.put(
+            "queue.bind",
+            queue="arguments",
+            exchange="amq.headers",
+            arguments=arguments,
+            nowait=True,
+        )
+        peer.put(
+            "basic.consume",
+            queue="arguments",
+            consumer_tag=f"c{number}",
+            arguments=arguments,
+            nowait=True,
+        )
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def large_headers(address: Address) -> None:
+    """Publish messages whose headers are as large and as deep as a frame allows."""
+    peer = Peer(address)
+    deep: dict[str, object] = {"end": 1}
+    for _ in range(100):
+        deep = {"d": deep}
+    headers = {f"k{number}": number for number in range(9_000)} | {"deep": deep}
+    one = publish("", b"", "amq.headers", headers=headers)
+    for _ in range(500):
+        peer.raw(one)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def many_copies(address: Address) -> None:
+    """Send CC headers of thousands of keys."""
+    peer = Peer(address)
+    one = publish("", b"x", "", headers={"CC": [f"q{number}" for number in range(8_000)]})
+    for _ in range(500):
+        peer.raw(one)
+    peer.settle()
+    peer.drop()
+
+
+# -- queues ------------------------------------------------------------------------------------
+
+
+@attack
+def exclusive_queues(address: Address) -> None:
+    """Declare fifteen thousand exclusive queues, bind them, and leave."""
+    peer = Peer(address)
+    for number in range(15_000):
+        peer.put("queue.declare", queue=f"mine{number}", exclusive=True, nowait=True)
+        peer.put("queue.bind", queue=f"mine{number}", exchange="amq.topic", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def many_bindings(address: Address) -> None:
+    """Bind one queue a hundred thousand times, then delete it."""
+    peer = Peer(address)
+    peer.call("queue.declare", queue="bound")
+    for number in range(100_000):
+        peer.put(
+            "queue.bind", queue="bound", exchange="amq.direct", routing_key=f"{number}", nowait=True
+        )
+    peer.settle()
+    peer.put("queue.delete", queue="bound", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def many_consumers(address: Address) -> None:
+    """Have ten thousand consumers on one queue, and give it messages, priorities and an end."""
+    peer = Peer(address)
+    peer.call("queue.declare", queue="consumed", arguments={"x-max-priority": 255})
+    for number in range(10_000):
+        peer.put(
+            "basic.consume",
+            queue="consumed",
+            consumer_tag=f"{_BIG_NAME}{number}",
+            arguments={"x-priority": number},
+            nowait=True,
+        )
+    peer.settle()
+    for number in range(20_000):
+        peer.publish("consumed", b"", priority=number % 256)
+    peer.settle()
+    peer.put("queue.delete", queue="consumed", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def unacked(address: Address) -> None:
+    """Take three hundred thousand messages, put them back, and leave."""
+    peer = Peer(address)
+    peer.call("queue.declare", queue="unacked", auto_delete=True)
+    for _ in range(300_000):
+        peer.publish("unacked")
+    peer.settle()
+    peer.put("basic.consume", queue="unacked", consumer_tag="c", nowait=True)
+    peer.settle()
+    for _ in range(3):
+        peer.put("basic.nack", delivery_tag=0, multiple=True, requeue=True)
+        peer.settle()
+    peer.put("basic.recover", requeue=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def long_queue(address: Address) -> None:
+    """Fill a queue with half a million messages, let them expire, purge and delete it."""
+    peer = Peer(address)
+    peer.call("queue.declare", queue="long")
+    one = publish("long", b"x" * 100, expiration="100") + publish("long", b"y" * 100)
+    for _ in range(250_000):
+        peer.raw(one)
+    peer.settle()
+    peer.put("queue.purge", queue="long", nowait=True)
+    for _ in range(250_000):
+        peer.raw(one)
+    peer.settle()
+    peer.put("queue.delete", queue="long", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def durable_flood(address: Address) -> None:
+    """Publish persistent messages of mixed sizes to durable queues, with confirms nobody reads."""
+    peer = Peer(address)
+    for number in range(50):
+        peer.put("queue.declare", queue=f"durable{number}", durable=True, nowait=True)
+    peer.call("confirm.select")
+    for number in range(20_000):
+        size = 100_000 if number % 100 == 0 else 200
+        peer.publish(f"durable{number % 50}", bytes(size), delivery_mode=2)
+    peer.settle()
+    for number in range(50):
+        peer.put("queue.delete", queue=f"durable{number}", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def declares(address: Address) -> None:
+    """Declare and delete durable queues as fast as it goes."""
+    peer = Peer(address)
+    for number in range(3_000):
+        peer.put("queue.declare", queue=f"d{number}", durable=True, nowait=True)
+    for number in range(3_000):
+        peer.put("queue.delete", queue=f"d{number}", nowait=True)
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def gets(address: Address) -> None:
+    """Get from an empty queue in a flood."""
+    peer = Peer(address)
+    peer.call("queue.declare", queue="empty", exclusive=True)
+    for _ in range(50_000):
+        peer.put("basic.get", queue="empty")
+    peer.settle()
+    peer.drop()
+
+
+def main(name: str, host: str, port: str, seconds: str) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    os.nice(5)  # two processors are for broker and probe
+    until_s = time.monotonic() + float(seconds)
+    runs = 0
+    while time.monotonic() < until_s:
+        try:
+            ATTACKS[name]((host, int(port)))
+        except (OSError, AssertionError) as error:
+            print(f"{name}: {error!r:.300}", flush=True)  # noqa: T201  - its log
+            time.sleep(0.5)
+        runs += 1
+    print(f"{name} runs={runs}", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

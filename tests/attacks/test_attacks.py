@@ -1,0 +1,195 @@
+"""An hour of attacks, one after the other, on a broker with an honest client.
+
+The client's messages take at most 50 ms (the 99.9th percentile), it is never disconnected, the broker's memory
+stays below its limit and a tenth, and afterwards memory, descriptors and actors are back where they were.
+
+``LEVERET_ATTACK_S`` changes the length of the whole, ``LEVERET_ATTACKS`` (names, by commas) chooses attacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attacks.attacks import ATTACKS
+from attacks.peer import PASSWORD, USER, VHOST
+from leveret.server.control import ask
+from rigs.nodes import (
+    BrokerUnderTest,
+    anonymous_bytes,
+    clean_environment,
+    kill_leveret,
+    start_leveret,
+    stop_leveret,
+)
+
+LENGTH_S = float(os.environ.get("LEVERET_ATTACK_S", "3600"))
+NAMES = os.environ.get("LEVERET_ATTACKS", ",".join(ATTACKS)).split(",")
+LATENCY_MS_MAX = 50.0
+MEMORY_LIMIT_BYTES = 1_000_000_000
+SLOW_PATTERN = r"^([a-z0-9]+-?)*\.jobs$|^(?!slow-)"
+TESTS = Path(__file__).parents[1]
+BACK_S = 60.0
+SLACK_BYTES = 60 << 20
+LOG_BYTES_MAX = 20 << 20
+
+
+class Probe:
+    """The honest client's process."""
+
+    def __init__(self, node: BrokerUnderTest) -> None:
+        self._process = started("probe.py", node.host, str(node.port), stdin=subprocess.PIPE)
+
+    def report(self) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("report\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "the probe was disconnected"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+def started(program: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-P", str(Path(__file__).with_name(program)), *arguments],
+        env=clean_environment(PYTHONPATH=str(TESTS)),
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+class Usage:
+    """What a broker uses."""
+
+    def __init__(self, node: BrokerUnderTest) -> None:
+        assert node.data is not None
+        self.memory_bytes = anonymous_bytes(node)
+        self.descriptors = len(os.listdir(f"/proc/{node.pid}/fd"))
+        self.actors = int(ask(node.data, "status", {})["actors"])
+
+    def __str__(self) -> str:
+        return (
+            f"memory_mib={self.memory_bytes >> 20} descriptors={self.descriptors}"
+            f" actors={self.actors}"
+        )
+
+    def is_back_at(self, before: Usage) -> bool:
+        return (
+            self.memory_bytes <= before.memory_bytes + SLACK_BYTES
+            and self.descriptors <= before.descriptors + 2
+            and self.actors <= before.actors
+        )
+
+
+def back_at(node: BrokerUnderTest, before: Usage) -> Usage:
+    """Wait until the broker uses as much as before."""
+    until_s = time.monotonic() + BACK_S
+    while not (now := Usage(node)).is_back_at(before):
+        assert time.monotonic() < until_s, f"before: {before}; {BACK_S:.0f} s later: {now}"
+        time.sleep(0.5)
+    return now
+
+
+def prepare(node: BrokerUnderTest) -> None:
+    """Make the attacked vhost, and the attacker."""
+    node.control("add_vhost", VHOST)
+    node.control("set_permissions", "-p", VHOST, USER, SLOW_PATTERN, ".*", ".*")
+
+
+class Day:
+    """The attacks on one broker, and their effects on its other client.
+
+    Attributes:
+        failures: which attack broke which promise.
+        slow_ms: all latencies above 20 ms.
+        count: of the probe's messages.
+    """
+
+    def __init__(self, node: BrokerUnderTest) -> None:
+        self._node = node
+        self._probe = Probe(node)
+        self.failures: list[str] = []
+        self.slow_ms: list[float] = []
+        self.count = 0
+
+    def begin(self) -> None:
+        """Measure the broker at rest."""
+        time.sleep(2)
+        self._before = Usage(self._node)
+        self._probe.report()
+
+    def attack(self, name: str, length_s: float) -> None:
+        """Let one attack run, and note what it did."""
+        node = self._node
+        prepare(node)
+        process = started("attacks.py", name, node.host, str(node.port), str(length_s))
+        most_bytes = 0
+        while process.poll() is None:
+            most_bytes = max(most_bytes, anonymous_bytes(node))
+            time.sleep(0.2)
+        node.control("delete_vhost", VHOST)
+        found = self._probe.report()
+        self.count += found["count"]
+        self.slow_ms += found["slow"]
+        assert process.stdout is not None
+        told = process.stdout.read().strip().splitlines()
+        process.stdout.close()
+        after = self._after(name)
+        if found["p999"] > LATENCY_MS_MAX:
+            self.failures.append(f"{name}: p99.9 {found['p999']} ms")
+        if most_bytes > MEMORY_LIMIT_BYTES * 1.1:
+            self.failures.append(f"{name}: {most_bytes >> 20} MiB")
+        sys.stdout.write(
+            f"{name:18} count={found['count']} p50={found['p50']} p999={found['p999']}"
+            f" most={found['most']:.1f} memory_mib={most_bytes >> 20} after: {after}"
+            f" | {told[-1:]} {told[:1]}\n"
+        )
+        sys.stdout.flush()
+
+    def _after(self, name: str) -> str:
+        try:
+            return str(back_at(self._node, self._before))
+        except AssertionError as error:
+            self.failures.append(f"{name}: {error}")
+            return str(error)
+
+    def end(self) -> None:
+        self._probe.end()
+
+
+@pytest.mark.slow
+def test_attacks_do_not_reach_others(tmp_path: Path) -> None:
+    node = start_leveret(tmp_path)
+    try:
+        node.control("set_vm_memory_high_watermark", "absolute", str(MEMORY_LIMIT_BYTES))
+        node.control("add_user", USER, PASSWORD)
+        day = Day(node)
+        day.begin()
+        for name in NAMES:
+            day.attack(name, LENGTH_S / len(NAMES))
+        day.end()
+        stop_leveret(node)
+    finally:
+        if node.process is not None and node.process.poll() is None:
+            kill_leveret(node)
+    assert not day.failures, "\n".join(day.failures)
+    assert sum(each > LATENCY_MS_MAX for each in day.slow_ms) <= day.count / 1000
+    assert node.log is not None
+    assert node.log.stat().st_size < LOG_BYTES_MAX
