@@ -1,0 +1,388 @@
+"""Operations of ``turns.py`` on messages: their number, size, headers and fan-out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from turn_operations import (
+    MANY,
+    MILLION,
+    Operations,
+    bind,
+    declare,
+    deep,
+    exchange,
+    fill,
+    named,
+    take,
+    wide,
+)
+from turn_peer import PERSISTENT, Peer, frames, message
+
+from leveret.amqp import spec
+from leveret.amqp.methods import (
+    BasicAck,
+    BasicConsume,
+    BasicGet,
+    BasicNack,
+    BasicRecover,
+    ChannelClose,
+    ConfirmSelect,
+    QueueBind,
+    QueueDeclare,
+    QueueDelete,
+    QueuePurge,
+)
+from leveret.amqp.tables import encode_table
+
+if TYPE_CHECKING:
+    from turns import Rig
+
+    from leveret.amqp.tables import Field, Table
+
+OPERATIONS = Operations()
+operation = OPERATIONS.add
+
+
+# Messages of one queue.
+
+
+class Kind(NamedTuple):
+    """Messages and their queue."""
+
+    name: str
+    properties: bytes
+    durable: bool
+
+
+OfKind = Callable[["Rig", "Kind"], None]
+KINDS = (Kind("transient", b"\0\0", False), Kind("persistent", PERSISTENT, True))
+
+
+def of_both_kinds(name: str, size: str) -> Callable[[OfKind], OfKind]:
+    """Put a function into the table for transient and for persistent messages."""
+
+    def register(run: OfKind) -> OfKind:
+        for kind in KINDS:
+            operation(name, size.format(kind.name))(partial(run, kind=kind))
+        return run
+
+    return register
+
+
+def filled(rig: Rig, kind: Kind) -> Peer:
+    peer = rig.peer()
+    declare(peer, ["q"], durable=kind.durable)
+    fill(peer, "q", rig.scaled(MILLION), kind.properties)
+    return peer
+
+
+def unacked(rig: Rig, kind: Kind) -> Peer:
+    peer = filled(rig, kind)
+    take(peer, "q", rig.scaled(MILLION))
+    return peer
+
+
+@of_both_kinds("basic.publish", "10^6 {}, one queue, confirmed")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"], durable=kind.durable)
+    peer.call(1, ConfirmSelect())
+    rig.measure()
+    fill(peer, "q", rig.scaled(MILLION), kind.properties)
+    peer.wait_confirmed(rig.scaled(MILLION))
+
+
+@of_both_kinds("queue.purge", "10^6 {}")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = filled(rig, kind)
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
+@of_both_kinds("queue.delete", "with 10^6 {}")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = filled(rig, kind)
+    rig.measure()
+    peer.call(1, QueueDelete("q"))
+
+
+@of_both_kinds("basic.consume", "10^6 {} delivered")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = filled(rig, kind)
+    rig.measure()
+    take(peer, "q", rig.scaled(MILLION))
+
+
+def of_unacked(name: str, attack: Callable[[Peer], object]) -> None:
+    """Put an attack on 10^6 unacked messages of one channel into the table."""
+
+    @of_both_kinds(name, "10^6 {} unacked")
+    def run(rig: Rig, kind: Kind) -> None:
+        peer = unacked(rig, kind)
+        rig.measure()
+        attack(peer)
+
+
+of_unacked("basic.ack multiple", lambda peer: peer.send(1, BasicAck(0, multiple=True)))
+of_unacked("basic.nack multiple requeue", lambda peer: peer.send(1, BasicNack(0, True, True)))
+of_unacked("basic.nack multiple drop", lambda peer: peer.send(1, BasicNack(0, True, False)))
+of_unacked("basic.recover", lambda peer: peer.call(1, BasicRecover(requeue=True)))
+of_unacked("channel.close", lambda peer: peer.call(1, ChannelClose(200, "", 0, 0)))
+of_unacked("connection.close", lambda peer: peer.close())
+of_unacked("socket dropped", lambda peer: peer.drop())
+of_unacked("queue.delete", lambda peer: peer.call(1, QueueDelete("q")))
+
+
+@operation("basic.ack", "every second of 200,000, then multiple")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    count = rig.scaled(200_000)
+    declare(peer, ["q"])
+    fill(peer, "q", count)
+    take(peer, "q", count)
+    rig.measure()
+    peer.raw(b"".join([frames(1, [BasicAck(tag)]) for tag in range(2, count, 2)]))
+    peer.send(1, BasicNack(0, multiple=True, requeue=True))
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.get", "100,000 in one write")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    count = rig.scaled(MANY)
+    declare(peer, ["q"])
+    fill(peer, "q", count)
+    rig.measure()
+    peer.raw(frames(1, [BasicGet("q")]) * count)
+    peer.wait(spec.BASIC_GET_OK, count)
+
+
+@operation("messages expire", "10^6 at once, a message TTL of the queue")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    ttl: Table = {"x-message-ttl": ("l", 60_000)}
+    declare(peer, ["q"], arguments=ttl)
+    rig.measure()
+    fill(peer, "q", rig.scaled(MILLION))
+    rig.control(
+        "set_policy", vhost="/", name="p", pattern="^q$", definition='{"message-ttl": 1}',
+        priority=0, apply_to="queues",
+    )  # fmt: skip
+
+
+@operation("messages expire", "10^6 at once, their own TTL")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    rig.measure()
+    one = message(1, b"q", properties=b"\x01\x00\x0515000")
+    peer.raw(one * rig.scaled(MILLION))
+    peer.call(1, QueueDeclare("q", passive=True))
+    rig.settle()
+    time.sleep(15)
+
+
+@operation("priorities", "255, 255,000 messages, then purged")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"], arguments={"x-max-priority": ("l", 255)})
+    rig.measure()
+    block = b"".join([message(1, b"q", properties=b"\x08\x00%c" % level) for level in range(255)])
+    for _ in range(rig.scaled(1_000)):
+        peer.raw(block)
+    peer.call(1, QueuePurge("q"))
+
+
+# Bodies and headers.
+
+
+def _bodies(what: str, properties: bytes, durable: bool) -> None:
+    @operation("basic.publish and deliver", f"4 x 128 MiB {what}")
+    def run(rig: Rig) -> None:
+        peer = rig.peer()
+        declare(peer, ["q"], durable=durable)
+        big = message(1, b"q", bytes(rig.scaled(1 << 27)), properties=properties)
+        rig.measure()
+        for _ in range(4):
+            peer.raw(big)
+        take(peer, "q", 4)
+
+    @operation("basic.publish", f"30,000 x 64 KiB {what}, consumed")
+    def flood(rig: Rig) -> None:
+        peer, consumer = rig.peer(), rig.peer()
+        declare(peer, ["q"], durable=durable)
+        consumer.call(1, BasicConsume("q", no_ack=True))
+        block = message(1, b"q", bytes(1 << 16), properties=properties) * 100
+        rig.measure()
+        for _ in range(rig.scaled(300)):
+            peer.raw(block)
+        consumer.wait(spec.BASIC_DELIVER, 100 * rig.scaled(300))
+
+
+_bodies("transient", b"\0\0", False)
+_bodies("persistent", PERSISTENT, True)
+
+
+@operation("basic.return", "4 x 128 MiB, unroutable")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    big = message(1, b"nowhere", bytes(rig.scaled(1 << 27)), mandatory=True)
+    rig.measure()
+    for _ in range(4):
+        peer.raw(big)
+    peer.wait(spec.BASIC_RETURN, 4)
+
+
+@operation("basic.return", "200,000 small, unroutable")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    block = message(1, b"nowhere", b"body", mandatory=True) * 1_000
+    rig.measure()
+    for _ in range(rig.scaled(200)):
+        peer.raw(block)
+    peer.wait(spec.BASIC_RETURN, 1_000 * rig.scaled(200))
+
+
+def headers_property(headers: Table) -> bytes:
+    return b"\x20\x00" + encode_table(headers)
+
+
+def _headers(name: str, size: str, kind: str, headers: Callable[[], Table], count: int) -> None:
+    @operation(name, size)
+    def run(rig: Rig) -> None:
+        peer = rig.peer()
+        exchange(peer, kind)
+        declare(peer, ["q"])
+        peer.call(1, QueueBind("q", "x", "", arguments={"kz": ("S", b"z")}))
+        one = message(1, b"k", exchange=b"x", properties=headers_property(headers()))
+        rig.measure()
+        for _ in range(rig.scaled(count)):
+            peer.raw(one)
+        peer.call(1, QueueDeclare("q", passive=True))
+
+
+_headers("basic.publish headers exchange", "300 x headers of 100 KB", "headers", wide, 300)
+_headers("basic.publish headers exchange", "300 x headers 120 levels deep", "headers", deep, 300)
+
+
+def _copies(count: int) -> Table:
+    fields: list[Field] = [("S", b"q%d" % number) for number in range(count)]
+    return {"CC": ("A", fields)}
+
+
+@operation("basic.publish CC", "200 x 10,000 keys, to the default exchange")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, named(100))
+    one = message(1, b"q", properties=headers_property(_copies(10_000)))
+    rig.measure()
+    peer.raw(one * rig.scaled(200))
+    peer.call(1, QueueDeclare("q0", passive=True))
+
+
+@operation("basic.publish CC", "200 x 10,000 keys, topic of 1,000 patterns")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "topic")
+    declare(peer, ["q"])
+    bind(peer, 1_000, key="#.q{}.*.#")
+    one = message(1, b"q", exchange=b"x", properties=headers_property(_copies(10_000)))
+    rig.measure()
+    peer.raw(one * rig.scaled(200))
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish topic", "1,500 patterns of many #, 2.5 KB of CC keys")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "topic")
+    declare(peer, ["q"])
+    peer.calls(
+        1,
+        [
+            QueueBind("q", "x", ".".join(["#.a.#.*"] * 8 + [f"k{number}"]))
+            for number in range(rig.scaled(1_500))
+        ],
+    )
+    keys: list[Field] = [("S", (b"a." * 120) + b"%d" % number) for number in range(10)]
+    one = message(1, b"a", exchange=b"x", properties=headers_property({"CC": ("A", keys)}))
+    rig.measure()
+    peer.raw(one)
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish headers exchange", "700 x differing headers, 100,000 bindings")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "headers")
+    declare(peer, ["q"])
+    peer.calls(
+        1,
+        [
+            QueueBind("q", "x", arguments={f"h{number}": ("l", number)})
+            for number in range(rig.scaled(MANY))
+        ],
+    )
+    several = [
+        message(1, b"k", exchange=b"x", properties=headers_property({f"m{n}": ("l", n)}))
+        for n in range(700)
+    ]
+    rig.measure()
+    peer.raw(b"".join(several))
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+# Fan-out.
+
+
+def _fan_out(queues: int, body: int, count: int, durable: bool = False) -> None:
+    size = f"{count} x {body} B to {queues:,} {'durable ' * durable}queues"
+
+    @operation("basic.publish fanout", size)
+    def run(rig: Rig) -> None:
+        peer = rig.peer()
+        exchange(peer, "fanout")
+        names = named(rig.scaled(queues))
+        declare(peer, names, durable=durable)
+        peer.calls(1, [QueueBind(name, "x") for name in names])
+        peer.call(1, ConfirmSelect())
+        properties = PERSISTENT if durable else b"\0\0"
+        one = message(1, b"", bytes(body), b"x", properties)
+        rig.measure()
+        peer.raw(one * count)
+        peer.wait_confirmed(count)
+
+
+_fan_out(10_000, 0, 200)
+_fan_out(10_000, 1 << 16, 20)
+_fan_out(10_000, 1 << 20, 5)
+_fan_out(10_000, 1 << 10, 20, durable=True)
+
+
+@operation("basic.deliver", "64 KiB fanned out to 1,000 queues, one consumer's socket")
+def _(rig: Rig) -> None:
+    peer, consumer = rig.peer(), rig.peer()
+    exchange(peer, "fanout")
+    names = named(rig.scaled(1_000))
+    declare(peer, names)
+    peer.calls(1, [QueueBind(name, "x") for name in names])
+    consumer.calls(1, [BasicConsume(name, no_ack=True) for name in names])
+    one = message(1, b"", bytes(1 << 16), b"x")
+    rig.measure()
+    peer.raw(one * 5)
+    consumer.wait(spec.BASIC_DELIVER, 5 * len(names))
+
+
+@operation("basic.publish", "each to another of 20,000 queues")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    names = named(rig.scaled(20_000))
+    declare(peer, names)
+    several = b"".join([message(1, name.encode(), b"body") for name in names])
+    rig.measure()
+    peer.raw(several)
+    peer.call(1, QueueDeclare("q0", passive=True))

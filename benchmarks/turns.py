@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""The longest iteration of the event loop, for each operation that a peer can make large.
+
+    python benchmarks/turns.py                          # all operations: some 20 minutes
+    python benchmarks/turns.py --only delete,purge      # those with one of these words in their names
+    python benchmarks/turns.py --scale 0.1              # a tenth of each size
+    python benchmarks/turns.py --stacks --only purge    # and where the long iterations were
+    python benchmarks/turns.py --check                  # exit 1 when one is over 50 ms
+
+Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real sockets by this
+process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage collection, in
+milliseconds of CPU time, from the operation's beginning until the broker is idle again. ``turn_topology.py``,
+``turn_messages.py`` and ``turn_ends.py`` have the operations, a function each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
+import brokers
+import results
+import turn_ends
+import turn_messages
+import turn_topology
+from turn_meter import FIGURES
+from turn_operations import Operation
+from turn_peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIMIT_MS = 50.0
+LOOK_S = 0.15
+QUIET_S = 0.006  # of CPU time between two looks
+QUIET_LOOKS = 4
+IDLE_S = 180.0
+SHOWN = 2  # iterations of an operation, with their stacks
+KERNEL = "c"
+OPERATIONS: list[Operation] = [
+    *turn_topology.OPERATIONS,
+    *turn_messages.OPERATIONS,
+    *turn_ends.OPERATIONS,
+]
+
+
+class Rig:
+    """A broker with a meter, for one operation."""
+
+    def __init__(self, broker: brokers.Broker, folder: Path, scale: float) -> None:
+        self.broker = broker
+        self._scale = scale
+        self._folder = folder
+        self._file = (folder / "meter").open("r+b")
+        self._map = mmap.mmap(self._file.fileno(), FIGURES.size)
+        self._stacks_at = 0
+
+    def scaled(self, count: int) -> int:
+        """Return a size of the operation, scaled."""
+        return max(1, int(count * self._scale))
+
+    def peer(self, **options: Any) -> Peer:
+        """Open a connection with channel 1."""
+        return Peer((self.broker.host, self.broker.port), **options)
+
+    def control(self, verb: str, **arguments: Any) -> Any:
+        """Ask the broker as an operator does."""
+        from leveret.server.control import ask
+
+        return ask(self._folder / "data", verb, arguments, 600.0)
+
+    def measure(self) -> None:
+        """Wait until the broker is idle, and begin to measure."""
+        self.settle()
+        self._stacks_at = self._stacks.stat().st_size
+        FIGURES.pack_into(self._map, 0, 0.0, 0.0, 0.0)
+
+    def settle(self) -> None:
+        """Wait until the broker is idle."""
+        deadline_s, quiet = time.monotonic() + IDLE_S, 0
+        before_s = self._cpu_s()
+        while quiet < QUIET_LOOKS and time.monotonic() < deadline_s:
+            time.sleep(LOOK_S)
+            now_s = self._cpu_s()
+            quiet = quiet + 1 if now_s - before_s < QUIET_S else 0
+            before_s = now_s
+
+    @property
+    def _stacks(self) -> Path:
+        return self._folder / "stacks"
+
+    def _cpu_s(self) -> float:
+        tasks = Path(f"/proc/{self.broker.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+    def found(self) -> dict[str, float]:
+        """Return the figures since ``measure``."""
+        iteration_s, collection_s, count = FIGURES.unpack(self._map)
+        return {
+            "iteration_ms": iteration_s * 1000,
+            "collection_ms": collection_s * 1000,
+            "iterations": count,
+        }
+
+    def stacks(self) -> str:
+        """Return the stacks of long iterations since ``measure``."""
+        with self._stacks.open() as file:
+            file.seek(self._stacks_at)
+            several = file.read().split("\n\n")[:-1]
+        several.sort(key=lambda each: -float(each.split()[0]))
+        return "\n".join(several[:SHOWN])
+
+
+@contextmanager
+def rig(scale: float, settings: str = "") -> Iterator[Rig]:
+    """Start a broker with a meter in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="leveret-turns") as name:
+        folder = Path(name)
+        (folder / "meter").write_bytes(bytes(FIGURES.size))
+        (folder / "stacks").touch()
+        (folder / "leveret.toml").write_text(settings)
+        command = [sys.executable, str(Path(__file__).parent / "turn_meter.py"), name, "serve"]
+        command += ["--listen", "127.0.0.1:0", "--data", f"{name}/data", "--log-level", "error"]
+        command += ["--config", f"{name}/leveret.toml"]
+        process = subprocess.Popen(
+            command,
+            env=brokers.environment(LEVERET_KERNEL=KERNEL, LEVERET_LOOP="asyncio"),
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            ready = brokers.READY.match(line := process.stdout.readline())
+            if ready is None:
+                raise brokers.StartError(line)
+            broker = brokers.Broker("leveret", ready[1], int(ready[2]), process.pid)
+            yield Rig(broker, folder, scale)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def main() -> int:
+    """Run the operations and print the table."""
+    options = _parser().parse_args()
+    words = [word for word in options.only.split(",") if word]
+    found: list[dict[str, Any]] = []
+    print(f"{'operation':44} {'size':52} {'ms':>8} {'gc ms':>7}", flush=True)
+    for operation in OPERATIONS:
+        label = f"{operation.name} {operation.size}"
+        if words and not any(word in label for word in words):
+            continue
+        with rig(options.scale) as each:
+            problem = ""
+            try:
+                operation.run(each)
+                each.settle()
+            except Exception as error:  # noqa: BLE001  # the other operations go on
+                problem = f"{type(error).__name__}: {error}"
+            row = {"operation": operation.name, "size": operation.size, **each.found()}
+            mark = "!" if row["iteration_ms"] > options.limit or problem else ""
+            print(
+                f"{operation.name:44} {operation.size:52} {row['iteration_ms']:8.1f}"
+                f" {row['collection_ms']:7.1f} {mark}{problem}",
+                flush=True,
+            )
+            if options.stacks:
+                print(each.stacks(), flush=True)
+            found.append({**row, "problem": problem})
+    if options.out is not None:
+        about = {"commit": results.commit(), "machine": results.machine(), "scale": options.scale}
+        options.out.write_text(json.dumps({**about, "operations": found}, indent=1) + "\n")
+    late = [
+        row
+        for row in found
+        if row["problem"] or max(row["iteration_ms"], row["collection_ms"]) > options.limit
+    ]
+    print(f"{len(found)} operations, {len(late)} over {options.limit:g} ms or not carried out")
+    return 1 if options.check and late else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="words, with commas between them")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sizes")
+    parser.add_argument("--limit", type=float, default=LIMIT_MS, help="in milliseconds")
+    parser.add_argument("--check", action="store_true", help="exit 1 when one is over the limit")
+    parser.add_argument("--stacks", action="store_true", help="show where long iterations were")
+    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
