@@ -1,8 +1,8 @@
 """Access: users, permissions, topic permissions. No I/O: rows in, answers or errors out.
 
 A permission is three regular expressions per user and vhost: *configure*, *write* and *read*. They are
-searched anywhere in the name of the queue or exchange; the empty one matches the empty name only, so
-it grants nothing. No permission means no access to the vhost. A topic permission limits routing keys
+searched anywhere in the name of the queue or exchange (``patterns.py``); the empty one matches the empty
+name only, so it grants nothing, and neither does a stored one that cannot be read. No permission means no access to the vhost. A topic permission limits routing keys
 per topic exchange; no topic permission means no limit. Every change moves ``epoch``, so that
 cached routes are worked out anew (RabbitMQ's channels keep the last twelve granted checks for a while).
 
@@ -12,24 +12,28 @@ regular expressions; a user named ``.*`` gains nothing.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
-from leveret.broker.vhost.patterns import compile_pattern
+from leveret.broker.vhost.patterns import PatternError, compile_pattern
 from leveret.metadata.passwords import hash_password, verify_password
 from leveret.metadata.tables import Contents, PermissionRow, Row, TopicPermissionRow, UserRow
 
 CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
+KINDS: Final = (CONFIGURE, WRITE, READ)
 GRANTED_MAX: Final = 4_096
 
 _DEFAULT_EXCHANGE: Final = "amq.default"  # how the nameless exchange is called here
 _NOBODY: Final = UserRow("", hash_password(b"nobody", b"salt"))
 
-_Patterns: TypeAlias = dict[str, re.Pattern[bytes]]
+Permission: TypeAlias = PermissionRow | TopicPermissionRow
+
+log = logging.getLogger(__name__)
 
 
 class User:
@@ -84,8 +88,6 @@ class Access:
         self.permissions: dict[tuple[str, str], PermissionRow] = {}
         self.topic_permissions: dict[tuple[str, str, str], TopicPermissionRow] = {}
         self._loopback_users = frozenset(loopback_users)
-        self._patterns: dict[tuple[str, str], _Patterns] = {}
-        self._topic_patterns: dict[tuple[str, str, str], _Patterns] = {}
         self._granted: set[tuple[str, str, str, str]] = set()
 
     # -- checks --------------------------------------------------------------------------------
@@ -135,8 +137,8 @@ class Access:
         self, user: User, vhost: str, exchange: str, key: bytes, permission: str
     ) -> None:
         """Raise AccessRefused unless the user may write or read with this routing key."""
-        patterns = self._topic_patterns.get((user.name, vhost, exchange))
-        if patterns is not None and patterns[permission].search(key) is None:
+        row = self.topic_permissions.get((user.name, vhost, exchange))
+        if row is not None and not _grants(row, permission, key):
             text = key.decode("utf-8", "surrogateescape")
             raise AccessRefused(
                 f"access to topic '{text}' in exchange '{exchange}' in vhost '{vhost}' "
@@ -147,11 +149,8 @@ class Access:
         check = (user.name, vhost, name, permission)
         if check in self._granted:
             return True
-        patterns = self._patterns.get((user.name, vhost))
-        if patterns is None:
-            return False
-        wire = name.encode("utf-8", "surrogateescape")
-        if patterns[permission].search(wire) is None:
+        row = self.permissions.get((user.name, vhost))
+        if row is None or not _grants(row, permission, name.encode("utf-8", "surrogateescape")):
             return False
         if len(self._granted) >= GRANTED_MAX:
             self._granted.clear()
@@ -161,17 +160,31 @@ class Access:
     # -- changes: made here at once; the caller writes the rows ----------------------------------
 
     def load(self, contents: Contents) -> None:
-        """Take in the rows of a store or of a definitions file; they replace rows of the same key.
+        """Take in the rows of a store; they replace rows of the same key.
 
-        Raises:
-            PatternError: a permission is not a regular expression.
+        A permission that cannot be read is logged; its invalid expressions grant nothing.
         """
-        rows: list[UserRow | PermissionRow | TopicPermissionRow] = [*contents.users]
-        for row in (*rows, *contents.permissions, *contents.topic_permissions):
-            self.put(row)
+        for user in contents.users:
+            self._put(user)
+        rows: list[Permission] = [*contents.permissions, *contents.topic_permissions]
+        for row in rows:
+            try:
+                check_patterns(row)
+            except PatternError as error:
+                log.error(
+                    "stored permission cannot be read, grants nothing; set it again "
+                    "user=%s vhost=%s reason=%s",
+                    row.user, row.vhost, error,
+                )  # fmt: skip
+            self._put(row)
 
-    def put(self, row: UserRow | PermissionRow | TopicPermissionRow) -> None:
+    def put(self, row: UserRow | Permission) -> None:
         """Make or replace a row; PatternError: a permission is invalid, and nothing is changed."""
+        if not isinstance(row, UserRow):
+            check_patterns(row)
+        self._put(row)
+
+    def _put(self, row: UserRow | Permission) -> None:
         if isinstance(row, UserRow):
             user = self.users.get(row.name)
             if user is None:
@@ -179,12 +192,9 @@ class Access:
             else:
                 user.update(row)
         elif isinstance(row, PermissionRow):
-            self._patterns[row.user, row.vhost] = patterns_of(row)
             self.permissions[row.user, row.vhost] = row
         else:
-            key = (row.user, row.vhost, row.exchange)
-            self._topic_patterns[key] = patterns_of(row)
-            self.topic_permissions[key] = row
+            self.topic_permissions[row.user, row.vhost, row.exchange] = row
         self._changed()
 
     def rows_of_user(self, name: str) -> list[Row]:
@@ -195,9 +205,7 @@ class Access:
     def rows_of_vhost(self, name: str) -> list[Row]:
         return self._permissions_where(lambda row: row.vhost == name)
 
-    def _permissions_where(
-        self, goes: Callable[[PermissionRow | TopicPermissionRow], bool]
-    ) -> list[Row]:
+    def _permissions_where(self, goes: Callable[[Permission], bool]) -> list[Row]:
         rows: list[Row] = [row for row in self.permissions.values() if goes(row)]
         return rows + [row for row in self.topic_permissions.values() if goes(row)]
 
@@ -208,10 +216,8 @@ class Access:
                 self.users.pop(row.name, None)
             elif isinstance(row, PermissionRow):
                 self.permissions.pop((row.user, row.vhost), None)
-                self._patterns.pop((row.user, row.vhost), None)
             elif isinstance(row, TopicPermissionRow):
                 self.topic_permissions.pop((row.user, row.vhost, row.exchange), None)
-                self._topic_patterns.pop((row.user, row.vhost, row.exchange), None)
         self._changed()
 
     def _changed(self) -> None:
@@ -219,21 +225,22 @@ class Access:
         self.epoch += 1
 
 
-def patterns_of(row: PermissionRow | TopicPermissionRow) -> _Patterns:
-    """Return a permission's expressions by kind; PatternError: one of them is invalid."""
+def check_patterns(row: Permission) -> None:
+    """Raise PatternError when an expression of a permission is invalid."""
+    for permission in (WRITE, READ) if isinstance(row, TopicPermissionRow) else KINDS:
+        compile_pattern(_expression(row, permission))
+
+
+def _grants(row: Permission, permission: str, octets: bytes) -> bool:
+    try:
+        return compile_pattern(_expression(row, permission)).finds(octets)
+    except PatternError:
+        return False  # logged by ``Access.load``
+
+
+def _expression(row: Permission, permission: str) -> str:
+    text: str = getattr(row, permission) or "^$"
     if isinstance(row, TopicPermissionRow):
-        return {WRITE: _topic_pattern(row.write, row), READ: _topic_pattern(row.read, row)}
-    return {
-        CONFIGURE: _pattern(row.configure),
-        WRITE: _pattern(row.write),
-        READ: _pattern(row.read),
-    }
-
-
-def _pattern(text: str) -> re.Pattern[bytes]:
-    return compile_pattern(text or "^$")
-
-
-def _topic_pattern(text: str, row: TopicPermissionRow) -> re.Pattern[bytes]:
-    text = text.replace("{username}", re.escape(row.user))
-    return _pattern(text.replace("{vhost}", re.escape(row.vhost)))
+        text = text.replace("{username}", re.escape(row.user))
+        text = text.replace("{vhost}", re.escape(row.vhost))
+    return text

@@ -1,44 +1,51 @@
-r"""Regular expressions of permissions and policies: RabbitMQ's are PCRE over bytes, ours Python's.
+r"""Regular expressions of permissions and policies: PCRE, as RabbitMQ has them, with a bound on their work.
 
-Names are matched as UTF-8 bytes and anywhere (unanchored). Syntax that differs is
-translated: ``(?<name>``, ``\z``, ``\Q...\E``, ``\h`` and POSIX classes such as ``[[:alnum:]]``. The
-rest, possessive quantifiers and atomic groups included, is the same. PCRE's recursion, conditions on
-recursion and ``\R``, ``\X`` have no counterpart and are refused as invalid.
+Names are matched as bytes and anywhere (unanchored). PCRE2 counts its steps, and a search that needs more
+than ``STEPS_MAX`` ends without a match, as in RabbitMQ, whose limit is ten million; so a permission then
+refuses and a policy does not apply. The expression is logged once. ``docs/decisions/0023-pcre2.md`` has
+the figures and what else was measured.
+
+PCRE2 counts anew at each place of the name where a match may begin. The search over these places is
+therefore part of the expression (``\A.*?`` before it), so that one count covers the whole search. A
+step copies the places of all groups, so expressions with many groups have fewer steps.
+
+Differs from RabbitMQ: ``(?R)`` and ``(?0)``, which would repeat that search, and control verbs at the
+start, ``(*UTF8)`` and the like, are refused as invalid.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
+
+import pcre2
 
 from leveret.core.errors import ConfigError
 
-_CLASSES: Final = {
-    b"alpha": rb"a-zA-Z",
-    b"digit": rb"0-9",
-    b"alnum": rb"a-zA-Z0-9",
-    b"upper": rb"A-Z",
-    b"lower": rb"a-z",
-    b"space": rb"\s",
-    b"blank": rb" \t",
-    b"punct": rb"!-/:-@\[-`{-~",
-    b"xdigit": rb"0-9a-fA-F",
-    b"word": rb"\w",
-    b"cntrl": rb"\x00-\x1f\x7f",
-    b"print": rb" -~",
-    b"graph": rb"!-~",
+log = logging.getLogger(__name__)
+
+STEPS_MAX: Final = 50_000
+HEAP_KIB_MAX: Final = 1_024
+GROUPS_FREE: Final = 32
+COMPILED_MAX: Final = 4_096
+
+_WHOLE: Final = re.compile(rb"(?<!\\)(?:\\\\)*(?:\(\?(?:R|[+-]?0)\)|\\g[<']0[>'])")
+# An expression may end inside a quotation or inside a comment of (?x).
+_ENDS: Final = (b")", b"\\E)", b"\n)")
+# The texts of Erlang's re, by the number of PCRE2's error, and how far PCRE2's place lies behind Erlang's.
+_ERRORS: Final = {
+    106: ("missing terminating ] for character class", 0),
+    108: ("range out of order in character class", 1),
+    109: ("nothing to repeat", 1),
+    111: ("unrecognized character after (? or (?-", 1),
+    114: ("missing )", 0),
+    122: ("unmatched parentheses", 1),
+    125: ("lookbehind assertion is not fixed length", 0),
+    142: ("syntax error in subpattern name (missing terminator)", 0),
+    144: ("group name must start with a non-digit", 1),
 }
-_TOKEN: Final = re.compile(
-    rb"""
-      \\Q (?P<quoted> .*? ) (?: \\E | \Z )
-    | (?P<end> \\z ) | (?P<soft_end> \\Z ) | (?P<blank> \\h )
-    | \\ .
-    | \[ : (?P<posix> [a-z]+ ) : \]
-    | (?P<named> \(\?< ) (?= [A-Za-z_] )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_FIXED: Final = {"end": rb"\Z", "soft_end": rb"(?=\n?\Z)", "blank": rb"[ \t]", "named": rb"(?P<"}
 
 
 class PatternError(ConfigError):
@@ -55,22 +62,54 @@ class PatternError(ConfigError):
         self.position = position
 
 
-def compile_pattern(pattern: str) -> re.Pattern[bytes]:
-    """Return an expression to ``search`` bytes with; PatternError: it cannot be read."""
-    wire = pattern.encode("utf-8", "surrogateescape")
+class Pattern:
+    """One expression; ``text`` is as the operator wrote it."""
+
+    __slots__ = ("_code", "_is_told", "text")
+
+    def __init__(self, text: str, code: Any) -> None:
+        self.text = text
+        self._code = code
+        self._is_told = False
+
+    def finds(self, name: bytes) -> bool:
+        """Return whether the expression is found in a name; not within the bound counts as not found."""
+        try:
+            return self._code.search(name) is not None
+        except (pcre2.LibraryError, MemoryError) as error:
+            if not self._is_told:
+                self._is_told = True
+                log.warning(
+                    "expression stopped, counts as not found pattern=%r name=%r reason=%s",
+                    self.text, name, error,
+                )  # fmt: skip
+            return False
+
+
+@lru_cache(COMPILED_MAX)
+def compile_pattern(pattern: str) -> Pattern:
+    """Return an expression to search names with; PatternError: it cannot be read."""
     try:
-        return re.compile(_TOKEN.sub(_translated, wire))
-    except (re.error, OverflowError, RecursionError) as error:
-        position = getattr(error, "pos", None)
-        raise PatternError(pattern, str(getattr(error, "msg", error)), position or 0) from error
+        octets = pattern.encode("utf-8", "surrogateescape")
+        if octets.startswith(b"(*"):
+            raise PatternError(pattern, "control verbs are not supported", 0)
+        if whole := _WHOLE.search(octets):
+            raise PatternError(pattern, "recursion of the whole is not supported", whole.start())
+        groups = pcre2.compile(octets, jit=False).groups
+        return Pattern(pattern, _bounded(octets, STEPS_MAX * GROUPS_FREE // (GROUPS_FREE + groups)))
+    except pcre2.PatternError as error:
+        reason, shift = _ERRORS.get(error.code, (error.msg.partition("; ")[2], 0))
+        raise PatternError(pattern, reason, error.pos - shift) from error
+    except UnicodeEncodeError as error:
+        raise PatternError(pattern, "not UTF-8", error.start) from error
 
 
-def _translated(token: re.Match[bytes]) -> bytes:
-    kind = token.lastgroup
-    if kind is None:
-        return token.group()
-    if kind == "quoted":
-        return re.escape(token["quoted"])
-    if kind == "posix":
-        return _CLASSES.get(token["posix"], token.group())
-    return _FIXED[kind]
+def _bounded(octets: bytes, steps: int) -> Any:
+    """Compile an expression that can be read, with its bound and its search."""
+    start = b"(*LIMIT_MATCH=%d)(*LIMIT_HEAP=%d)\\A(?s:.*?)(?:" % (steps, HEAP_KIB_MAX)
+    for end in _ENDS[:-1]:
+        try:
+            return pcre2.compile(start + octets + end, jit=False)
+        except pcre2.PatternError:
+            continue  # the end was taken as part of the expression, which leaves the group open
+    return pcre2.compile(start + octets + _ENDS[-1], jit=False)

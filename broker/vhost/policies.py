@@ -8,15 +8,19 @@ only (``NOT_FOR_CLASSIC``) does not apply to a classic queue at all, the rest of
 Where both set a key the operator's is a ceiling: the lesser value holds. An argument of the queue
 itself is stronger than either, except for limits, of which again the least holds (``settings_under``).
 
+A look-up tries the expressions of all policies, strongest first; with many policies, or costly expressions, it
+takes long and is cut: ``search`` pauses, and leaves its finding for the ``of_queue`` or ``of_exchange`` that follows.
+
 ``Policies`` does no I/O; ``apply_to_all`` tells the queues of a change. Source: ``rabbit_policy``
 and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leveret.broker.mail import PolicyChanged
 from leveret.broker.queue.queue_settings import (
@@ -26,13 +30,11 @@ from leveret.broker.queue.queue_settings import (
     settings_of,
     settings_under,
 )
-from leveret.broker.vhost.patterns import compile_pattern
-from leveret.core.slices import sliced
+from leveret.broker.vhost.patterns import Pattern, compile_pattern
+from leveret.core.slices import Slice, sliced
 from leveret.routing.exchange import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
-    import re
-
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.registry import QueueEntry
     from leveret.metadata.tables import PolicyRow
@@ -51,12 +53,17 @@ WITHOUT_EFFECT: Final = frozenset({
 })  # fmt: skip
 
 
+TRIED_AT_ONCE: Final = 10
+"""Expressions tried before the clock is asked whether a look-up pauses."""
+
+Kind: TypeAlias = Literal["queues", "exchanges"]
+
+
 @dataclass(frozen=True, slots=True)
 class _Policy:
     row: PolicyRow
-    pattern: re.Pattern[bytes]
-    for_queues: bool
-    for_exchanges: bool
+    pattern: Pattern
+    fits: frozenset[Kind]
 
 
 class Policies:
@@ -66,6 +73,8 @@ class Policies:
         self._policies: list[_Policy] = []  # the strongest first
         self._operator: list[_Policy] = []
         self._applied: dict[tuple[str | None, str | None], AppliedPolicies] = {}
+        self._found: tuple[str, Kind, AppliedPolicies] | None = None  # the last look-up
+        self._version = 0
 
     def __bool__(self) -> bool:
         return bool(self._policies or self._operator)
@@ -78,8 +87,7 @@ class Policies:
             _Policy(
                 row,
                 compile_pattern(row.pattern),
-                row.apply_to != "exchanges" and NOT_FOR_CLASSIC.isdisjoint(row.definition),
-                row.apply_to != "queues",
+                frozenset(_fits(row)),
             )
         )
         policies.sort(key=lambda each: (-each.row.priority, each.row.name))
@@ -88,19 +96,44 @@ class Policies:
         policies = self._operator if row.is_operator else self._policies
         policies[:] = [each for each in policies if each.row.name != row.name]
         self._applied.clear()
+        self._found = None
+        self._version += 1
 
     def of_queue(self, name: str) -> AppliedPolicies:
-        return self._of(name, lambda each: each.for_queues) if self else NO_POLICIES
+        return self._of(name, "queues") if self else NO_POLICIES
 
     def of_exchange(self, name: str) -> AppliedPolicies:
-        return self._of(name, lambda each: each.for_exchanges) if self else NO_POLICIES
+        return self._of(name, "exchanges") if self else NO_POLICIES
 
-    def _of(self, name: str, fits: Callable[[_Policy], bool]) -> AppliedPolicies:
+    def search(self, name: str, kind: Kind) -> Iterator[None]:
+        """Look up which policies apply; yields where others should run.
+
+        The next ``of_queue`` or ``of_exchange`` of that name takes the finding, unless policies were
+        changed meanwhile.
+        """
         wire = name.encode("utf-8", "surrogateescape")
-        policy, operator = (
-            next((each.row for each in policies if fits(each) and each.pattern.search(wire)), None)
-            for policies in (self._policies, self._operator)
-        )
+        part, version = Slice(), self._version
+        found: list[PolicyRow | None] = []
+        for policies in (self._policies, self._operator):
+            found.append(None)
+            for number, each in enumerate(list(policies), 1):
+                if kind in each.fits and each.pattern.finds(wire):
+                    found[-1] = each.row
+                    break
+                if number % TRIED_AT_ONCE == 0 and part.is_over():
+                    yield
+                    part.restart()
+        if version == self._version:
+            self._found = name, kind, self._applied_of(*found)
+
+    def _of(self, name: str, kind: Kind) -> AppliedPolicies:
+        if self._found is None or self._found[:2] != (name, kind):
+            for _ in self.search(name, kind):
+                pass
+        assert self._found is not None
+        return self._found[2]
+
+    def _applied_of(self, policy: PolicyRow | None, operator: PolicyRow | None) -> AppliedPolicies:
         if policy is None and operator is None:
             return NO_POLICIES
         key = (_name_of(policy), _name_of(operator))
@@ -108,6 +141,13 @@ class Policies:
         if applied is None:
             applied = self._applied[key] = AppliedPolicies(policy, operator)
         return applied
+
+
+def _fits(row: PolicyRow) -> Iterator[Kind]:
+    if row.apply_to != "exchanges" and NOT_FOR_CLASSIC.isdisjoint(row.definition):
+        yield "queues"
+    if row.apply_to != "queues":
+        yield "exchanges"
 
 
 def _name_of(row: PolicyRow | None) -> str | None:
@@ -145,8 +185,15 @@ async def apply_to_all(
     in its entry.
     """
     async for exchange in sliced(list(topology.exchanges.values())):
+        await _paced(policies, exchange.name, "exchanges")
         apply_to_exchange(policies, exchange)
     topology.touch()
     async for entry in sliced(list(topology.queues.values())):
+        await _paced(policies, entry.name, "queues")
         if apply_to_queue(policies, entry) and entry.ref is not None:
             runtime.send(entry.ref, PolicyChanged())
+
+
+async def _paced(policies: Policies, name: str, kind: Kind) -> None:
+    for _ in policies.search(name, kind):
+        await asyncio.sleep(0)

@@ -101,20 +101,14 @@ def check(row: PolicyRow) -> None:
         compile_pattern(row.pattern)
     except PatternError as error:
         raise PolicyError(
-            f"pattern should be regular expression but is invalid: {_reason(error)}"
+            "pattern should be regular expression but is invalid: "
+            f"{{{string(error.reason.encode())},{error.position}}}"
         ) from error
     if row.apply_to not in _APPLY_TO:
         raise PolicyError(
             f"apply-to '{row.apply_to}' unrecognised; should be 'queues', 'exchanges' or 'all'"
         )
     check_definition(row.definition, row.is_operator)
-
-
-def _reason(error: PatternError) -> str:
-    reason, position = error.reason, error.position
-    if reason.startswith("missing )"):  # PCRE notices at the end
-        reason, position = "missing )", len(error.pattern.encode("utf-8", "surrogateescape"))
-    return f"{{{string(reason.encode())},{position}}}"
 
 
 def check_definition(definition: Any, is_operator: bool) -> None:

@@ -27,7 +27,7 @@ from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE, Binding
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
@@ -125,6 +125,8 @@ class VHost:
         exchange_rules.check_type(method.type)
         exchange_rules.refuse_default(name)
         self.access.check_exchange(user, self.name, name, "configure")
+        if name not in self.topology.exchanges:
+            yield from self._find_policies(name, "exchanges")
         current = self.topology.exchanges.get(name)
         if current is not None:
             exchange_rules.check_equivalent(current, method, self.name)
@@ -174,6 +176,11 @@ class VHost:
         if method.if_unused and exchange.bindings:
             raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
         yield from self._commit_removed(self.topology.remove_exchange(name))
+
+    def _find_policies(self, name: str, kind: Kind) -> Steps:
+        """Look up the policies of a new name in slices, before it is entered at once."""
+        for _ in self.policies.search(name, kind):
+            yield Until(lambda resume: self._runtime.clock.call_later(0.0, resume))
 
     # -- bindings ------------------------------------------------------------------------------
 
@@ -240,6 +247,8 @@ class VHost:
         durable = method.durable and not method.exclusive
         name = exchange_rules.new_queue_name(method.queue)
         self.access.check_queue(user, self.name, name, "configure")
+        if name not in self.topology.queues:
+            yield from self._find_policies(name, "queues")
         current = self.topology.queues.get(name)
         if current is not None:
             queue_arguments.check_equivalent(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from leveret.broker.connection.connections import user_of
-from leveret.broker.vhost.access import LoginRefused, patterns_of
+from leveret.broker.vhost.access import LoginRefused, check_patterns
 from leveret.broker.vhost.patterns import PatternError
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
@@ -71,7 +71,7 @@ class UserAdmin:
         async with self._node.admin_turn:
             self._check_user_and_vhost(user, vhost)
             try:
-                patterns_of(row)
+                check_patterns(row)
             except PatternError as error:
                 raise RefusedError(str(error)) from error
             await self._put(row)

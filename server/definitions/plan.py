@@ -19,7 +19,7 @@ from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.queue_settings import settings_of
 from leveret.broker.vhost import policy_validation
-from leveret.broker.vhost.access import patterns_of
+from leveret.broker.vhost.access import check_patterns
 from leveret.broker.vhost.exchange_rules import RESERVED
 from leveret.broker.vhost.policies import WITHOUT_EFFECT
 from leveret.broker.vhost.vhost import VHost
@@ -146,7 +146,7 @@ class Plan:
         if row.user not in self._users and row.user not in self._node.access.users:
             raise ConfigError(f"user '{row.user}' does not exist")
         self.vhost(row.vhost)
-        patterns_of(row)
+        check_patterns(row)
         self.access.append(row)
 
     def _add_parameter(self, row: ParameterRow) -> None:

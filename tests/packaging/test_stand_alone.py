@@ -20,7 +20,7 @@ BROKERS = {
     "queue_backing",
     "testing",
 }
-FOREIGN = {"lmdb", "msgspec", "google_crc32c", "rich", "aiohttp", "uvloop", "pytest"}
+FOREIGN = {"lmdb", "msgspec", "google_crc32c", "pcre2", "rich", "aiohttp", "uvloop", "pytest"}
 
 
 def loaded_by(folder: Path, statement: str) -> set[str]:

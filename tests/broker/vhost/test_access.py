@@ -6,6 +6,7 @@ import pytest
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
 from leveret.broker.vhost import access as access_module
+from leveret.broker.vhost import patterns
 from leveret.broker.vhost.access import Access, LoginRefused, User
 from leveret.broker.vhost.patterns import PatternError, compile_pattern
 from leveret.metadata.passwords import SHA512, hash_password
@@ -182,7 +183,7 @@ def test_a_replaced_permission_counts_at_once(access: Access, bob: User) -> None
 def test_a_pattern_that_cannot_be_read_changes_nothing(access: Access, bob: User) -> None:
     epoch = access.epoch
 
-    with pytest.raises(PatternError, match=r"invalid regular expression '\(': .* at 0"):
+    with pytest.raises(PatternError, match=r"invalid regular expression '\(': missing \) at 1"):
         access.put(PermissionRow("bob", "/", "(", ".*", ".*"))
 
     assert access.permissions["bob", "/"].configure == "^conf"
@@ -341,6 +342,13 @@ def test_every_change_moves_the_epoch() -> None:
         (r"^(?>a|ab)c", "abc", False),
         (r"\\z", "\\z", True),
         (r"[\]]", "]", True),
+        (r"^(?!amq\.).*", "amq.topic", False),
+        (r"^(?!amq\.).*", "orders", True),
+        (r"^\X$", "a", True),
+        (r"^(a(?1)?b)$", "aabb", True),
+        (r"(?x) a b  # a comment", "ab", True),
+        (r"b|^c", "ab", True),
+        (r"b|^c", "ac", False),
     ],
 )
 def test_expressions_mean_what_they_mean_in_pcre(
@@ -350,12 +358,98 @@ def test_expressions_mean_what_they_mean_in_pcre(
         with pytest.raises(PatternError):
             compile_pattern(pattern)
         return
-    assert (compile_pattern(pattern).search(text.encode()) is not None) is found
+    assert compile_pattern(pattern).finds(text.encode()) is found
 
 
-@pytest.mark.parametrize("pattern", ["(", "a)", "[", "*a", "a{2,1}", r"(?R)", r"\X", "(?<1>a)"])
+@pytest.mark.parametrize(
+    "pattern", ["(", "a)", "[", "*a", "a{2,1}", "(?R)", "(?<1>a)", "(*UTF8)a", "a\ud800"]
+)
 def test_expressions_that_cannot_be_read_are_refused(pattern: str) -> None:
     with pytest.raises(PatternError) as refused:
         compile_pattern(pattern)
 
     assert refused.value.pattern == pattern
+
+
+# The bound on their work.
+
+NAME_BYTES = 255
+COSTLY = [
+    r"^([a-z0-9]+-?)*\.jobs$",
+    r"^(a+)+$",
+    r"(.*a){20}$",
+    r".*.*.*.*.*[xy]",
+    r"(?:.{0,100}){3}[xy]",
+    r"(?=.*.*.*.*.*[xy])z?",
+    ".?" * 60 + "[xy]",
+    r"([ab]*)\1*\1*[xy]",
+    "(a)?" * 1000 + "(?:a|aa)+[xy]",
+]
+
+
+@pytest.mark.parametrize("pattern", COSTLY, ids=range(len(COSTLY)))
+@pytest.mark.parametrize("name", ["a" * 26 + "!", "a" * (NAME_BYTES - 1) + "!", "ab-" * 85])
+def test_a_search_ends_within_its_bound(pattern: str, name: str) -> None:
+    assert not compile_pattern(pattern).finds(name.encode())
+
+
+def test_a_search_that_is_stopped_finds_nothing_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pattern = compile_pattern("^(a+)+$|^stopped$")
+
+    assert not pattern.finds(b"a" * 254 + b"!")
+    assert not pattern.finds(b"a" * 250 + b"\x1b[2J")
+    assert pattern.finds(b"a" * NAME_BYTES)
+
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "pattern='^(a+)+$|^stopped$'" in record.getMessage()
+    assert "reason=match limit exceeded" in record.getMessage()
+
+
+def test_the_bound_covers_all_places_where_a_match_may_begin(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patterns, "STEPS_MAX", 1_000)
+
+    # A few hundred steps from each place.
+    assert not patterns.compile_pattern("(?:a?){7}[xyz]").finds(b"a" * NAME_BYTES)
+
+    assert "match limit exceeded" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "((a{100}){100}){100}",
+        "a" * 100_000,
+        "(a|b)" * 20_000,
+        "(" * 300 + "a" + ")" * 300,
+    ],
+)
+def test_expressions_that_would_grow_too_large_are_refused(pattern: str) -> None:
+    with pytest.raises(PatternError):
+        compile_pattern(pattern)
+
+
+def test_a_stored_permission_that_cannot_be_read_grants_nothing_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    access, contents = Access(), Contents()
+    contents.add(UserRow("u"))
+    contents.add(PermissionRow("u", "/", "(?R)", ".*", ".*"))
+    contents.add(TopicPermissionRow("u", "/", "t", "(?R)", ".*"))
+
+    access.load(contents)
+
+    user = access.users["u"]
+    access.check_vhost(user, "/")
+    access.check_queue(user, "/", "q", "read")
+    access.check_topic(user, "/", "t", b"k", "read")
+    with pytest.raises(AccessRefused):
+        access.check_queue(user, "/", "q", "configure")
+    with pytest.raises(AccessRefused):
+        access.check_topic(user, "/", "t", b"k", "write")
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
+    assert "user=u vhost=/" in caplog.text

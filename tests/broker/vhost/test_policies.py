@@ -9,6 +9,7 @@ import pytest
 from leveret.broker.queue.queue_settings import NO_POLICIES, NO_SETTINGS
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
+from leveret.core import slices
 from leveret.core.limits import TTL_MS_MAX
 from leveret.metadata.tables import PolicyRow
 from leveret.routing.exchange import Exchange
@@ -171,3 +172,50 @@ def test_a_policy_gives_exchanges_an_alternate_but_their_argument_is_stronger() 
     found.remove(row("p"))
     apply_to_exchange(found, without)
     assert without.alternate is None
+
+
+# Look-ups in slices.
+
+
+def many(count: int = 95) -> Policies:
+    """The strongest fits nothing, the weakest everything."""
+    rows = [row(f"p{number:03}", "^other", priority=-number, **LAZY) for number in range(count)]
+    return policies(*rows, row("last", priority=-1000, **LAZY))
+
+
+def test_a_look_up_through_many_policies_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # each slice is over at once
+    found = many()
+
+    assert sum(1 for _ in found.search("q", "queues")) == 9
+
+    monkeypatch.setattr(found, "search", None)  # what was found is taken
+    assert name_of(found.of_queue("q").policy) == "last"
+
+
+@pytest.mark.parametrize("removed", ["last", "p000"])
+def test_a_policy_changed_during_a_look_up_counts(
+    removed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    found = many()
+    look_up = found.search("q", "queues")
+
+    next(look_up)
+    found.put(row("new", priority=1, **LAZY))
+    found.remove(row(removed))
+    for _ in look_up:
+        pass
+
+    assert name_of(found.of_queue("q").policy) == "new"
+
+
+def test_a_finding_is_of_its_name_and_kind_only() -> None:
+    found = policies(row("p", "^q", apply_to="queues", **LAZY))
+
+    for name, kind in (("q", "queues"), ("q", "exchanges"), ("r", "queues")):
+        for _ in found.search(name, kind):  # type: ignore[arg-type]
+            pass
+        assert name_of(found.of_queue("q").policy) == "p"
+        assert found.of_queue("r") is NO_POLICIES
+        assert found.of_exchange("q") is NO_POLICIES

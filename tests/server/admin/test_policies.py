@@ -10,7 +10,9 @@ from typing import Any
 import aio_pika
 import pytest
 
+from leveret.broker.vhost.policies import TRIED_AT_ONCE
 from leveret.broker.vhost.settings_rows import SettingsRows
+from leveret.core import slices
 from leveret.core.slices import SLICE
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.node_admin import NodeAdmin
@@ -111,6 +113,23 @@ async def test_what_is_declared_while_many_queues_are_told_has_the_policy(
     await told
 
     assert {policy for policy, _ in (await modes(admin)).values()} == {"p"}
+
+
+async def test_look_ups_that_pause_end_with_the_newest_policies(
+    broker: Broker, admin: NodeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # each slice is over at once
+    await declare(broker, *(f"q{number}" for number in range(20)), durable=True)
+    for number in range(3 * TRIED_AT_ONCE):
+        await admin.policies.set_policy("/", f"p{number}", "^other", LAZY, 5, "all")
+
+    told = asyncio.create_task(admin.policies.set_policy("/", "last", "", LAZY, 0, "all"))
+    await declare(broker, *(f"late{number}" for number in range(20)), durable=True)
+    await told
+
+    shown = await modes(admin)
+    assert len(shown) == 40
+    assert {policy for policy, _ in shown.values()} == {"last"}
 
 
 async def test_a_number_that_cannot_be_stored_is_refused(admin: NodeAdmin) -> None:
