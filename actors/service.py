@@ -8,7 +8,6 @@ when the coroutine has ended; a coroutine that swallows the cancellation is aban
 
 from __future__ import annotations
 
-import logging
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import TIMER, Ref
 from leveret.actors.runtime.signals import LATER, NORMAL, SHUTDOWN, Exit
 from leveret.core.errors import ActorError
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.cell import Cell
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _current: ContextVar[Service] = ContextVar("leveret_service")
 

@@ -1,20 +1,89 @@
-"""Logging setup of the process ``leveret serve``; an embedding service keeps its own.
+"""Logging: the loggers of all modules, and the setup of the process ``leveret serve``.
 
-One event per line: ``2026-11-21T08:00:00.123Z info leveret.broker.connection.listener text key=value``. Modules
-log with ``%s`` arguments and write their ``key=value`` after the text themselves; a line break inside
-a message is escaped, so that no peer can forge a line.
+Modules log with ``%s`` arguments and write their ``key=value`` after the text themselves. ``logger`` returns
+their loggers with two filters, so that both rules hold under any handlers, also those of a service that embeds
+a broker and sets up logging itself:
+
+- equal lines in a flood are counted (``log_floods``);
+- values from outside are printable (``printable``): no name can forge a line or control a terminal.
+
+``leveret serve`` writes one event per line:
+``2026-11-21T08:00:00.123Z info leveret.broker.connection.listener text key=value``.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TextIO
 
+from leveret.core.log_floods import Floods
+from leveret.core.printable import printable, value
+
 ROOT: Final = "leveret"
 SILENT: Final = logging.CRITICAL + 1
+FLOODS: Final = Floods()
+
+_PLACEHOLDER: Final = re.compile(r"(=?)%[-#0-9.+ ]*([a-zA-Z%])")
+_NUMBERS: Final = frozenset({int, float, bool, type(None)})
+
+
+def logger(name: str, *, is_counted: bool = True) -> logging.Logger:
+    """Return the logger of a module, to be used in place of ``logging.getLogger``.
+
+    Args:
+        name: of the module.
+        is_counted: equal lines in a flood are counted.
+    """
+    found = logging.getLogger(name)
+    if is_counted:
+        found.addFilter(FLOODS)  # a filter that is there already is not added again
+    found.addFilter(_PRINTABLE)
+    return found
+
+
+class _Shown(str):
+    """A text that ``%r`` leaves as it is."""
+
+    __slots__ = ()
+
+    __repr__ = str.__str__
+
+
+class _Printable(logging.Filter):
+    """Makes the arguments of a line printable, and quotes those behind ``key=`` where they need it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple) and isinstance(record.msg, str):
+            places = _places(record.msg)
+            if len(places) == len(record.args):
+                record.args = tuple(map(_shown, places, record.args))
+        return True
+
+
+@lru_cache(maxsize=1_024)
+def _places(text: str) -> tuple[tuple[bool, str], ...]:
+    """Return for each argument of a text whether it stands behind ``key=``, and its conversion."""
+    found = _PLACEHOLDER.findall(text)
+    return tuple((equals == "=", letter) for equals, letter in found if letter != "%")
+
+
+def _shown(place: tuple[bool, str], argument: object) -> object:
+    is_value, letter = place
+    if type(argument) in _NUMBERS or letter not in "sr":
+        return argument
+    try:
+        text = repr(argument) if letter == "r" else str(argument)
+    except Exception:  # noqa: BLE001 - a line of the log never fails its caller
+        return argument
+    return _Shown(value(text) if is_value and letter == "s" else printable(text))
+
+
+_PRINTABLE: Final = _Printable()
 
 
 def level_number(name: str) -> int:
@@ -33,12 +102,12 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
-        text = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        text = printable(record.getMessage())
         level = record.levelname.lower()
         line = f"{at}.{int(record.msecs):03d}Z {level} {record.name} {text}"
         if record.exc_info:
             trace = self.formatException(record.exc_info)
-            line += "\n" + "\n".join("    " + part for part in trace.splitlines())
+            line += "\n" + "\n".join("    " + printable(part) for part in trace.splitlines())
         return line
 
 
@@ -79,7 +148,8 @@ def configure(
 
 
 def release(handlers: list[logging.Handler]) -> None:
-    """Remove the handlers of ``configure`` and close the file."""
+    """Remove the handlers of ``configure`` and close the file, with all counted lines in it."""
+    FLOODS.flush()
     root = logging.getLogger(ROOT)
     for handler in handlers:
         root.removeHandler(handler)

@@ -21,13 +21,13 @@ the folder with its lock. The store can be opened again only after that.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from leveret.core.errors import StoreError
+from leveret.core.log import logger
 from leveret.core.message import Message
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
@@ -56,7 +56,7 @@ from leveret.msg_store.wal.driver import FlushDriver
 from leveret.msg_store.wal.group_commit import Report
 from leveret.msg_store.wal.pending import SeqRun
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class MsgStore:

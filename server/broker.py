@@ -14,7 +14,6 @@ the definitions end with the broker.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import uuid
 from dataclasses import replace
@@ -33,6 +32,7 @@ from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.files import Files
 from leveret.core.gil_yielding import NEVER, GilYielding
+from leveret.core.log import FLOODS, logger
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server.config.config import Address, Config
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from leveret.metadata.interface import Metadata
     from leveret.server.control import ControlServer
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # Together less than 10 s, the time that `leveret serve` has to end.
 STOP_S: Final = 6.0  # for the supervision tree to stop in order
@@ -247,6 +247,7 @@ class Broker:
                 self._directory.close()
             self._control = self._root = self._store = self._directory = None
             self._sockets = []
+            FLOODS.flush()
 
     async def _stop_tree(self) -> None:
         node, loop = self.node, asyncio.get_running_loop()

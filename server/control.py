@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 import tempfile
@@ -23,10 +22,11 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from leveret.core.errors import LeveretError
+from leveret.core.log import logger
 from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Verb: TypeAlias = Callable[..., Awaitable[Any]]
 

@@ -12,10 +12,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.core.log import logger
+
 if TYPE_CHECKING:
     from leveret.supervisors.spec import ChildSpec
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 START_ERROR: Final = "start_error"
 CHILD_TERMINATED: Final = "child_terminated"

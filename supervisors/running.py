@@ -8,7 +8,6 @@ is left. ``async with start(tree)`` does the same within a running loop and leav
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import KILL, StartFailed, is_orderly
 from leveret.core.errors import ActorError
+from leveret.core.log import logger
 from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN, Report
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import SupervisorSpec
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.signals import StartResult
     from leveret.core.clock import Clock
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STOP_TIMEOUT_S: Final = 30.0
 _LEFT_S: Final = 1.0  # for coroutines that have been cancelled and processes that have been killed

@@ -24,7 +24,6 @@ is found.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from functools import partial, wraps
 from types import GeneratorType
@@ -47,6 +46,7 @@ from leveret.actors.runtime.signals import (
     StartFailed,
 )
 from leveret.actors.runtime.turns import reason_of
+from leveret.core.log import logger
 from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
 from leveret.supervisors.reports import Report, Restarted, emit
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from leveret.supervisors.groups import GroupCore
     from leveret.supervisors.spec import ChildSpec
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 BACKLOG_MAILS: Final = 200  # handled per turn
 STOPS: Final = 500  # children told to stop per turn

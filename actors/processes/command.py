@@ -9,7 +9,6 @@ killed, the program and all it has started get SIGKILL. It ends with this proces
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import shutil
 import signal
@@ -25,6 +24,7 @@ from leveret.actors.processes import die_with_parent
 from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.runtime.signals import KILLED, LATER, NORMAL, Exit
 from leveret.core.errors import ActorError
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Cell
     from leveret.actors.runtime.ref import Ref
 
-log = logging.getLogger(__name__)
+log = logger(__name__, is_counted=False)
 
 Output = Literal["inherit", "log", "discard"]
 _OUTPUTS: Final = ("inherit", "log", "discard")

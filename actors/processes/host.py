@@ -27,6 +27,7 @@ from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.processes.target import target_of
 from leveret.actors.runtime.signals import LATER, NOCONNECTION, Exit
 from leveret.core.errors import ActorError
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Cell, Mail
     from leveret.actors.runtime.ref import Ref
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 EXIT_GRACE_S: Final = 5.0  # from the actor's end to that of its process
 _BOOT: Final = (

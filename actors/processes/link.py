@@ -19,7 +19,6 @@ proxies: monitors are not revived.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -34,13 +33,14 @@ from leveret.actors.runtime.calls import Answer, From
 from leveret.actors.runtime.cell import DEAD_CELL, SUSPENDED
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Mail
     from leveret.actors.runtime.links import Watch
     from leveret.actors.runtime.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SEND, EXIT, LINK_EXIT, DOWN, REPLY = range(5)  # the ops of a link; its owner's ops are texts
 NOBODY: Final = 0  # the number of a dead actor

@@ -15,12 +15,12 @@ A scheduler without a loop is driven by hand: nothing runs until ``run_until_idl
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.cell import QUEUED, Cell
 from leveret.core.errors import ActorError
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from leveret.core.clock import Clock
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then

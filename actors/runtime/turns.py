@@ -18,7 +18,6 @@ Differs from OTP: ``terminate`` also runs when an actor that does not trap exits
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +50,7 @@ from leveret.actors.runtime.signals import (
     StartResult,
     StopActor,
 )
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.tasks import Tasks
     from leveret.core.clock import Clock
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TURN_MAILS: Final = 200
 

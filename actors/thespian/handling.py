@@ -8,7 +8,6 @@ calls of the handler are ignored.
 
 from __future__ import annotations
 
-import logging
 import traceback
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from thespian.system.utilis import withPossibleInitArgs
 
 from leveret.actors.runtime.signals import KILL, StopActor
 from leveret.core.errors import ActorError
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.actors.thespian.actor_threads import ActorThread
     from leveret.actors.thespian.turn_order import TurnOrder
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,6 @@ A plain actor that sends itself ``ActorExitRequest`` ends of ``normal``; the req
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 from datetime import timedelta
@@ -65,8 +64,9 @@ from leveret.actors.thespian.mail import (
 )
 from leveret.actors.thespian.port_runtime import PortRuntime
 from leveret.actors.thespian.wakeup_clock import WakeupClock
+from leveret.core.log import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 UNHEARD_S: Final = 2.0
 

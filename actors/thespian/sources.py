@@ -10,7 +10,6 @@ go on and may import the rest of it: its modules are forgotten when the last of 
 from __future__ import annotations
 
 import hashlib
-import logging
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import LoadedSource, UnloadedSource, ValidatedSource, ValidateSource
 from thespian.system.sourceLoader import SourceHashFinder, loadModuleFromHashSource
 
+from leveret.core.log import logger
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.ref import Ref
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Sources:

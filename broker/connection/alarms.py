@@ -11,14 +11,15 @@ A plain object of the node. The watches (``memory_watch``, ``disk_watch``) raise
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
+
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MEMORY: Final = "memory"
 DISK: Final = "disk"

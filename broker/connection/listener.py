@@ -8,7 +8,6 @@ listener leaves its servers there, too, so that after a kill its successor close
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from msgspec import Struct
@@ -20,9 +19,10 @@ from leveret.actors.runtime.signals import CallFailed, Down
 from leveret.broker.connection.connections import registered
 from leveret.broker.connection.sockets import READERS, Accepted, ConnectionProtocol, Sockets
 from leveret.core.limits import BACKLOG, LINGER_S
+from leveret.core.log import logger
 from leveret.supervisors.requests import StartChild
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class _Linger(Struct, eq=False):

@@ -11,7 +11,6 @@ connection.open there is the reader only.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import IGNORE
@@ -67,12 +66,13 @@ from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
+from leveret.core.log import logger
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
     from leveret.broker.connection.sockets import ConnectionProtocol
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 _RUNNING: Final = State.RUNNING

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
+from leveret.core.log import logger
 from leveret.metadata import passwords
 from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
 from leveret.routing.exchange import Exchange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import BrokerSettings
     from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 async def load(node: Node, with_defaults: bool = True) -> None:

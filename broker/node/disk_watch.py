@@ -9,12 +9,12 @@ up at 250 MB/s. Source: ``rabbit_disk_monitor``.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import DISK
 from leveret.broker.node.resources import DISK_WATCH, LookAgain
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.node.node import Node
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 10.0

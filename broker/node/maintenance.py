@@ -12,7 +12,6 @@ are removed on the loop.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,13 +22,14 @@ from leveret.actors.gen_server import GenServer
 from leveret.broker.node import background, orphans
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.factory import queue_nos_of
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.store import MsgStore
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SWEEP_S: Final = 2.0
 ACTORS_PER_SWEEP: Final = 5_000

@@ -10,12 +10,12 @@ often depends on how many they are, so that asking them stays cheap.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import MEMORY
 from leveret.broker.node.resources import MEMORY_WATCH, LookAgain, Resources
+from leveret.core.log import logger
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.queue_backing.memory_monitor import INTERVAL_S
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PRESSED_S: Final = 0.1  # between two looks when queues page
 ALARMED_S: Final = 1.0  # so that publishers are not blocked and let go many times a second

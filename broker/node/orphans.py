@@ -17,7 +17,6 @@ Differs from RabbitMQ: it removes them as soon as it sees them.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -25,8 +24,9 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
+from leveret.core.log import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 KEPT_MS: Final = 7 * 24 * 3_600_000
 LIST: Final = "orphans.json"

@@ -12,7 +12,6 @@ no store, its code is not even loaded, and durable queues live as long as the no
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +22,7 @@ from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import Exit
 from leveret.broker.node import background, orphans
+from leveret.core.log import logger
 from leveret.msg_store.format.errors import StoreLocked
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.recovery.recovery import Opened
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STOP_S: Final = 600.0
 _LOCKED_RETRY_S: Final = 0.05

@@ -16,13 +16,13 @@ only if it was lazy from the start.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.properties import examine
 from leveret.broker.queue.queue_settings import settings_of
 from leveret.core.errors import StoreError
+from leveret.core.log import logger
 from leveret.core.message import HEAD
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.priority_queue import PriorityQueue
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.index.api import QueueIndex
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _FLAGS_AT: Final = 12  # in a content header: class, weight, body size, property flags
 _HAS_PRIORITY: Final = 0x08  # in the first octet of the flags

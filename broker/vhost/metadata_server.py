@@ -9,18 +9,18 @@ refuses them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Delete, MetadataWriter, Write
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from leveret.core.errors import StoreError
     from leveret.metadata.tables import Row
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _RETRY_S: Final = 5.0
 _RETRY: Final = "retry"

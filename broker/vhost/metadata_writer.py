@@ -7,7 +7,6 @@ Both note the rows on their way in ``pending``, so that neither brings back a ro
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -18,13 +17,14 @@ from leveret.amqp.errors import InternalError
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.pending_writes import PendingWrites
 from leveret.core.errors import StoreError
+from leveret.core.log import logger
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.metadata.interface import Metadata
     from leveret.metadata.tables import Row
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 METADATA_SERVER: Final = "metadata_store"
 SLICE: Final = 250  # rows that are noted in one turn

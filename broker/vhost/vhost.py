@@ -9,7 +9,6 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
+from leveret.core.log import logger
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE, Binding
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from leveret.msg_store.store import MsgStore
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Client(Struct, eq=False):

@@ -46,7 +46,6 @@ longer each time, measured in memtables of the log.
 from __future__ import annotations
 
 import enum
-import logging
 from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -54,6 +53,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from leveret.core.files import DISK_FULL
+from leveret.core.log import logger
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.pins import Pins
@@ -65,7 +65,7 @@ from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.group_commit import GroupCommit
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MERGES_MAX: Final = 2
 BACKOFF_BASE: Final = 4  # to the power of its failures: how long a segment is left alone

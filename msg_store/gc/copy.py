@@ -30,13 +30,13 @@ The copy is synced every ``SYNC_BYTES``: one sync of 64 MiB at the end would hol
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from leveret.core.files import File
+from leveret.core.log import logger
 from leveret.msg_store.format import record
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import (
@@ -54,7 +54,7 @@ from leveret.msg_store.gc.scan import TURN, Source
 from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.threads.worker import Steps
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PIECE_BYTES: Final = 1024 * 1024
 SYNC_BYTES: Final = 4 * 1024 * 1024  # then other jobs of the disk have a turn

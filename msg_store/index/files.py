@@ -13,7 +13,6 @@ such a leaf ends the process, the next start finds the file, and checks all.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import shutil
@@ -21,12 +20,13 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
+from leveret.core.log import logger
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 from leveret.msg_store.index.lmdb_errors import free_bytes, sync
 from leveret.msg_store.index.lmdb_index import CONDEMNED, DATA, MAP_BYTES, LmdbIndex
 from leveret.msg_store.index.page_check import fault_of
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 COMPACT_BYTES_MIN: Final = 64 * 1024 * 1024  # below that nobody misses the space
 LIVE_SHARE_MAX: Final = 4  # at most one part in so many is copied, so that a start stays short

@@ -21,7 +21,6 @@ rebuilds it.
 
 from __future__ import annotations
 
-import logging
 import os
 import struct
 import threading
@@ -37,6 +36,7 @@ from typing import Any, Final
 import lmdb
 
 from leveret.core.files import DISK_FULL
+from leveret.core.log import logger
 from leveret.msg_store.format.kernel import location_items, row_items
 from leveret.msg_store.format.kernel import locations as locations_of
 from leveret.msg_store.format.kernel import rows as rows_of
@@ -54,7 +54,7 @@ from leveret.msg_store.format.rows import (
 from leveret.msg_store.index.lmdb_errors import open_lmdb, store_errors, sync
 from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 FOLDER: Final = "store.lmdb"
 DATA: Final = "data.mdb"

@@ -12,12 +12,12 @@ was removed stays readable as long as it is open, and uses space until ``forget`
 from __future__ import annotations
 
 import errno
-import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder, StorePaths
@@ -27,7 +27,7 @@ from leveret.msg_store.reading.verify import Segment
 
 PartsOf: TypeAlias = Callable[[bytes], tuple[bytes, bytes]]
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 DESCRIPTORS_MAX: Final = 64
 JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records

@@ -33,7 +33,6 @@ Steps 1 to 3 alone, with all writes kept in memory, are the inspection of an off
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -42,6 +41,7 @@ from typing import TypeVar
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
+from leveret.core.log import logger
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
@@ -73,7 +73,7 @@ from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import Holds
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _T = TypeVar("_T")
 _NEW = Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)

@@ -10,7 +10,6 @@ interpreter's lock held, and every confirm would wait for that.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -19,8 +18,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from leveret.core.clock import TimerLoop
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
+from leveret.core.log import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[str, None, T]

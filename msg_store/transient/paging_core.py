@@ -13,7 +13,6 @@ tried again.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from itertools import accumulate
 from typing import Final, TypeAlias
 
 from leveret.core.entry import SEQ, SIZE, Entry
+from leveret.core.log import logger
 from leveret.msg_store.transient.index import SEQ_END, IndexLost, Key, KeyRange
 from leveret.msg_store.transient.paged_queue import PagedQueue, size_of
 
@@ -32,7 +32,7 @@ RANGES_MAX: Final = 1_000
 LINGER_S: Final = 0.2  # for acks
 RETRY_S: Final = 1.0  # while the disk refuses
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(slots=True)

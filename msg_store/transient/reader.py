@@ -9,10 +9,10 @@ nothing about a content: that is an ``OSError``.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StorePaths
@@ -24,7 +24,7 @@ from leveret.msg_store.transient.index import Place, Row, TransientIndex
 DESCRIPTORS: Final = 32
 TRIES: Final = 3
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Contents(NamedTuple):

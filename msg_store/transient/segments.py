@@ -8,18 +8,18 @@ live.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leveret.core.files import DISK_FULL, File
+from leveret.core.log import logger
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.transient.index import Limits, Place
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(slots=True)

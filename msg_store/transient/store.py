@@ -37,7 +37,6 @@ above. A second instance of the persistent store without journal and syncs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -46,6 +45,7 @@ from typing import NamedTuple, TypeAlias
 from leveret.core.clock import TimerHandle
 from leveret.core.entry import Entry
 from leveret.core.files import Files
+from leveret.core.log import logger
 from leveret.core.message import Message
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
@@ -78,7 +78,7 @@ the rows are gone as well."""
 OnFailed: TypeAlias = Callable[[Exception], None]
 """A bug; the store does nothing any more and should be closed."""
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Figures(NamedTuple):

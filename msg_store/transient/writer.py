@@ -17,13 +17,13 @@ room, so writing leaves some of the disk free, and only a delete takes the balla
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Final
 
 from leveret.core.entry import MESSAGE, SEQ, Entry
+from leveret.core.log import logger
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES
@@ -46,7 +46,7 @@ DELETE_KEYS: Final = 10_000  # how many keys of ranges one job deletes, in some 
 
 _META_LEN_AT: Final = 24  # in the header of a record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class TransientWriter:

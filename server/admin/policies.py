@@ -8,13 +8,13 @@ applies; ``amqqueue.py`` carries it out.
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_all
+from leveret.core.log import logger
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
@@ -23,7 +23,7 @@ from leveret.server.output.json_text import Row
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class PolicyAdmin:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from leveret.broker.node.background import in_thread
 from leveret.broker.node.snapshots import take
 from leveret.core.errors import StoreError
+from leveret.core.log import logger
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory
@@ -17,7 +17,7 @@ from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class SnapshotAdmin:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 import sys
@@ -25,7 +24,7 @@ from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.process import AddressUnavailableError
 
-log = logging.getLogger(__name__)
+log = logs.logger(__name__)
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 

@@ -10,7 +10,6 @@ interfaces; a listener is reachable from outside only if its address is configur
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 import tomllib
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from leveret.core.errors import ConfigError
+from leveret.core.log import logger
 from leveret.core.sizes import SizeLimit
 from leveret.server.config.config import Address, Config, SettingError, parse_address
 from leveret.server.config.keys import (
@@ -30,7 +30,7 @@ from leveret.server.config.keys import (
     size,
 )
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 NATIVE: Final[dict[str, Key]] = {key.native: key for key in KEYS}
 RABBITMQ: Final[dict[str, Key]] = {

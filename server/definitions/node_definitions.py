@@ -13,7 +13,6 @@ execution; then the client's change holds, and the row of the import is deleted 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +24,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
+from leveret.core.log import logger
 from leveret.core.slices import sliced
 from leveret.metadata.definitions import export_definitions, exported_binding, exported_queue
 from leveret.metadata.definitions_reader import parsed_rows
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 NOTICES_MAX: Final = 50
 QUEUES_AT_ONCE: Final = 50

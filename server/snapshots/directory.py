@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import shutil
 from collections.abc import Iterator
@@ -19,11 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
+from leveret.core.log import logger
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import Manifest
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 FOLDER: Final = "snapshots"
 DRAFT: Final = ".draft"

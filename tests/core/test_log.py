@@ -22,14 +22,14 @@ def test_one_event_is_one_line() -> None:
     stream = io.StringIO()
     handlers = logs.configure("info", stream=stream)
     try:
-        log = logging.getLogger("leveret.broker.connection.listener")
+        log = logs.logger("leveret.broker.connection.listener")
         log.info("connection opened peer=%s", "a\r\nb")
         log.debug("not wanted")
     finally:
         logs.release(handlers)
 
     assert printed(stream) == [
-        r"info leveret.broker.connection.listener connection opened peer=a\r\nb"
+        r'info leveret.broker.connection.listener connection opened peer="a\r\nb"'
     ]
 
 

@@ -78,6 +78,18 @@ def test_no_file_is_longer_than_agreed() -> None:
     assert too_long == {}
 
 
+def test_all_lines_of_the_log_are_counted_and_printable() -> None:
+    """``leveret.core.log.logger`` is the way to a logger: names of clients stand in log lines."""
+    own = {
+        str(path.relative_to(ROOT))
+        for folder in FOLDERS - {"examples"}
+        for path in (ROOT / folder).rglob("*.py")
+        if "getLogger(__name__)" in path.read_text()
+    }
+
+    assert own == set()
+
+
 def test_tests_are_found_by_path_not_as_packages() -> None:
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 

@@ -58,7 +58,7 @@ async def test_an_error_without_an_owner_is_logged(caplog: pytest.LogCaptureFixt
     worker.submit(fails)
     worker.close()
 
-    assert "job failed worker=test-worker error=the disk is gone" in caplog.text
+    assert 'job failed worker=test-worker error="the disk is gone"' in caplog.text
 
 
 def test_a_worker_whose_loop_is_closed_still_ends_in_order() -> None:

@@ -378,7 +378,7 @@ def test_an_index_that_is_lost_takes_what_is_on_disk_and_nothing_else(
     assert rig.read(1, 0, 1, 2, 3) == {2: message("m2"), 3: message("m3")}
     assert rig.rows(3) == [row(entry(0))]
     assert [each for each in warnings_of(caplog) if "queue_no=1" in each] == [
-        "transients of a queue are lost queue_no=1 count=all on disk"
+        'transients of a queue are lost queue_no=1 count="all on disk"'
     ]
 
 

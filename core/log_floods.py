@@ -1,0 +1,130 @@
+"""Floods of log lines: equal lines are counted, not repeated.
+
+Clients cause lines, and a client in a loop causes a hundred thousand in a minute. So each event (a logger and
+its text before the arguments) has a number of lines per window of ten seconds, of which one source (an
+address, see ``SOURCE``) gets a part; that leaves room for the lines about other clients. Further lines are
+counted, and the window ends with one line for each event::
+
+    connection refused repeated=16680 in_s=10
+
+A thread that lives no longer than the window writes these lines when a flood ends with silence; without
+a flood there is none. ``flush`` writes them at once, for the end of a broker. Memory is bounded: texts are
+constants of the code, and sources beyond those with lines are not remembered.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+WINDOW_S: Final = 10.0
+LINES_MAX: Final = 100  # of one event in a window
+SOURCE_LINES_MAX: Final = 20  # of these for one source
+EVENTS_MAX: Final = 1_000
+
+SOURCE: Final = "source"
+"""The attribute of a record (``extra``) that tells on whose account a line is written."""
+_REPEATED: Final = "repeated"
+
+
+class Alarm(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None: ...
+
+
+def _call_later(delay_s: float, call: Callable[[], None]) -> Alarm:
+    timer = threading.Timer(delay_s, call)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+@dataclass(slots=True)
+class _Count:
+    """The lines of one event in this window."""
+
+    level: int
+    written: int = 0
+    suppressed: int = 0
+    sources: dict[str, int] = field(default_factory=dict)
+
+
+class Floods(logging.Filter):
+    """Counts lines; attached to the loggers, so that it works under any handlers.
+
+    Args:
+        now_s: the clock.
+        call_later: has the summary written when the window ends without a line.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float] = time.monotonic,
+        call_later: Callable[[float, Callable[[], None]], Alarm] = _call_later,
+    ) -> None:
+        super().__init__()
+        self._now_s = now_s
+        self._call_later = call_later
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str], _Count] = {}
+        self._began_s = now_s()
+        self._alarm: Alarm | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is to be written."""
+        if hasattr(record, _REPEATED):
+            return True
+        now_s = self._now_s()
+        if now_s - self._began_s >= WINDOW_S or len(self._counts) >= EVENTS_MAX:
+            self.flush()
+        with self._lock:
+            return self._is_written(record, now_s)
+
+    def _is_written(self, record: logging.LogRecord, now_s: float) -> bool:
+        count = self._counts.get((record.name, record.msg))
+        if count is None:
+            count = self._counts[record.name, record.msg] = _Count(record.levelno)
+        source = getattr(record, SOURCE, None)
+        written = count.sources.get(source, 0) if source is not None else 0
+        if count.written < LINES_MAX and written < SOURCE_LINES_MAX:
+            count.written += 1
+            if source is not None:
+                count.sources[source] = written + 1
+            return True
+        count.suppressed += 1
+        if self._alarm is None:
+            self._alarm = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)
+        return False
+
+    def flush(self) -> None:
+        """End the window: write what was counted, and begin a new one."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+            began_s, self._began_s = self._began_s, self._now_s()
+            alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.cancel()
+        for (name, text), count in counts.items():
+            if count.suppressed:
+                _write(name, text, count, max(1, round(self._began_s - began_s)))
+
+
+def _write(name: str, text: str, count: _Count, seconds: int) -> None:
+    log = logging.getLogger(name)
+    words = f"{_event(text)} repeated=%d in_s=%d"
+    arguments = (count.suppressed, seconds)
+    extra = {_REPEATED: count.suppressed}
+    log.handle(log.makeRecord(name, count.level, "", 0, words, arguments, None, extra=extra))
+
+
+def _event(text: str) -> str:
+    """Return the words of a line before its first argument."""
+    words, percent, _ = text.partition("%")
+    if not percent:
+        return text
+    return words.rpartition(" ")[0].rstrip(":") or "line"
