@@ -61,14 +61,17 @@ def _wire(text: str) -> bytes:
 def queue_name(channel: Channel, given: str) -> str:
     """Return the given name, or that of the queue declared last; NotFound: none was declared."""
     if given:
-        return strip_crlf(given)
+        return given
     if not channel.last_queue:
         raise NotFound("no previously declared queue")
     return channel.last_queue
 
 
 def _readable_queue(channel: Channel, given: str) -> QueueEntry:
-    """Return the queue meant, after checking that the user may read it and the connection use it."""
+    """Return the queue meant, after checking that the user may read it and the connection use it.
+
+    As in RabbitMQ, methods that read a queue take its name as it is; the others take line breaks out.
+    """
     session, name = channel.session, queue_name(channel, given)
     session.vhost.access.check_queue(session.user, session.vhost.name, name, "read")
     return session.vhost.find_queue(name, session.reader)
@@ -177,7 +180,7 @@ def queue_unbind(channel: Channel, method: methods.QueueUnbind) -> Steps:
 def _to_queue(
     channel: Channel, method: methods.QueueBind | methods.QueueUnbind
 ) -> tuple[str, str, str, bytes, Table]:
-    name = queue_name(channel, method.queue)
+    name = strip_crlf(queue_name(channel, method.queue))
     key = method.routing_key if method.queue or method.routing_key else name
     return strip_crlf(method.exchange), QUEUE, name, _wire(key), method.arguments
 
@@ -191,7 +194,7 @@ def queue_purge(channel: Channel, method: methods.QueuePurge) -> Steps:
 
 def queue_delete(channel: Channel, method: methods.QueueDelete) -> Steps:
     """queue.delete."""
-    name = queue_name(channel, method.queue)
+    name = strip_crlf(queue_name(channel, method.queue))
     count = yield from channel.session.vhost.delete_queue(
         channel.session, name, method.if_unused, method.if_empty
     )

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from conformance import wire
 from conformance.conftest import Connect
-from conformance.raw import Channel, soft
+from conformance.raw import Channel, error_of, soft
 from conformance.wire import Typed
 
 Declare = Callable[..., str]
@@ -180,6 +181,58 @@ def test_carriage_returns_and_line_feeds_are_taken_out_of_names(
     reply = channel.ok("queue.declare", queue=f"{name[:2]}\r\n{name[2:]}\n", exclusive=True)
 
     assert reply.queue == name
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "is_stripped"),
+    [
+        ("queue.declare", "queue", True),
+        ("queue.bind", "queue", True),
+        ("queue.bind", "exchange", True),
+        ("queue.unbind", "queue", True),
+        ("queue.unbind", "exchange", True),
+        ("queue.purge", "queue", False),
+        ("queue.delete", "queue", True),
+        ("exchange.declare", "exchange", True),
+        ("exchange.bind", "destination", True),
+        ("exchange.bind", "source", True),
+        ("exchange.unbind", "destination", True),
+        ("exchange.unbind", "source", True),
+        ("exchange.delete", "exchange", True),
+        ("basic.consume", "queue", False),
+        ("basic.get", "queue", False),
+        ("basic.publish", "exchange", False),
+    ],
+)
+def test_methods_that_take_line_feeds_out_of_the_names_they_are_given(
+    channel: Channel, queue: str, exchange: Declare, method: str, field: str, is_stripped: bool
+) -> None:
+    names = {
+        "queue": queue,
+        "exchange": exchange(),
+        "source": exchange(),
+        "destination": exchange(),
+    }
+    given = names | {field: f"{names[field][:2]}\r\n{names[field][2:]}\n"}
+
+    error = _error_of(channel, method, given)
+
+    what = "queue" if field == "queue" else "exchange"
+    missing = f"NOT_FOUND - no {what} '{given[field]}' in vhost '/'"
+    assert error == (None if is_stripped else soft(404, missing, method))
+
+
+def _error_of(
+    channel: Channel, method: str, names: dict[str, str]
+) -> tuple[str, int, str, str] | None:
+    """Send a method with those of the names that it has; return the error it meets."""
+    if method == "basic.publish":
+        channel.publish("k", "m", exchange=names["exchange"])
+        return channel.read_error()
+    taken = {key: name for key, name in names.items() if key in dict(wire.FIELDS[method])}
+    passive = {"passive": True} if method.endswith("declare") else {}
+    reply = channel.call(method, **taken, **passive)
+    return error_of(reply) if reply.name == "channel.close" else None
 
 
 @pytest.mark.parametrize("durable", [True, False])
