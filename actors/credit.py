@@ -5,6 +5,10 @@ number of each pair ``(initial, more_after)`` and spends it; the receiver grants
 whenever so much was taken in. A sender may go below zero (a batch is not cut); it is *blocked*
 until both figures are above zero again, and then stops its own source, usually a socket, so nothing
 ever waits inside ``send``. When the receiver dies its sender forgets it and goes on.
+
+An account that is not used costs both ends memory. The receiver may close it at any time: it grants
+what it has counted, and forgets; the next message opens an account anew. A sender whose credit is
+whole again has nothing under way, and may forget its end as well.
 """
 
 from __future__ import annotations
@@ -32,15 +36,15 @@ class CreditSender:
         is_blocked: nothing is left; the source must wait for a grant, or for the receiver's end.
     """
 
-    __slots__ = ("_bytes", "_messages", "is_blocked")
+    __slots__ = ("_bytes", "_bytes_initial", "_messages", "_messages_initial", "is_blocked")
 
     def __init__(
         self,
         messages: tuple[int, int] = CREDIT_MESSAGES,
         size_bytes: tuple[int, int] = CREDIT_BYTES,
     ) -> None:
-        self._messages = messages[0]
-        self._bytes = size_bytes[0]
+        self._messages = self._messages_initial = messages[0]
+        self._bytes = self._bytes_initial = size_bytes[0]
         self.is_blocked = False
 
     def spend(self, messages: int, size_bytes: int) -> bool:
@@ -61,26 +65,45 @@ class CreditSender:
         self.is_blocked = False
         return True
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was spent has been granted."""
+        return self._messages == self._messages_initial and self._bytes == self._bytes_initial
+
 
 class CreditReceiver:
     """One receiver's side of the credit of one sender, with the same figures."""
 
-    __slots__ = ("_bytes", "_messages", "_more_after")
+    __slots__ = ("_bytes", "_bytes_more_after", "_messages", "_messages_more_after", "_seen")
 
     def __init__(
         self,
         messages: tuple[int, int] = CREDIT_MESSAGES,
         size_bytes: tuple[int, int] = CREDIT_BYTES,
     ) -> None:
-        self._more_after = (messages[1], size_bytes[1])
+        self._messages_more_after = messages[1]
+        self._bytes_more_after = size_bytes[1]
         self._messages = self._bytes = 0
+        self._seen = -1
 
     def received(self, messages: int, size_bytes: int) -> Grant | None:
         """Count messages taken in; return the grant to send, if one is due."""
         self._messages += messages
         self._bytes += size_bytes
-        if self._messages < self._more_after[0] and self._bytes < self._more_after[1]:
+        if self._messages < self._messages_more_after and self._bytes < self._bytes_more_after:
             return None
+        return self.grant_rest()
+
+    def grant_rest(self) -> Grant:
+        """Return a grant of all that was counted since the last one."""
         grant = Grant(self._messages, self._bytes)
         self._messages = self._bytes = 0
         return grant
+
+    def was_idle(self) -> bool:
+        """Return whether nothing was counted since the last call; now and then it is wrong.
+
+        It compares counts, so that ``received`` need not note anything.
+        """
+        seen, self._seen = self._seen, self._messages
+        return seen == self._messages

@@ -170,11 +170,15 @@ class Confirm(Struct, eq=False):
 
 
 class CreditGrant(Struct, eq=False):
-    """The queue has taken in so much; the channel may publish as much again."""
+    """The queue has taken in so much; the channel may publish as much again.
+
+    ``is_last``: the queue has closed the channel's account, which was not used for a while.
+    """
 
     queue: Ref
     messages: int
     size_bytes: int
+    is_last: bool = False
 
 
 class ConsumerGone(Struct, eq=False):

@@ -310,6 +310,8 @@ class Channel(GenServer):
 
     def on_credit(self, mail: CreditGrant) -> None:
         self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
+        if mail.is_last and self.publisher.forget_idle(mail.queue):
+            self._unwatch(mail.queue)
 
     def on_consumer_gone(self, mail: ConsumerGone) -> None:
         """Tell the client that its queue is deleted, if it wants to know."""
@@ -337,10 +339,15 @@ class Channel(GenServer):
         cancel_consumers(self, mail.entry)
 
     def _queue_down(self, queue: Ref, deleted: bool) -> None:
+        self._unwatch(queue)
+        self.publisher.queue_gone(queue, deleted)
+
+    def _unwatch(self, queue: Ref) -> None:
         monitor = self._watched.pop(queue, None)
         if monitor is not None:
             self.demonitor(monitor)
-        self.publisher.queue_gone(queue, deleted)
+            if not self._watched:
+                self._watched = {}  # a dict keeps the room of keys that were deleted
 
     # -- settlement time-out -------------------------------------------------------------------
 

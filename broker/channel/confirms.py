@@ -92,6 +92,13 @@ class Confirms:
             self._answered(first, self._runs[first], ok)
         return bool(owed)
 
+    def forget(self, queue: Ref) -> bool:
+        """Forget a queue, unless it owes something; return whether it owes nothing."""
+        if self._owed.get(queue):
+            return False
+        self._owed.pop(queue, None)
+        return True
+
     def take_answers(self) -> list[Answer]:
         """Return the frames' contents for the numbers settled since the last call, in order."""
         acked, nacked = self._acked, self._nacked

@@ -282,6 +282,18 @@ class Publisher:
         if credit is not None and credit.grant(messages, size_bytes):
             self._session.read_control.unblock(Block.CREDIT)
 
+    def forget_idle(self, queue: Ref) -> bool:
+        """Forget a queue that owes this channel nothing; return whether it owed nothing."""
+        credit = self._credits.get(queue)
+        if credit is None or not credit.is_whole:
+            return False
+        if self.confirms is not None and not self.confirms.forget(queue):
+            return False
+        del self._credits[queue]
+        if not self._credits:
+            self._credits = {}  # a dict keeps the room of keys that were deleted
+        return True
+
     def queue_gone(self, queue: Ref, deleted: bool) -> None:
         """Forget an incarnation of a queue: its credit no longer blocks.
 

@@ -45,12 +45,13 @@ from leveret.broker.queue.mailbox import (
     LEVELS,
     OWNER_LEVEL,
     CheckReturned,
+    CloseAccounts,
     Continue,
     DropExpired,
     Finish,
     MaybeExpire,
 )
-from leveret.broker.queue.publishers import Publishers
+from leveret.broker.queue.publishers import IDLE_S, Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, FetchReady, Refused
@@ -71,6 +72,8 @@ _DROP_EXPIRED: Final = DropExpired()
 _FINISH: Final = Finish()
 _CHECK_RETURNED: Final = CheckReturned()
 _MAYBE_EXPIRE: Final = MaybeExpire()
+_CLOSE_ACCOUNTS: Final = CloseAccounts()
+_SOON_S: Final = 0.1  # when a turn had not enough time for all
 
 
 class AmqQueue(GenServer):
@@ -173,6 +176,8 @@ class AmqQueue(GenServer):
             self._head_expired()
         elif isinstance(message, MaybeExpire):
             self._maybe_expire()
+        elif isinstance(message, CloseAccounts):
+            self._close_accounts()
         else:
             super().handle_info(message)
 
@@ -195,6 +200,7 @@ class AmqQueue(GenServer):
         publishers = self._publishers
         if publishers is None:
             publishers = self._publishers = Publishers(self.runtime, self.ref)
+            self.start_timer(IDLE_S, _CLOSE_ACCOUNTS)
         nothing_waits = not self._ready and not self._requeueing
         if (
             nothing_waits
@@ -307,6 +313,17 @@ class AmqQueue(GenServer):
     def _refused(self, refused: Refused) -> None:
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
+
+    def _close_accounts(self) -> None:
+        """Close the accounts of channels that publish no more; look again while some are left."""
+        publishers = self._publishers
+        if publishers is None:
+            return
+        has_more = publishers.close_idle()
+        if publishers.is_owing:
+            self.start_timer(_SOON_S if has_more else IDLE_S, _CLOSE_ACCOUNTS)
+        else:
+            self._publishers = None
 
     # Delivering.
 

@@ -27,6 +27,10 @@ class MaybeExpire:
     """Timer: the queue may have been unused for too long."""
 
 
+class CloseAccounts:
+    """Timer: have the publishers been idle for a while?"""
+
+
 class CheckReturned:
     """To itself, after a restart: delete an auto-delete queue to which no consumer can return."""
 

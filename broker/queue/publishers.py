@@ -1,8 +1,9 @@
 """A queue's debts to its publishers: credit and confirms.
 
-Credit goes to the channels that publish, counted per channel by ``actors.credit``. Channels that have
-ended are removed when the table has doubled since the last time, so that publishing costs no monitor;
-the table stays within twice the number of live publishers.
+Credit goes to the channels that publish, counted per channel by ``actors.credit``. The account of a
+channel that has not published for ``IDLE_S`` is closed: the channel is granted the rest, and both
+forget it. Accounts of channels that have ended are dropped at the same time, and when the table has
+doubled, so that publishing costs no monitor.
 
 A confirm is due when the message is safe: mostly at once, and then nothing is noted here. Messages that
 are not safe yet are noted as intervals of ``seq``, which the backing queue confirms in any pieces and
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)
 Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
 
+IDLE_S: Final = (
+    10.0  # between two looks at the accounts; one that was not used in between is closed
+)
+_CLOSED_AT_ONCE: Final = 1_000
 _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
@@ -89,6 +94,34 @@ class Publishers:
                 self._prune()
             receiver = self._credit[channel] = CreditReceiver()
         return receiver.received(count, size_bytes)
+
+    def __len__(self) -> int:
+        """Return how many channels have an account."""
+        return len(self._credit)
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether a channel has an account or waits for confirms."""
+        return bool(self._credit or self._unconfirmed)
+
+    def close_idle(self) -> bool:
+        """Close accounts without use since the last call, a turn's worth; return whether some are left."""
+        waiting = set(self.waiting_channels())
+        closed: set[Ref] = set()
+        for channel, receiver in self._credit.items():
+            if not channel.is_alive:
+                closed.add(channel)
+            elif receiver.was_idle() and channel not in waiting:
+                closed.add(channel)
+                rest = receiver.grant_rest()
+                last = mail.CreditGrant(self._queue, rest.messages, rest.size_bytes, True)
+                self._runtime.send_bulk(channel, last, self._queue)
+            if len(closed) == _CLOSED_AT_ONCE:
+                break
+        if closed:  # a dict keeps the room of keys that were deleted, so a new one is made
+            left = {ref: credit for ref, credit in self._credit.items() if ref not in closed}
+            self._credit = left
+        return len(closed) == _CLOSED_AT_ONCE
 
     def _prune(self) -> None:
         self._credit = {ref: credit for ref, credit in self._credit.items() if ref.is_alive}

@@ -52,6 +52,43 @@ def test_a_blocked_sender_is_freed_once_everything_has_been_taken_in(
         assert not sender.is_blocked
 
 
+@given(st.lists(st.sampled_from(["send", "take", "close"]), max_size=200))
+def test_both_ends_agree_when_the_receiver_closes_accounts(steps: list[str]) -> None:
+    sender: CreditSender | None = None
+    receiver: CreditReceiver | None = None
+    under_way = 0
+
+    for step in steps:
+        grant = None
+        if step == "send":
+            sender = sender or CreditSender(*LIMITS)
+            if not sender.is_blocked:
+                sender.spend(1, 100)
+                under_way += 1
+        elif step == "take" and under_way:
+            under_way -= 1
+            receiver = receiver or CreditReceiver(*LIMITS)
+            grant = receiver.received(1, 100)
+        elif step == "close" and receiver is not None:
+            grant, receiver = receiver.grant_rest(), None
+        if grant is not None and sender is not None:
+            sender.grant(*grant)
+            sender = None if sender.is_whole else sender
+        if under_way:
+            assert sender is not None, "it forgot what is under way"
+    assert under_way <= LIMITS[0][0]
+
+
+def test_a_receiver_knows_that_nothing_came_since_it_was_asked_before() -> None:
+    receiver = CreditReceiver(*LIMITS)
+    receiver.received(1, 1)
+
+    assert not receiver.was_idle()
+    assert receiver.was_idle()
+    receiver.received(1, 1)
+    assert not receiver.was_idle()
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=200))
 def test_what_is_under_way_never_exceeds_the_initial_credit_and_one_batch(
     steps: list[tuple[bool, int]],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.mail import CreditGrant
+from leveret.broker.queue.publishers import IDLE_S
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 from rigs.broker_rig import Client, Rig
@@ -117,6 +120,97 @@ def test_one_channels_lag_is_not_anothers_credit(rig: Rig, client: Client) -> No
     client.publish(2, "q", b"")
 
     assert not client.wire.is_reading
+
+
+def publisher_of(rig: Rig, client: Client, number: int = 1) -> Any:
+    ref = rig.node.connections.readers[client.reader].channels._slots[number].ref
+    assert ref is not None
+    return ref.cell.actor
+
+
+def accounts(rig: Rig, *names: str) -> list[int]:
+    """How many channels each queue keeps an account for."""
+    return [len(queue(rig, name).cell.actor._publishers or ()) for name in names]
+
+
+@pytest.mark.parametrize("has_confirms", [False, True])
+def test_channels_and_queues_forget_each_other_when_nothing_was_published_for_a_while(
+    rig: Rig, client: Client, has_confirms: bool
+) -> None:
+    names = [f"q{number}" for number in range(20)]
+    for name in names:
+        client.ask(1, m.QueueDeclare(name))
+        client.ask(1, m.QueueBind(name, "amq.fanout", ""))
+    for number in (1, 2):
+        if has_confirms:
+            client.send(number, m.ConfirmSelect())
+        client.publish(number, "", b"x", exchange="amq.fanout")
+    assert accounts(rig, *names) == [2] * 20
+
+    rig.jump(2 * IDLE_S + 1)
+
+    assert accounts(rig, *names) == [0] * 20
+    for number in (1, 2):
+        channel = publisher_of(rig, client, number)
+        assert not channel.publisher._credits
+        assert not channel._watched
+        assert channel.ref.cell.monitors is None
+        assert not has_confirms or not channel.publisher.confirms._owed
+    assert all(queue(rig, name).cell.timers is None for name in names)
+
+
+def test_an_account_in_use_stays_and_one_beside_it_is_closed(rig: Rig, client: Client) -> None:
+    client.publish(1, "q", b"x")
+    client.publish(2, "q", b"x")
+    for _ in range(5):
+        client.publish(1, "q", b"x")
+        rig.jump(IDLE_S - 1)
+
+    assert accounts(rig, "q") == [1]
+    assert publisher_of(rig, client, 1).publisher._credits
+    assert not publisher_of(rig, client, 2).publisher._credits
+
+
+def test_what_was_under_way_when_an_account_was_closed_still_counts(
+    rig: Rig, client: Client
+) -> None:
+    channel = publisher_of(rig, client)
+    client.publish(1, "q", b"x")
+    rig.runtime.suspend(channel.ref)  # the grant waits in its mailbox
+    rig.jump(2 * IDLE_S + 1)
+    rig.runtime.suspend(queue(rig))
+    rig.runtime.resume(channel.ref)
+    rig.settle()
+    client.publish(1, "q", *[b"x"] * CREDIT_MESSAGES[0])
+    assert not client.wire.is_reading
+
+    rig.runtime.resume(queue(rig))
+    rig.settle()
+    assert client.wire.is_reading
+
+
+def test_a_channel_waits_for_confirms_of_a_queue_that_ends_however_long_it_takes(
+    rig: Rig, client: Client
+) -> None:
+    client.ask(1, m.ConfirmSelect())
+    before = queue(rig)
+    rig.runtime.suspend(before)
+    client.publish(1, "q", b"x")
+    rig.jump(3 * IDLE_S)
+    rig.runtime.exit(before, "kill")
+    rig.settle()
+
+    assert [type(each) for each in client.take()] == [m.BasicNack]
+
+
+def test_accounts_of_channels_that_have_ended_are_dropped(rig: Rig, client: Client) -> None:
+    for number in (1, 2):
+        client.publish(number, "q", b"x")
+    client.hang_up()
+    assert accounts(rig, "q") == [2]
+    rig.jump(IDLE_S)
+
+    assert accounts(rig, "q") == [0]
 
 
 # Confirms and returns.
