@@ -12,13 +12,13 @@ regular expressions; a user named ``.*`` gains nothing.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
 from leveret.broker.vhost.patterns import PatternError, compile_pattern
+from leveret.core.log import logger
 from leveret.metadata.passwords import hash_password, verify_password
 from leveret.metadata.tables import Contents, PermissionRow, Row, TopicPermissionRow, UserRow
 
@@ -33,7 +33,7 @@ _NOBODY: Final = UserRow("", hash_password(b"nobody", b"salt"))
 
 Permission: TypeAlias = PermissionRow | TopicPermissionRow
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class User:

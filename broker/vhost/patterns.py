@@ -15,7 +15,6 @@ start, ``(*UTF8)`` and the like, are refused as invalid.
 
 from __future__ import annotations
 
-import logging
 import re
 from functools import lru_cache
 from typing import Any, Final
@@ -23,8 +22,9 @@ from typing import Any, Final
 import pcre2
 
 from leveret.core.errors import ConfigError
+from leveret.core.log import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STEPS_MAX: Final = 50_000
 HEAP_KIB_MAX: Final = 1_024
