@@ -28,8 +28,20 @@ PART_WAIT_S: Final = 3.0  # for the client to close the socket, after the last b
 SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a reply
 CLOSING_WAIT_S: Final = 30.0  # for close-ok
 LINGER_S: Final = 5.0  # for a closed connection's last bytes, when the peer does not read
-BACKLOG: Final = 128
+BACKLOG: Final = (
+    4_096  # of the kernel's queue of new connections; Linux grants net.core.somaxconn at most
+)
+ACCEPTS_PER_TURN: Final = 16  # of one listening socket; each costs about 0.15 ms
+HANDSHAKES_MAX: Final = 8_192  # sockets without an open connection; above, the oldest is closed
 CONSUMER_TIMEOUT_MS: Final = 1_800_000
+
+# File descriptors that are no connections; the others are (``broker/connection/admission.py``).
+DESCRIPTORS_OF_NODE: Final = (
+    128  # process, metadata, control socket, listeners, 64 segments being read
+)
+DESCRIPTORS_OF_VHOST: Final = (
+    32  # its store has 10 open at rest, and more in collections and snapshots
+)
 
 # Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000

@@ -1,8 +1,8 @@
 """The listener: accepts on the node's sockets and has a reader started for each connection.
 
 The bound sockets belong to the node (``sockets``) and outlive the actor, which works on duplicates: after a restart
-of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. A
-listener leaves its servers there, too, so that after a kill its successor closes them.
+of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. What
+accepts on them is there, too, so that after a kill the successor closes it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed, Down
+from leveret.broker.connection.accepting import Accepting
 from leveret.broker.connection.connections import registered
-from leveret.broker.connection.sockets import READERS, Accepted, ConnectionProtocol, Sockets
-from leveret.core.limits import BACKLOG, LINGER_S
+from leveret.broker.connection.sockets import READERS, Accepted, Sockets
+from leveret.core.limits import LINGER_S
 from leveret.core.log import logger
 from leveret.supervisors.requests import StartChild
 
@@ -37,34 +37,16 @@ class Listener(GenServer):
     It watches the readers: a killed reader cannot close its socket itself.
     """
 
-    def init(self, sockets: Sockets, name: str) -> object:
-        """Open the servers; the start is acknowledged when they accept."""
+    def init(self, sockets: Sockets, name: str) -> None:
         self.sockets = sockets
-        self.name = name
         self.transports: dict[Ref, asyncio.Transport] = {}
         sockets.close_servers()
         for protocol, transport in sockets.accepted.items():
             if not protocol.is_attached:
                 self._see_closed(transport)
-        self.runtime.tasks.new_task(self.ref.cell, self._open(), lambda _, task: self._opened(task))
-        return LATER
-
-    async def _open(self) -> None:
-        loop = asyncio.get_running_loop()
-        for listening in self.sockets.listening:
-            server = await loop.create_server(
-                lambda: ConnectionProtocol(self.sockets), sock=listening.dup(), backlog=BACKLOG
-            )
-            self.sockets.servers.append(server)
-
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        self.runtime.run_as(self.ref, self._acknowledge, task.exception())
-
-    def _acknowledge(self, error: BaseException | None) -> None:
-        if error is not None:
-            raise error
-        self.runtime.register(self.name, self.ref)
-        self.started()
+        for listening in sockets.listening:
+            sockets.servers.append(Accepting(sockets, listening.dup()))
+        self.runtime.register(name, self.ref)
 
     def handle_cast(self, message: Any) -> None:
         assert type(message) is Accepted

@@ -95,6 +95,7 @@ class Reader(GenServer):
             return IGNORE
         self.trap_exits = True
         self.connections = connections
+        self.protocol = protocol
         transport.set_write_buffer_limits(_WRITE_HIGH_BYTES, _WRITE_LOW_BYTES)
         self.peer = transport.get_extra_info("peername")
         self.local = transport.get_extra_info("sockname")
@@ -191,6 +192,8 @@ class Reader(GenServer):
             if self.state is not State.HANDSHAKE:
                 return
             runs = self.scanner.scan(b"")
+        if self.scanner.pending:  # else 128 MiB could come before the login
+            self._refuse(RefusedError("a content during the handshake"))
 
     def _handshake_run(self, run: Run) -> None:
         assert self.handshake is not None
@@ -242,6 +245,7 @@ class Reader(GenServer):
         self.handshake = None
         self._enter(Event.VHOST_OPENED)
         self.connections.opened(self)
+        self.protocol.opened()
         self.call(
             registered(self.runtime, CONNECTIONS),
             StartChild((self.name, self.ref)),
@@ -433,6 +437,7 @@ class Reader(GenServer):
         The client closes the socket, so that it receives all frames written before.
         """
         self._enter(Event.CLOSE_SENT)
+        self.protocol.ended()
         self.scanner.stepwise = False
         self.read_control.release()
         for _ in range(self.unanswered_closes):
@@ -499,6 +504,7 @@ class Reader(GenServer):
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()
+        self.protocol.ended()
         self.connections.closed(self.ref)
 
     def send_method(self, method: Method) -> None:

@@ -1,7 +1,7 @@
 """The sockets of a node, listening and accepted, and asyncio's events of the accepted ones.
 
-Sockets outlive the actors that use them: a restarted listener finds the same ports, and closes the servers
-of its killed predecessor.
+Sockets outlive the actors that use them: a restarted listener finds the same ports, and ends the accepting of
+its killed predecessor.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
+from leveret.core.log import logger
+
 if TYPE_CHECKING:
     import socket
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.connection.admission import Admission
     from leveret.broker.connection.connections import Connections
+
+log = logger(__name__)
 
 LISTENER: Final = "listener"
 READERS: Final = "readers"
@@ -36,6 +41,13 @@ class SocketReader(Protocol):
     def writing_resumed(self) -> None: ...
 
 
+class Server(Protocol):
+    """What accepts on a socket (``accepting.py``); its length is that of the sockets on their way."""
+
+    def __len__(self) -> int: ...
+    def close(self) -> None: ...
+
+
 class Accepted(Struct, eq=False):
     """A socket was accepted; the listener has a reader started for it."""
 
@@ -48,29 +60,55 @@ class Sockets:
 
     Attributes:
         listening: bound sockets; the listener works on duplicates of them.
-        servers: asyncio's servers on the duplicates.
+        servers: what accepts on the duplicates.
         accepted: transports by their protocols; empty when all sockets are closed.
     """
 
-    def __init__(self, runtime: Runtime, connections: Connections[Any]) -> None:
+    def __init__(
+        self, runtime: Runtime, connections: Connections[Any], admission: Admission
+    ) -> None:
         self.runtime = runtime
         self.connections = connections
+        self.admission = admission
         self.listening: list[socket.socket] = []
-        self.servers: list[asyncio.Server] = []
+        self.servers: list[Server] = []
         self.accepted: dict[ConnectionProtocol, asyncio.Transport] = {}
+
+    @property
+    def has_listener(self) -> bool:
+        """Whether somebody would have a reader started for a new socket."""
+        return self.runtime.whereis(LISTENER) is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many connections are open as the settings allow."""
+        limit = self.connections.settings.connections_max
+        return limit is not None and len(self.connections) >= limit
+
+    def has_room(self) -> bool:
+        """Return whether one more socket is taken."""
+        if self.is_full:
+            limit = self.connections.settings.connections_max
+            log.warning("connection refused reason=connections_max limit=%d", limit)
+            return False
+        return self.admission.has_room(len(self.accepted) + sum(map(len, self.servers)))
+
+    def new_protocol(self) -> ConnectionProtocol:
+        return ConnectionProtocol(self)
 
     def accept(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
         """Take a new socket, unless the node is stopping or full."""
         self.accepted[protocol] = transport
-        listener, connections = self.runtime.whereis(LISTENER), self.connections
-        limit = connections.settings.connections_max
-        if listener is None or connections.is_stopping or (limit and len(connections) >= limit):
+        listener = self.runtime.whereis(LISTENER)
+        if listener is None or self.connections.is_stopping or self.is_full:
             return False
+        self.admission.waiting[protocol] = transport
         self.runtime.send(listener, Accepted(transport, protocol))
         return True
 
     def closed(self, protocol: ConnectionProtocol) -> None:
-        del self.accepted[protocol]
+        self.accepted.pop(protocol, None)
+        self.admission.waiting.pop(protocol, None)
 
     def close_servers(self) -> None:
         for server in self.servers:
@@ -116,6 +154,20 @@ class ConnectionProtocol(asyncio.Protocol):
         transport.pause_reading()
         if not self._sockets.accept(transport, self):
             transport.abort()
+
+    def opened(self) -> None:
+        """The connection is open: its socket is not closed for another one."""
+        self._sockets.admission.waiting.pop(self, None)
+
+    def ended(self) -> None:
+        """The connection is not open any more; its socket may still have to send."""
+        transport = self._sockets.accepted.get(self)
+        if transport is not None:
+            self._sockets.admission.waiting[self] = transport
+
+    def forget(self) -> None:
+        """The socket is closed now, before its end is seen."""
+        self._sockets.closed(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._sockets.closed(self)

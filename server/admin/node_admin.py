@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.connection.connections import vhost_of
+from leveret.broker.node.background import in_thread
 from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
@@ -114,9 +115,21 @@ class NodeAdmin:
             "listeners": [str(address) for address in self._broker.addresses],
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
+            "file_descriptors": await self._file_descriptors(),
             **node.resources.figures(),
             "stores": rows.stores(vhosts),
         }
+
+    async def _file_descriptors(self) -> Row:
+        """Count the open descriptors in a thread: there may be many."""
+        node = self._node
+        found: Row = {}
+        await in_thread(
+            node.gil_yielding,
+            "leveret-status",
+            lambda: found.update(node.file_descriptors()),
+        )
+        return found
 
     async def tree(self) -> list[Row]:
         """Return the supervision tree, parents first: name, type, state, restarts and the last one."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
+from leveret.core import descriptors
 from leveret.core import log as logs
 from leveret.core.errors import ConfigError, StoreError
 from leveret.server.broker import Broker, BrokerFailedError
@@ -74,8 +75,10 @@ async def _serve(config: Config) -> None:
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, stop, loop, number)
     _tune_interpreter()
+    descriptors_limit = descriptors.raise_limit()
     async with Broker(config) as broker:
         gc.freeze()
+        log.info("file descriptors limit=%d", descriptors_limit)
         first = broker.addresses[0]
         print(
             f"leveret {leveret.__version__} ready: amqp://{first} "

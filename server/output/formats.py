@@ -48,6 +48,7 @@ def cell(column: str, value: Any) -> str:
 def status(found: Row) -> str:
     """Return the status page."""
     queues, memory, disk = found["queues"], found["memory"], found["disk"]
+    files = found["file_descriptors"]
     lines = [
         f"Leveret {found['version']}, kernel {found['kernel']}, "
         f"loop {found['event_loop']}, process {found['pid']}",
@@ -64,6 +65,8 @@ def status(found: Row) -> str:
         f"actors       {found['actors']}",
         f"memory       {_size(memory['used_bytes'])} used, limit {_size(memory['limit_bytes'])}",
         f"disk         {_size(disk['free_bytes'])} free, limit {_size(disk['limit_bytes'])}",
+        f"descriptors  {files['total_used'] or 'unknown'} of {files['total_limit']},"
+        f" sockets {files['sockets_used']} of {files['sockets_limit']}",
         f"alarms       {', '.join(found['alarms']) or 'none'}",
     ]
     for store in found["stores"]:

@@ -37,6 +37,12 @@ STATUS = {
         "total_bytes": 24_000_000_000,
     },
     "disk": {"free_bytes": None, "limit_bytes": 50_000_000_000},
+    "file_descriptors": {
+        "total_limit": 20_000,
+        "total_used": 123,
+        "sockets_limit": 19_840,
+        "sockets_used": 2,
+    },
     "queues": {
         "count": 1,
         "messages_ready": 5,

@@ -13,6 +13,8 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.connection.connections import CONNECTIONS, CloseConnection, registered
 from leveret.broker.connection.handshake import server_properties
 from leveret.broker.connection.sockets import ConnectionProtocol
+from leveret.broker.connection.states import State
+from leveret.core.limits import SILENT_CLOSE_S
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
 from rigs.broker_rig import HEADER, Client, Rig, Wire
@@ -403,3 +405,19 @@ def test_a_client_that_hangs_up_while_it_is_let_in_leaves_nothing(rig: Rig) -> N
     rig.settle()
 
     assert (rig.node.connections.readers, rig.runtime.actor_count) == ({}, before)
+
+
+def test_a_content_before_the_login_is_not_waited_for(rig: Rig) -> None:
+    client = rig.client()
+    client.feed(HEADER)
+    client.take()
+    content = client.contents(1, ("", "q", bytes(1 << 20), {}))
+    client.feed(content[:1000])
+
+    (reader,) = [
+        each.actor for each in rig.runtime.cells() if type(each.actor).__name__ == "Reader"
+    ]
+    assert reader.state is State.REFUSED
+    client.feed(content[1000:100_000])
+    rig.jump(SILENT_CLOSE_S)
+    assert not client.is_up

@@ -286,6 +286,7 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "actors       50",
         "memory       123.4 MB used, limit 9500.0 MB",
         "disk         unknown free, limit 50.0 GB",
+        "descriptors  123 of 20000, sockets 2 of 19840",
         "alarms       disk",
         "",
         "store of /",

@@ -1,0 +1,96 @@
+"""Accepting: takes new connections from one listening socket, a few per turn of the event loop.
+
+asyncio's servers accept as many at once as the backlog holds, which with thousands of them is a turn of seconds, and
+when descriptors have run out they close the door for a second; uvloop's close the connection. Here a turn takes
+``ACCEPTS_PER_TURN``, others wait in the kernel. Descriptors do not run out by the broker's own doing
+(``admission.py``); where something else in the process has taken them, sockets without an open connection make room and
+the listener tries again soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Final
+
+from leveret.core.descriptors import SHORTAGES
+from leveret.core.limits import ACCEPTS_PER_TURN
+from leveret.core.log import logger
+
+if TYPE_CHECKING:
+    from leveret.broker.connection.sockets import Sockets
+
+log = logger(__name__)
+
+RETRY_S: Final = 0.1
+
+
+class Accepting:
+    """Accepts on one socket until ``close``, which closes it."""
+
+    def __init__(self, sockets: Sockets, listening: socket.socket) -> None:
+        self._sockets = sockets
+        self._listening = listening
+        self._loop = asyncio.get_running_loop()
+        self._coming: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._begin()
+
+    def __len__(self) -> int:
+        """Return how many sockets are accepted and have no transport yet."""
+        return len(self._coming)
+
+    def _begin(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._listening.fileno(), self._accept_some)
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._retry is None:
+            self._loop.remove_reader(self._listening.fileno())
+        else:
+            self._retry.cancel()
+        self._listening.close()
+
+    def _accept_some(self) -> None:
+        if not self._sockets.has_listener:
+            self._pause()
+            return
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionError:  # the peer was faster
+                continue
+            except OSError as error:
+                self._failed(error)
+                return
+            if self._sockets.has_room():
+                accepted.setblocking(False)
+                task = self._loop.create_task(self._connect(accepted))
+                self._coming.add(task)
+                task.add_done_callback(self._coming.discard)
+            else:
+                accepted.close()
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._sockets.new_protocol, accepted)
+        except OSError:  # the peer has reset it meanwhile
+            accepted.close()
+
+    def _pause(self) -> None:
+        """Try again later, so that the loop does not come back at once and for nothing."""
+        self._loop.remove_reader(self._listening.fileno())
+        self._retry = self._loop.call_later(RETRY_S, self._begin)
+
+    def _failed(self, error: OSError) -> None:
+        self._pause()
+        log.warning("cannot accept connections, trying again error=%s", error.strerror)
+        if error.errno in SHORTAGES:
+            for _ in range(ACCEPTS_PER_TURN):
+                self._sockets.admission.close_oldest()

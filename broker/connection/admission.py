@@ -1,0 +1,74 @@
+"""Admission: which new sockets are taken, counted in file descriptors.
+
+The process may have so many descriptors (``core/descriptors.py``). Some are reserved for the node (metadata,
+control socket with its clients, listeners) and for the message store of each vhost; all others may be sockets of
+clients. When these are used up, a new socket takes the place of the oldest one without an open connection:
+its peer has not logged in yet, was refused, or is being closed. When all have open connections, the new
+socket is closed; an open connection is never closed for a new one.
+
+Sockets without an open connection are bounded as well, since each costs some kilobytes. The newest stay, so peers
+that never log in do not keep out those that do, which takes them milliseconds.
+
+At 1,024 descriptors and with two vhosts this leaves 832 sockets, where RabbitMQ allows 829. The more descriptors
+there are, the more vhosts may there be before RabbitMQ would allow more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Protocol
+
+from leveret.core import descriptors
+from leveret.core.limits import DESCRIPTORS_OF_NODE, DESCRIPTORS_OF_VHOST, HANDSHAKES_MAX
+from leveret.core.log import logger
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+log = logger(__name__)
+
+
+class Waiting(Protocol):
+    """A socket without an open connection."""
+
+    def forget(self) -> None:
+        """The socket is closed now, before its end is seen."""
+
+
+class Admission:
+    """Decides about new sockets.
+
+    Args:
+        vhosts: of the node; each has a store.
+
+    Attributes:
+        waiting: the sockets without an open connection, the oldest first.
+    """
+
+    def __init__(self, vhosts: Sized) -> None:
+        self._vhosts = vhosts
+        self.waiting: dict[Waiting, asyncio.Transport] = {}
+
+    @property
+    def sockets_limit(self) -> int:
+        """How many sockets there may be at present."""
+        reserved = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST * len(self._vhosts)
+        return max(1, descriptors.limit() - reserved)
+
+    def has_room(self, sockets: int) -> bool:
+        """Return whether one more socket is taken, beside so many; may close the oldest that waits."""
+        limit = self.sockets_limit
+        if (sockets < limit and len(self.waiting) < HANDSHAKES_MAX) or self.close_oldest():
+            return True
+        log.warning("connection refused reason=out of file descriptors sockets_limit=%d", limit)
+        return False
+
+    def close_oldest(self) -> bool:
+        """Close the oldest socket without an open connection; return whether there was one."""
+        for protocol, transport in self.waiting.items():
+            log.warning("socket closed before login, to make room sockets=%d", len(self.waiting))
+            protocol.forget()
+            transport.abort()
+            return True
+        return False

@@ -1,0 +1,240 @@
+"""Which new sockets are taken: descriptors as a budget, sockets before login, accepting without descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from conformance.raw import Connection
+from leveret.broker.connection import admission as admission_module
+from leveret.broker.connection.accepting import Accepting
+from leveret.broker.connection.sockets import LISTENER
+from leveret.core import descriptors
+from leveret.core.limits import ACCEPTS_PER_TURN, DESCRIPTORS_OF_NODE, DESCRIPTORS_OF_VHOST
+from leveret.server import Address, Broker, Config
+from rigs.waiting import eventually
+
+SOON_S = 10.0
+HEADER = b"AMQP\0\0\x09\x01"
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=None)) as running:
+        yield running
+
+
+def room_for(monkeypatch: pytest.MonkeyPatch, sockets: int) -> None:
+    """Let the process seem to have so many descriptors for clients (there is one vhost)."""
+    total = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST + sockets
+    monkeypatch.setattr(descriptors, "limit", lambda: total)
+
+
+async def opened(broker: Broker) -> Connection:
+    """Open a connection; ConnectionError when the broker closes the socket."""
+
+    def work() -> Connection:
+        connection = Connection(tuple(broker.addresses[0]))
+        assert connection.open().name == "connection.open-ok"
+        return connection
+
+    return await asyncio.to_thread(work)
+
+
+async def dial(broker: Broker) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(*broker.addresses[0])
+    writer.write(HEADER)
+    return reader, writer
+
+
+async def is_answered(reader: asyncio.StreamReader) -> bool:
+    try:
+        return bool(await asyncio.wait_for(reader.read(3), SOON_S))
+    except ConnectionError:
+        return False
+
+
+@pytest.mark.parametrize(("limit", "allowed_by_rabbitmq"), [(1_024, 829), (4_096, 3_594)])
+async def test_no_fewer_sockets_than_in_rabbitmq(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, limit: int, allowed_by_rabbitmq: int
+) -> None:
+    monkeypatch.setattr(descriptors, "limit", lambda: limit)
+
+    assert broker.node.sockets.admission.sockets_limit >= allowed_by_rabbitmq
+
+
+async def test_a_socket_that_has_not_logged_in_makes_room(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = [await dial(broker) for _ in range(3)]
+    for reader, _ in silent:
+        assert await is_answered(reader)
+    room_for(monkeypatch, 3)
+
+    connection = await opened(broker)
+
+    oldest = silent[0][0]
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(oldest.readexactly(1 << 20), SOON_S)
+    assert len(broker.node.sockets.accepted) == 3
+    assert "socket closed before login" in caplog.text
+    connection.drop()
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_an_open_connection_is_not_closed_for_a_new_one(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = await opened(broker), await opened(broker)
+    room_for(monkeypatch, 2)
+
+    for _ in range(5):
+        reader, writer = await dial(broker)
+        assert not await is_answered(reader)
+        writer.close()
+
+    for each in (first, second):
+        await asyncio.to_thread(lambda each=each: each.channel().ok("queue.declare", queue="q"))
+    refusals = [each for each in caplog.messages if "refused" in each]
+    assert refusals == ["connection refused reason=out of file descriptors sockets_limit=2"] * 5
+    await asyncio.to_thread(first.close)
+    (await opened(broker)).drop()
+    second.drop()
+
+
+async def test_sockets_before_login_are_bounded(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission_module, "HANDSHAKES_MAX", 10)
+    connection = await opened(broker)
+    sockets = [await dial(broker) for _ in range(50)]
+
+    for reader, _ in sockets[40:]:
+        assert await is_answered(reader)
+
+    assert len(broker.node.sockets.admission.waiting) == 10
+    await asyncio.to_thread(lambda: connection.channel().ok("queue.declare", queue="q"))
+    connection.drop()
+    for _, writer in sockets:
+        writer.close()
+
+
+async def test_a_refused_login_does_not_hold_its_place(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused peer waits for three seconds; in a flood of them the ones who know the password get in."""
+    room_for(monkeypatch, 5)
+    guesses = []
+
+    def guess() -> Connection:
+        connection = Connection(tuple(broker.addresses[0]))
+        guesses.append(connection)
+        connection.send_bytes(HEADER)
+        connection.read()
+        connection.send(
+            "connection.start-ok", mechanism="PLAIN", response="\0guest\0wrong", locale="en_US"
+        )
+        return connection
+
+    for _ in range(20):
+        await asyncio.to_thread(guess)
+
+    connection = await opened(broker)
+    assert len(broker.node.sockets.accepted) == 5
+    for each in [*guesses, connection]:
+        each.drop()
+
+
+class NoDescriptors:
+    """A listening socket whose accept fails until it is told otherwise."""
+
+    def __init__(self, real: socket.socket, code: int) -> None:
+        self.real = real
+        self.code = code
+        self.tries = 0
+        self.is_short = True
+
+    def accept(self) -> Any:
+        self.tries += 1
+        if self.is_short:
+            raise OSError(self.code, os.strerror(self.code))
+        return self.real.accept()
+
+    def fileno(self) -> int:
+        return self.real.fileno()
+
+    def close(self) -> None:
+        self.real.close()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+async def test_accepting_goes_on_when_there_are_descriptors_again(
+    broker: Broker, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    (accepting,) = broker.node.sockets.servers
+    short = accepting._listening = NoDescriptors(accepting._listening, code)  # type: ignore[assignment]
+
+    reader, writer = await dial(broker)
+    await eventually(lambda: short.tries == 3)
+    short.is_short = False
+
+    assert await is_answered(reader)
+    assert len([each for each in caplog.messages if "cannot accept" in each]) == 3
+    writer.close()
+
+
+async def test_accepting_without_descriptors_closes_sockets_before_login(broker: Broker) -> None:
+    silent = [await dial(broker) for _ in range(3)]
+    for reader, _ in silent:
+        assert await is_answered(reader)
+    (accepting,) = broker.node.sockets.servers
+    short = accepting._listening = NoDescriptors(accepting._listening, errno.EMFILE)  # type: ignore[assignment]
+
+    _, writer = await dial(broker)
+    await eventually(lambda: not broker.node.sockets.accepted)
+
+    short.is_short = False
+    for _, each in [*silent, (None, writer)]:
+        each.close()
+
+
+async def test_a_turn_accepts_a_few(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a backlog of hundreds, other work comes between the turns."""
+    turns: list[int] = []
+    accept_some: Callable[[Accepting], None] = Accepting._accept_some
+
+    def counted(self: Accepting) -> None:
+        before = len(self)
+        accept_some(self)
+        turns.append(len(self) - before)
+
+    (accepting,) = broker.node.sockets.servers
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(300)]
+    monkeypatch.setattr(Accepting, "_accept_some", counted)
+    accepting._begin()
+    await eventually(lambda: len(broker.node.sockets.accepted) == 300)
+
+    assert max(turns) <= ACCEPTS_PER_TURN
+    for each in clients:
+        each.close()
+
+
+async def test_new_connections_wait_in_the_kernel_while_there_is_no_listener(
+    broker: Broker,
+) -> None:
+    runtime = broker.runtime
+    ref = runtime.whereis(LISTENER)
+    assert ref is not None
+    runtime.exit(ref, "kill")
+    reader, writer = await dial(broker)
+
+    assert await is_answered(reader)
+    writer.close()
