@@ -133,6 +133,16 @@ def encode_table(table: Table, *, rewritten: bool = False) -> bytes:
     return b"".join(parts)
 
 
+def pack(table: Table) -> bytes:
+    """Return the bytes of a table that is kept for long; decoded, a table takes 20 to 40 times as much."""
+    return encode_table(table) if table else b""
+
+
+def unpack(packed: bytes) -> Table:
+    """Return a table of which ``pack`` has made bytes."""
+    return decode_table(packed, 0)[0] if packed else {}
+
+
 def type_name(field: Field) -> str:
     """Return RabbitMQ's name of the field's type, as its error texts show it."""
     return TYPE_NAMES[field[0]]

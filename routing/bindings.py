@@ -2,23 +2,21 @@
 
 A binding is identified by source, kind and name of the destination, routing key and arguments
 (RabbitMQ's ``#binding{}`` with its arguments sorted). The type letters of the arguments are part of
-it: ``{"a": signedint 1}`` and ``{"a": long 1}`` are two bindings.
+it: ``{"a": signedint 1}`` and ``{"a": long 1}`` are two bindings. Arguments are kept as the bytes of
+their table, once, in the identity: bindings are many, their arguments can be large, and are seldom read.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from leveret.amqp.tables import Field, Table
+from leveret.amqp.tables import Table, pack, unpack
 
 QUEUE: Final = "queue"
 EXCHANGE: Final = "exchange"
 
-Frozen: TypeAlias = tuple[Any, ...]
-Identity: TypeAlias = tuple[str, str, bytes, Frozen]  # without the source
-
-NO_ARGUMENTS: Final[Frozen] = ()
+Identity: TypeAlias = tuple[str, str, bytes, bytes]
+"""Kind, destination, key, and the table of the arguments, sorted by name; without the source."""
 
 
 class Binding:
@@ -34,7 +32,6 @@ class Binding:
     """
 
     __slots__ = (
-        "arguments",
         "destination",
         "identity",
         "is_durable",
@@ -48,16 +45,19 @@ class Binding:
         self,
         source: str,
         identity: Identity,
-        arguments: Table,
         target: Any,
         is_durable: bool = False,
     ) -> None:
         self.source = source
         self.identity = identity
         self.kind, self.destination, self.key, _ = identity
-        self.arguments = arguments
         self.target = target
         self.is_durable = is_durable
+
+    @property
+    def arguments(self) -> Table:
+        """The arguments, decoded now and sorted by name."""
+        return unpack(self.identity[3])
 
     def __repr__(self) -> str:
         return f"<Binding {self.source!r} -{self.key!r}-> {self.kind} {self.destination!r}>"
@@ -65,20 +65,4 @@ class Binding:
 
 def identity_of(kind: str, destination: str, key: bytes, arguments: Table) -> Identity:
     """Return the identity of a binding among those of its source."""
-    return (kind, destination, key, freeze(arguments) if arguments else NO_ARGUMENTS)
-
-
-def freeze(table: Table) -> Frozen:
-    """Return a table as nested tuples, sorted by key: equal exactly when types and values are."""
-    return tuple((key, *_freeze_field(table[key])) for key in sorted(table))
-
-
-def _freeze_field(field: Field) -> tuple[str, Any]:
-    letter, value = field
-    if letter == "F":
-        return letter, freeze(value)
-    if letter == "A":
-        return letter, tuple(_freeze_field(each) for each in value)
-    if isinstance(value, float):
-        return letter, value.hex()  # so that a NaN is the same binding twice
-    return letter, value
+    return (kind, destination, key, pack(dict(sorted(arguments.items()))) if arguments else b"")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leveret.amqp.tables import pack, unpack
 from leveret.routing.direct import DirectMatcher
 from leveret.routing.fanout import FanoutMatcher
 from leveret.routing.headers import HeadersMatcher
@@ -66,11 +67,12 @@ class Exchange:
     Attributes:
         bindings: the bindings of which it is the source, by identity.
         exchange_bindings: how many of them lead to exchanges; 0 lets a route end early.
-        alternate: used when no binding matches; the argument overrides a policy.
+        policy_alternate: the alternate exchange that a policy names.
     """
 
     __slots__ = (
-        "arguments",
+        "_own_alternate",
+        "_packed_arguments",
         "auto_delete",
         "bindings",
         "durable",
@@ -96,19 +98,30 @@ class Exchange:
         self.durable = durable
         self.auto_delete = auto_delete
         self.internal = internal
-        self.arguments: Table = arguments or {}
+        self._packed_arguments = pack(arguments or {})
+        self._own_alternate = _alternate_in(arguments or {})
         self.matcher = _TYPES[type]()
         self.bindings: dict[Identity, Binding] = {}
         self.exchange_bindings = 0
         self.policy_alternate: str | None = None
 
     @property
+    def arguments(self) -> Table:
+        """The arguments as declared, decoded now."""
+        return unpack(self._packed_arguments)
+
+    @property
     def alternate(self) -> str | None:
-        field = self.arguments.get(ALTERNATE_EXCHANGE)
-        if field is not None and field[0] == "S":
-            name: str = field[1].decode("utf-8", "surrogateescape")
-            return name
-        return self.policy_alternate
+        """The exchange that is used when no binding matches; the argument overrides a policy."""
+        return self.policy_alternate if self._own_alternate is None else self._own_alternate
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.type}>"
+
+
+def _alternate_in(arguments: Table) -> str | None:
+    field = arguments.get(ALTERNATE_EXCHANGE)
+    if field is None or field[0] != "S":
+        return None
+    name: str = field[1].decode("utf-8", "surrogateescape")
+    return name

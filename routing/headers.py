@@ -33,14 +33,15 @@ class _Rule:
     __slots__ = ("all_of", "target", "wanted")
 
     def __init__(self, binding: Binding) -> None:
-        field = binding.arguments.get(MATCH)
+        arguments = binding.arguments
+        field = arguments.get(MATCH)
         kind = field[1] if field is not None else KINDS[0]
         with_x = kind.endswith(b"-with-x")
         self.all_of = kind.startswith(b"all")
         self.target = binding.target
         self.wanted = [
             (key, _PRESENT if field[0] == "V" else comparable(field))
-            for key, field in binding.arguments.items()
+            for key, field in arguments.items()
             if key != MATCH and (with_x or not key.startswith("x-"))
         ]
 

@@ -138,7 +138,7 @@ class Topology(Generic[QueueT]):
         if identity in exchange.bindings:
             return None
         is_durable = exchange.durable and target.durable
-        binding = Binding(source, identity, arguments, target, is_durable)
+        binding = Binding(source, identity, target, is_durable)
         exchange.bindings[identity] = binding
         exchange.matcher.add(binding)
         exchange.exchange_bindings += kind == EXCHANGE

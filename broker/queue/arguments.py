@@ -256,9 +256,10 @@ def check_equivalent(
     what = f"queue '{entry.name}' in vhost '{entry.vhost_name}'"
     assert_property(what, "durable", entry.durable, durable)
     assert_property(what, "auto_delete", entry.auto_delete, auto_delete)
+    current = entry.arguments
     for key in ORDER:
-        if key != QUEUE_TYPE or _is_special(entry.arguments) or _is_special(arguments):
-            assert_argument(what, key, entry.arguments, arguments)
+        if key != QUEUE_TYPE or _is_special(current) or _is_special(arguments):
+            assert_argument(what, key, current, arguments)
 
 
 def _is_special(arguments: Table) -> bool:

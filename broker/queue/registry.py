@@ -13,11 +13,12 @@ is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
 from leveret.amqp.errors import NotFound
+from leveret.amqp.tables import pack, unpack
 from leveret.broker.queue.queue_settings import NO_POLICIES, settings_of
 from leveret.msg_store.format.record import route_no
 
@@ -47,7 +48,6 @@ class QueueEntry:
         durable: whether it survives a restart of the node.
         auto_delete: whether it is deleted after its last consumer.
         exclusive: the reader of the connection that owns it, None = shared.
-        arguments: as declared.
         applied: the policies that apply to it.
         settings: the arguments and policies in effect.
         queue_no: its number in the message store; 0 when it is not durable.
@@ -59,8 +59,7 @@ class QueueEntry:
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
 
-    __slots__ = ("_ended", "_waiters", "_watchers", "applied", "arguments", "auto_delete",
-        "backing", "durable", "exclusive", "name", "on_deleted", "queue_no", "ref", "route_no",
+    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "name", "on_deleted", "queue_no", "ref", "route_no",
         "settings", "supervisor", "transient_no", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
@@ -79,9 +78,9 @@ class QueueEntry:
         self.durable = durable
         self.auto_delete = auto_delete
         self.exclusive = exclusive
-        self.arguments = arguments or _NO_ARGUMENTS
+        self._packed_arguments = pack(arguments or {})
         self.applied: AppliedPolicies = NO_POLICIES
-        self.settings = settings_of(self.arguments)
+        self.settings = settings_of(arguments or {})
         self.on_deleted = on_deleted
         self.number(queue_no)
         self.transient_no = 0
@@ -99,6 +98,11 @@ class QueueEntry:
     def __str__(self) -> str:
         """Name the queue as RabbitMQ's texts do."""
         return f"queue '{self.name}' in vhost '{self.vhost_name}'"
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments as declared, decoded now."""
+        return unpack(self._packed_arguments)
 
     def number(self, queue_no: int) -> None:
         self.queue_no = queue_no
@@ -197,6 +201,3 @@ class QueueEntry:
         waiters, self._waiters = self._waiters, None
         for callback in waiters or ():
             callback(self)
-
-
-_NO_ARGUMENTS: Final[Arguments] = {}

@@ -43,7 +43,8 @@ def _value(field: Field) -> Any:
 
 def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
     """Return the row of a queue; ``figures`` is the queue's answer, empty when it does not run."""
-    kind = entry.arguments.get("x-queue-type")
+    arguments = entry.arguments
+    kind = arguments.get("x-queue-type")
     return {
         **figures,
         "backing_queue_status": _backing(figures),
@@ -51,7 +52,7 @@ def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
         "durable": entry.durable,
         "auto_delete": entry.auto_delete,
         "exclusive": entry.exclusive is not None,
-        "arguments": triples(entry.arguments),
+        "arguments": triples(arguments),
         "pid": _pid(entry.ref),
         "owner_pid": _pid(entry.exclusive),
         "state": entry.state,

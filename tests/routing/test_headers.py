@@ -18,7 +18,7 @@ ANY_X: Table = {"x-match": ("S", b"any-with-x")}
 def matches(arguments: Table, headers: Table | None) -> bool:
     matcher = HeadersMatcher()
     matcher.check(b"", arguments)
-    matcher.add(Binding("x", identity_of(QUEUE, "q", b"", arguments), arguments, "q"))
+    matcher.add(Binding("x", identity_of(QUEUE, "q", b"", arguments), "q"))
     found: dict[object, object] = {}
     matcher.match([b"any key"], headers, found)
     return bool(found)
@@ -109,8 +109,8 @@ def test_a_bad_x_match_is_refused(field: tuple[str, object], text: str) -> None:
 
 def test_a_removed_binding_matches_no_more() -> None:
     matcher = HeadersMatcher()
-    one = Binding("x", identity_of(QUEUE, "q", b"", {}), {}, "q")
-    two = Binding("x", identity_of(QUEUE, "q", b"k", {}), {}, "q")
+    one = Binding("x", identity_of(QUEUE, "q", b"", {}), "q")
+    two = Binding("x", identity_of(QUEUE, "q", b"k", {}), "q")
     for each in (one, two):
         matcher.add(each)
 

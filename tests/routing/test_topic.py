@@ -37,7 +37,7 @@ patterns = st.lists(st.sampled_from([b"", b"a", b"b", b"*", b"#", b"#"]), max_si
 
 
 def binding(pattern: bytes, target: object, name: str = "q") -> Binding:
-    return Binding("x", identity_of(QUEUE, name, pattern, {}), {}, target)
+    return Binding("x", identity_of(QUEUE, name, pattern, {}), target)
 
 
 def matched(matcher: TopicMatcher, *routing_keys: bytes) -> set[object]:
