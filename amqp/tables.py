@@ -78,6 +78,9 @@ _FIXED: Final = {
     ord(letter): (letter, Struct(f">{form}"), Struct(f">B{form}").pack)
     for letter, form in _FORMATS.items()
 }
+S64_MAX: Final = (1 << 63) - 1
+U64_MAX: Final = (1 << 64) - 1
+
 _U32: Final = Struct(">I")
 _DECIMAL: Final = Struct(">BI")
 _STRINGS: Final = {ord("S"): "S", ord("x"): "x"}
@@ -158,7 +161,13 @@ def plain(value: Field | Table) -> Any:
 
 
 def typed(value: Any) -> Field:
-    """Return a Python value as a field, typed as RabbitMQ types JSON; TypeError: no type fits."""
+    """Return a Python value as a field, typed as RabbitMQ types JSON; TypeError: no type fits.
+
+    Differs from RabbitMQ: a whole number that ``l`` cannot hold is a ``T``, the only one of 64 bits without
+    a sign, where RabbitMQ has a long that it cannot write.
+    """
+    if type(value) is int and S64_MAX < value <= U64_MAX:
+        return "T", value
     for kind, letter, convert in _TYPED:
         if isinstance(value, kind):
             return letter, convert(value)

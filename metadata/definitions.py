@@ -2,6 +2,10 @@
 
 The shapes are those of ``rabbitmqctl export_definitions`` and of the HTTP API.
 
+JSON has fewer types than a field table. Where arguments would come back with other types, the entry also has
+``leveret_arguments``: the table as AMQP writes it, in base64. RabbitMQ ignores that key, and so does an import
+of an entry whose ``arguments`` were changed.
+
 Differs from RabbitMQ: internal exchanges are exported too, because bindings from them are; a void
 argument is ``null`` instead of the text ``undefined``; and no object is written as a list of pairs.
 """
@@ -12,7 +16,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from leveret.amqp.tables import plain
+from leveret.amqp.tables import Table, encode_table, plain, typed_table
 from leveret.metadata.tables import (
     BindingRow,
     Contents,
@@ -29,6 +33,7 @@ Definitions: TypeAlias = dict[str, Any]
 RABBITMQ_VERSION: Final = "3.10.8"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
+EXACT_ARGUMENTS: Final = "leveret_arguments"
 
 
 def export_definitions(contents: Contents) -> Definitions:
@@ -87,13 +92,13 @@ def exported_queue(row: QueueRow) -> Definitions:
     """Return the entry of a queue."""
     kind = row.arguments.get("x-queue-type")
     return _pick(row, "vhost name durable auto_delete") | {
-        "arguments": plain(row.arguments),
+        **_arguments(row.arguments),
         "type": kind[1].decode() if kind is not None else "classic",
     }
 
 
 def _exchange(row: ExchangeRow) -> Definitions:
-    entry = _pick(row, "vhost name type durable auto_delete") | {"arguments": plain(row.arguments)}
+    entry = _pick(row, "vhost name type durable auto_delete") | _arguments(row.arguments)
     return entry | {"internal": True} if row.internal else entry
 
 
@@ -109,5 +114,14 @@ def exported_binding(row: BindingRow) -> Definitions:
         "destination": row.destination,
         "destination_type": row.kind,
         "routing_key": row.routing_key.decode("utf-8", "surrogateescape"),
-        "arguments": plain(row.arguments),
+        **_arguments(row.arguments),
     }
+
+
+def _arguments(table: Table) -> Definitions:
+    if not table:
+        return {"arguments": {}}
+    shown = plain(table)
+    if typed_table(shown) == table:
+        return {"arguments": shown}
+    return {"arguments": shown, EXACT_ARGUMENTS: b64encode(encode_table(table)).decode()}

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from leveret.amqp.tables import Table, typed_table
+from leveret.amqp.errors import SyntaxError_
+from leveret.amqp.tables import Table, decode_table, plain, typed_table
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import OPERATOR_POLICY, VHOST_LIMITS, Definitions
+from leveret.metadata.definitions import EXACT_ARGUMENTS, OPERATOR_POLICY, VHOST_LIMITS, Definitions
 from leveret.metadata.passwords import ALGORITHMS, MD5, SHA256, hash_password
 from leveret.metadata.tables import (
     BindingRow,
@@ -139,7 +140,15 @@ def _limits(value: Any, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def _arguments(entry: Entry) -> Table:
-    return typed_table(_object(entry.get("arguments") or {}))
+    shown = _object(entry.get("arguments") or {})
+    if EXACT_ARGUMENTS in entry:
+        try:
+            exact, _ = decode_table(b64decode(_text(entry, EXACT_ARGUMENTS), validate=True), 0)
+        except SyntaxError_ as error:
+            raise ValueError(f"{EXACT_ARGUMENTS}: {error}") from error
+        if plain(exact) == shown:
+            return exact
+    return typed_table(shown)
 
 
 def _parse_user(entry: Entry, new_salt: NewSalt, algorithm: str) -> UserRow:

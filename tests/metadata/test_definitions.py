@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
 
+from leveret.amqp.tables import Table, encode_table
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import export_definitions
+from leveret.metadata.definitions import EXACT_ARGUMENTS, export_definitions
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.passwords import verify_password
 from leveret.metadata.tables import (
@@ -25,6 +28,8 @@ from leveret.metadata.tables import (
     TopicPermissionRow,
     VhostRow,
 )
+from leveret.server.output import json_text
+from rigs.field_tables import TABLES
 
 RECORDED = Path(__file__).parent / "data" / "definitions-3.10.8.json"  # see README there
 
@@ -195,3 +200,72 @@ def test_missing_and_empty_sections_are_fine() -> None:
 def test_what_cannot_be_read_is_named(definitions: object, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parse_definitions(definitions, salt)
+
+
+# Every type of field comes back.
+
+
+def read_again(*rows: Any) -> Contents:
+    contents = Contents()
+    for row in rows:
+        contents.add(row)
+    document = json_text.encode(export_definitions(contents))
+    return parse_definitions(json_text.decode(document), salt)
+
+
+@given(TABLES)
+def test_arguments_of_all_types_come_back_as_they_were(table: Table) -> None:
+    again = read_again(
+        ExchangeRow("/", "e", "headers", arguments=table),
+        QueueRow("/", "q", arguments=table),
+        BindingRow("/", "e", "queue", "q", b"", table),
+    )
+
+    for rows in (again.exchanges, again.queues, again.bindings):
+        assert encode_table(rows[0].arguments) == encode_table(table)
+
+
+def test_an_export_shows_the_types_only_where_json_loses_them() -> None:
+    document = export_definitions(
+        Contents(
+            queues=[
+                QueueRow("/", "plain", arguments={"x": ("S", b"t"), "n": ("l", 1)}),
+                QueueRow("/", "typed", arguments={"x": ("T", 5)}),
+            ]
+        )
+    )
+
+    first, second = document["queues"]
+    assert EXACT_ARGUMENTS not in first
+    assert second["arguments"] == {"x": 5}
+    assert second[EXACT_ARGUMENTS] == b64encode(encode_table({"x": ("T", 5)})).decode()
+
+
+def test_arguments_that_an_operator_changed_are_taken_instead_of_the_exact_ones() -> None:
+    contents = Contents(queues=[QueueRow("/", "q", arguments={"x-expires": ("I", 5)})])
+    document = export_definitions(contents)
+
+    document["queues"][0]["arguments"] = {"x-expires": 6}
+
+    (row,) = parse_definitions(document, salt).queues
+    assert row.arguments == {"x-expires": ("l", 6)}
+
+
+@pytest.mark.parametrize("exact", ["AAAA", "?", "AAAAAw==", 5])
+def test_exact_arguments_that_cannot_be_read_are_refused(exact: object) -> None:
+    entry = {"vhost": "/", "name": "q", EXACT_ARGUMENTS: exact}
+
+    with pytest.raises(ConfigError, match=r"queues\[0\]"):
+        parse_definitions({"queues": [entry]}, salt)
+
+
+def test_a_whole_number_of_64_bits_without_a_sign_is_read() -> None:
+    """RabbitMQ exports timestamps as numbers."""
+    document = {
+        "queues": [{"vhost": "/", "name": "q", "arguments": {"x": 2**64 - 1, "y": 2**63 - 1}}]
+    }
+
+    (row,) = parse_definitions(document, salt).queues
+
+    assert row.arguments == {"x": ("T", 2**64 - 1), "y": ("l", 2**63 - 1)}
+    encode_table(row.arguments)

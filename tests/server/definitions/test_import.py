@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from base64 import b64encode
@@ -12,11 +13,14 @@ from typing import Any
 import aio_pika
 import pytest
 
+from conformance.raw import Connection
+from conformance.wire import Typed
 from leveret.core.errors import ConfigError
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.server.errors import RefusedError
+from leveret.server.output import json_text
 
 RECORDED = Path(__file__).parents[2] / "metadata" / "data" / "definitions-3.10.8.json"
 
@@ -400,3 +404,49 @@ async def test_policies_of_a_file_apply_to_what_is_there_and_what_it_brings(
     exported = await admin.definitions.export_definitions()
     assert exported["policies"] == [lazy | {"priority": 0, "apply-to": "all"}]
     assert exported["parameters"] == [operator | {"value": value | {"priority": 0}}]
+
+
+EVERY_TYPE: dict[str, Any] = {
+    "t": True,
+    **{letter: Typed(letter, 5) for letter in "bBsuIilL"},
+    "T": Typed("T", (1 << 64) - 1),
+    "f": Typed("f", 0.5),
+    "d": Typed("d", float("inf")),
+    "D": Typed("D", (2, 314)),
+    "S": b"\xff\x00",
+    "x": Typed("x", b"\xff"),
+    "V": None,
+    "A": [Typed("T", 1), [None], {"deep": Typed("b", -1)}],
+    "F": {"deep": {"deeper": Typed("x", b"\\xff")}},
+}
+
+
+def declare_with_every_type(broker: Broker) -> None:
+    """Declare and bind; an answer other than ok fails."""
+    (address,) = broker.addresses
+    client = Connection((address.host, address.port))
+    client.open()
+    channel = client.channel()
+    known = {"x-expires": Typed("I", 900_000), "x-max-priority": Typed("b", 3)}
+    channel.ok("exchange.declare", exchange="e", type="headers", durable=True, arguments=EVERY_TYPE)
+    channel.ok("queue.declare", queue="q", durable=True, arguments=EVERY_TYPE | known)
+    for key in ("", "b"):
+        arguments = EVERY_TYPE | {"x-match": "any"}
+        channel.ok("queue.bind", queue="q", exchange="e", routing_key=key, arguments=arguments)
+    client.close()
+
+
+async def test_arguments_of_every_type_are_imported_as_they_were_declared(tmp_path: Path) -> None:
+    async with Broker(config(tmp_path / "first")) as broker:
+        await asyncio.to_thread(declare_with_every_type, broker)
+        exported = await NodeAdmin(broker).definitions.export_definitions()
+    document = json_text.decode(json_text.encode(exported))
+
+    async with Broker(config(tmp_path / "second")) as broker:
+        admin = NodeAdmin(broker)
+        assert await admin.definitions.import_definitions(document) == []
+        await asyncio.to_thread(declare_with_every_type, broker)
+        assert await admin.definitions.import_definitions(document) == []
+
+        assert len(broker.node.vhosts["/"].topology.bindings()) == 2
+        assert await admin.definitions.export_definitions() == exported
