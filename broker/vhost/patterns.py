@@ -23,6 +23,7 @@ import pcre2
 
 from leveret.core.errors import ConfigError
 from leveret.core.log import logger
+from leveret.core.log import logger
 
 log = logger(__name__)
 
@@ -80,8 +81,8 @@ class Pattern:
             if not self._is_told:
                 self._is_told = True
                 log.warning(
-                    "expression stopped, counts as not found pattern=%r name=%r reason=%s",
-                    self.text, name, error,
+                    "expression stopped, counts as not found pattern=%s name=%s reason=%s",
+                    self.text, name.decode("utf-8", "surrogateescape"), error,
                 )  # fmt: skip
             return False
 
