@@ -23,7 +23,6 @@ import pcre2
 
 from leveret.core.errors import ConfigError
 from leveret.core.log import logger
-from leveret.core.log import logger
 
 log = logger(__name__)
 
