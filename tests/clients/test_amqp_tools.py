@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clients.programs import Background, run
 from rigs.nodes import BrokerUnderTest, clean_environment
+from rigs.programs import Background, run
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("amqp-publish"), reason="amqp-tools are not installed"

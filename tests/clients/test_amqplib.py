@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clients.programs import run
 from rigs.nodes import BrokerUnderTest, clean_environment
+from rigs.programs import run
 
 SESSION = Path(__file__).with_name("amqplib_session.js")
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 
-from clients.programs import Background
 from rigs.nodes import BrokerUnderTest
+from rigs.programs import Background
 from rigs.waiting import wait_until
 
 TIMEOUT_S = 30

@@ -10,8 +10,8 @@ from pathlib import Path
 import pika
 import pytest
 
-from clients.programs import Background, python
 from rigs.nodes import BrokerUnderTest
+from rigs.programs import Background, python
 from rigs.waiting import wait_until
 
 TUTORIALS = Path(__file__).parents[2] / "examples" / "tutorials"

@@ -18,6 +18,7 @@ import pytest
 from leveret.server import Address, Broker, Config
 from leveret.supervisors.tree_view import walk
 from rigs.nodes import BrokerUnderTest, clean_environment
+from rigs.programs import ended
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -26,15 +27,7 @@ ENDS_S = 30
 
 
 def run(folder: Path, program: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(program), *arguments],
-        cwd=folder,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=ENDS_S,
-        check=False,
-    )
+    done = ended([sys.executable, str(program), *arguments], folder)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -23,6 +23,7 @@ from rigs.nodes import (
     start_leveret,
     stop_leveret,
 )
+from rigs.programs import ended
 
 SOON_S = 10.0
 LARGE_BYTES = 5_000_000  # read in many pieces
@@ -116,14 +117,8 @@ def test_a_client_is_served_and_a_signal_ends_it(tmp_path: Path, loop: str) -> N
 
 
 def test_another_loop_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [leveret_program(), "serve", "--listen", "127.0.0.1:0"],
-        cwd=tmp_path,
-        env=clean_environment(LEVERET_LOOP="trio"),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SOON_S,
+    done = ended(
+        [leveret_program(), "serve", "--listen", "127.0.0.1:0"], tmp_path, LEVERET_LOOP="trio"
     )
     assert (done.returncode, done.stderr) == (
         78,

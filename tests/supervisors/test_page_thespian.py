@@ -3,27 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from rigs.nodes import clean_environment
+from rigs.programs import python
 
 ROOT = Path(__file__).parents[2]
-
-
-def run(program: Path, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", str(program)],
-        cwd=folder,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_the_examples_of_the_page_run_and_print_what_they_should(tmp_path: Path) -> None:
@@ -31,11 +15,11 @@ def test_the_examples_of_the_page_run_and_print_what_they_should(tmp_path: Path)
     program = tmp_path / "example.py"
     program.write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
 
-    assert run(program, tmp_path) == "parse\nshutdown\nhello\n"
+    assert python(program, folder=tmp_path) == "parse\nshutdown\nhello\n"
 
 
 def test_killed_processes_are_started_again_in_the_example(tmp_path: Path) -> None:
-    printed = run(ROOT / "examples" / "supervise_thespian.py", tmp_path)
+    printed = python(ROOT / "examples" / "supervise_thespian.py", folder=tmp_path)
 
     assert printed.splitlines() == [
         "read is as it was",

@@ -16,20 +16,13 @@ import pika
 import pytest
 
 from rigs.nodes import READY, clean_environment, leveret_program
+from rigs.programs import ended
 
 ENDS_S = 10
 
 
 def leveret(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [leveret_program(), *arguments],
-        cwd=cwd,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return ended([leveret_program(), *arguments], cwd)
 
 
 class Serving:

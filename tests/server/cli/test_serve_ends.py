@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +14,8 @@ import pika
 import pytest
 
 from leveret.amqp import methods as m
-from rigs.nodes import BrokerUnderTest, clean_environment
+from rigs.nodes import BrokerUnderTest
+from rigs.programs import ended
 
 LIMIT_S = 10.0
 
@@ -37,15 +37,7 @@ sys.exit(serve.run(None, {"listen": (Address("127.0.0.1", 0),), "data_dir": Path
 
 
 def test_a_dead_tree_ends_the_process_with_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", DYING],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = ended([sys.executable, "-c", DYING], tmp_path)
 
     assert done.returncode == 70
     assert "ready" in done.stdout

@@ -15,18 +15,36 @@ from rigs.waiting import wait_until
 TIMEOUT_S = 30.0
 
 
-def run(command: Sequence[str], folder: Path, *, text: str | None = None) -> str:
-    """Run to the end and return the output; a failure shows all of it."""
-    done = subprocess.run(
+def ended(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    text: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end, whatever that is."""
+    return subprocess.run(
         command,
         cwd=folder,
-        env=clean_environment(),
+        env=clean_environment(**environment),
         input=text,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    text: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> str:
+    """Run to a good end and return the output; a failure shows all of it."""
+    done = ended(command, folder, text=text, timeout_s=timeout_s)
     assert done.returncode == 0, (
         f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
     )
