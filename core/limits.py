@@ -63,3 +63,4 @@ READS_PER_ROUND: Final = 4  # connections held up or flooding that are read agai
 
 # Caches keyed by bytes that a peer chooses.
 ROUTES_PER_CONNECTION: Final = 4_096
+ROUTE_BYTES_PER_CONNECTION: Final = 4 * 1024 * 1024  # about, of those routes

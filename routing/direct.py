@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from leveret.routing.work import SLICE, TOO_LONG
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Sequence
 
     from leveret.amqp.tables import Table
     from leveret.routing.bindings import Binding
@@ -37,11 +39,28 @@ class DirectMatcher:
         if not targets:
             del self._targets[binding.key]
 
-    def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
+    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
+        if len(keys) > 1:
+            return TOO_LONG
+        targets = self._targets.get(keys[0])
+        if targets:
+            found.update(targets)
+        return 1
+
+    def walk(
+        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+    ) -> Iterator[int]:
+        looked = 0
         for key in keys:
+            looked += 1
             targets = self._targets.get(key)
             if targets:
                 found.update(targets)
+                looked += len(targets)
+            if looked >= SLICE:
+                yield looked
+                looked = 0
+        yield looked
 
 
 def forget(targets: dict[Any, int], target: Any) -> None:

@@ -6,7 +6,7 @@ The type of an exchange is a *matcher*: an index over the bindings of that one e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.tables import pack, unpack
@@ -37,8 +37,18 @@ class Matcher(Protocol):
 
     def remove(self, binding: Binding) -> None: ...
 
-    def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
-        """Put the ``target`` of every matching binding into ``found`` as a key."""
+    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
+        """Put the ``target`` of every matching binding into ``found`` as a key.
+
+        Returns:
+            What was looked at besides the targets, or ``TOO_LONG``: then ``walk`` does the work, and
+            may find targets again that are in ``found`` already.
+        """
+
+    def walk(
+        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+    ) -> Iterator[int]:
+        """Do the same in slices, and yield the work of each; bindings may change in between."""
 
 
 _TYPES: Final[dict[str, Callable[[], Matcher]]] = {

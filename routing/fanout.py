@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from leveret.routing.direct import forget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Sequence
 
     from leveret.amqp.tables import Table
     from leveret.routing.bindings import Binding
@@ -33,5 +33,11 @@ class FanoutMatcher:
     def remove(self, binding: Binding) -> None:
         forget(self._targets, binding.target)
 
-    def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
+    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
         found.update(self._targets)
+        return 1
+
+    def walk(
+        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+    ) -> Iterator[int]:
+        yield self.match(keys, headers, found)

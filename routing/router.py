@@ -4,21 +4,28 @@ The work list starts with the exchange published to. Each exchange is visited on
 matches over *all* keys of the message (the routing key, later CC and BCC too) are its destinations;
 when there are none, its alternate exchange is the only one. Queues are collected in the order found,
 each once, so cycles and double paths end in one copy per queue. Missing exchanges lead nowhere.
+
+How much work a route is, is the clients' choice: ``work.py`` says how it is counted and cut.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from msgspec import Struct
 
 from leveret.routing.exchange import DEFAULT_EXCHANGE, Exchange
 from leveret.routing.topology import QueueT, Topology
+from leveret.routing.work import EXCHANGE_WORK, SLICE, UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from leveret.amqp.tables import Table
+
+
+# The queues, whether headers are needed, and the work since the last yield.
+_Found: TypeAlias = tuple[list[Any], bool, int]
 
 
 class Routed(Struct, Generic[QueueT], eq=False):
@@ -28,28 +35,55 @@ class Routed(Struct, Generic[QueueT], eq=False):
         queues: the broker's queue entries, each once.
         needs_headers: a headers exchange is on the route, so the route holds for these headers
             only. It is set whether or not headers were given, and whether or not it matched.
-        steps: exchanges and targets visited: a measure of the work.
+        work: what was looked at so far, in units of ``work.py``.
+        rest: the walk that is left to do; None when the route is complete.
     """
 
     queues: list[QueueT]
     needs_headers: bool
-    steps: int
+    work: int
+    rest: Generator[int, None, _Found] | None = None
+
+    def go_on(self, budget: int = UNLIMITED) -> bool:
+        """Go on with the walk until it ends or has done as much work; return whether it has ended."""
+        rest = self.rest
+        if rest is None:
+            return True
+        try:
+            while budget > 0:
+                looked = next(rest)
+                budget -= looked
+                self.work += looked
+        except StopIteration as end:
+            self.queues, self.needs_headers, looked = end.value
+            self.work += looked
+            self.rest = None
+        return self.rest is None
 
 
 def route(
-    topology: Topology[QueueT], exchange: Exchange, keys: Sequence[bytes], headers: Table | None
+    topology: Topology[QueueT],
+    exchange: Exchange,
+    keys: Sequence[bytes],
+    headers: Table | None,
+    budget: int = UNLIMITED,
 ) -> Routed[QueueT]:
     """Return the queues for a message with these routing keys (bytes as on the wire) and headers.
 
-    ``headers`` is None if they are not decoded; then check ``needs_headers``.
+    ``headers`` is None if they are not decoded; then check ``needs_headers``. With a ``budget`` the
+    route may be incomplete (it has a ``rest``) and is to be gone on with.
     """
     if exchange.name == DEFAULT_EXCHANGE:
-        return Routed(_queues_named(topology, keys), False, len(keys))
+        return Routed(_queues_named(topology, keys), False, EXCHANGE_WORK * len(keys))
     found: dict[Any, Any] = {}
-    exchange.matcher.match(keys, headers, found)
-    if found and not exchange.exchange_bindings:
-        return Routed(list(found), exchange.matcher.uses_headers, 1 + len(found))
-    return _walk(topology, exchange, keys, headers, found)
+    looked = exchange.matcher.match(keys, headers, found)
+    if found and looked >= 0 and not exchange.exchange_bindings:
+        uses_headers = exchange.matcher.uses_headers
+        return Routed(list(found), uses_headers, EXCHANGE_WORK + looked + len(found))
+    routed: Routed[QueueT] = Routed([], False, 0)
+    routed.rest = _walk(topology, exchange, keys, headers, found, looked)
+    routed.go_on(budget)
+    return routed
 
 
 def _queues_named(topology: Topology[QueueT], keys: Sequence[bytes]) -> list[QueueT]:
@@ -70,25 +104,40 @@ def _walk(
     keys: Sequence[bytes],
     headers: Table | None,
     found: dict[Any, Any],
-) -> Routed[QueueT]:
+    looked: int,
+) -> Generator[int, None, _Found]:
+    """Visit the exchanges; the first has been matched to ``found`` already, by this much work."""
     queues: dict[Any, None] = {}
-    work = [exchange]
+    visit = [exchange]
     seen = {exchange.name}
-    needs_headers = exchange.matcher.uses_headers
-    steps = 0
-    for each in work:
+    needs_headers = False
+    work = 0
+    for each in visit:
+        matcher = each.matcher
+        needs_headers = needs_headers or matcher.uses_headers
         if each is not exchange:
             found = {}
-            each.matcher.match(keys, headers, found)
-            needs_headers = needs_headers or each.matcher.uses_headers
-        steps += 1 + len(found)
+            looked = matcher.match(keys, headers, found)
+        if looked >= 0:
+            work += looked
+        else:  # too long
+            for looked in matcher.walk(keys, headers, found):
+                work += looked
+                if work >= SLICE:
+                    yield work
+                    work = 0
+        work += EXCHANGE_WORK
         for target in found or _alternate(topology, each):
+            work += 1
             if type(target) is not Exchange:
                 queues[target] = None
             elif target.name not in seen:
                 seen.add(target.name)
-                work.append(target)
-    return Routed(list(queues), needs_headers, steps)
+                visit.append(target)
+            if work >= SLICE:
+                yield work
+                work = 0
+    return list(queues), needs_headers, work
 
 
 def _alternate(topology: Topology[QueueT], exchange: Exchange) -> tuple[Exchange, ...]:

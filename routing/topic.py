@@ -13,7 +13,14 @@ of the number of ``#``, which a client may choose.
 Sets of nodes that were met are kept as *states*, with the ways between them: the automaton is made
 deterministic as far as keys have used it, and a word whose way is known costs one look-up. All words
 that no node of a state has a child for lead to the same state, its ``other``. A change of bindings
-forgets the states, and so does their size, since keys and patterns are the clients' choice.
+forgets the states, and so does their size, since keys and patterns are the clients' choice: all topic
+exchanges of a vhost share one ``StatesRoom``.
+
+Patterns may be made such that thousands of nodes are live. Such sets are not kept: a walk goes through
+their nodes one by one, in slices.
+
+``#.#`` says the same as ``#``, and ``#.*`` the same as ``*.#``. The trie has the patterns with each run of
+wildcards in one form, the ``*`` first and then at most one ``#``, so that patterns of equal meaning share nodes.
 """
 
 from __future__ import annotations
@@ -21,9 +28,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.routing.direct import forget
+from leveret.routing.work import SLICE, TOO_LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from leveret.amqp.tables import Table
     from leveret.routing.bindings import Binding
@@ -31,7 +39,11 @@ if TYPE_CHECKING:
 ONE_WORD: Final = b"*"
 ANY_WORDS: Final = b"#"
 
-STATES_ROOM: Final = 100_000  # states with their nodes and targets, and ways; some 10 MB
+STATES_ROOM: Final = (
+    100_000  # of a vhost: states with their nodes and targets, and ways; some 10 MB
+)
+STATE_NODES: Final = 256  # of a state that is kept
+_MATCH_WORK: Final = 5_000  # nodes that a match without a walk looks at
 
 
 class _Node:
@@ -82,7 +94,7 @@ class _State:
     """A set of nodes that the words so far can have led to.
 
     Attributes:
-        targets: of all of its nodes.
+        targets: of all of its nodes; None until a key ends here.
         ways: where a word leads that at least one of the nodes has a child for.
         other: where any other word leads.
         always: ``other``, once it is known, when no node has children but for the wildcards.
@@ -95,36 +107,58 @@ class _State:
         self.ways = _NO_WAYS
         self.other: _State | None = None
         self.always: _State | None = None
-        targets = [node.targets for node in nodes if node.targets]
-        # Only the keys matter; a single node's own dict is sufficient.
-        self.targets = targets[0] if len(targets) == 1 else _merged(targets)
-
-
-def _merged(targets: list[dict[Any, int]]) -> dict[Any, int]:
-    merged: dict[Any, int] = {}
-    for each in targets:
-        merged.update(each)
-    return merged
+        self.targets: dict[Any, int] | None = None
 
 
 _NO_WAYS: Final[dict[bytes, _State]] = {}
+# Where a match ends up that is too much work for a plain call, whatever words follow.
+_BEYOND: Final = _State(frozenset())
+_BEYOND.always = _BEYOND
+_BEYOND.targets = {}
+
+
+class StatesRoom:
+    """The room for the states of all topic exchanges of a vhost; the oldest states make way for new ones."""
+
+    __slots__ = ("_holders", "left")
+
+    def __init__(self, size: int = STATES_ROOM) -> None:
+        self.left = size
+        self._holders: dict[TopicMatcher, int] = {}  # and how much each of them holds
+
+    def take(self, holder: TopicMatcher, amount: int) -> None:
+        """Take room for a state; while too little is left, matchers forget theirs."""
+        while self.left < amount and self._holders:
+            next(iter(self._holders)).forget_states()
+        self.left -= amount
+        self._holders[holder] = self._holders.get(holder, 0) + amount
+
+    def give_back(self, holder: TopicMatcher) -> None:
+        self.left += self._holders.pop(holder, 0)
 
 
 class TopicMatcher:
-    """The trie of one exchange."""
+    """The trie of one exchange.
 
-    __slots__ = ("_room", "_root", "_start", "_states")
+    Attributes:
+        room: for its states; the topology gives all matchers of a vhost the same.
+    """
+
+    __slots__ = ("_looked", "_root", "_start", "_states", "room")
 
     uses_headers: ClassVar[bool] = False
 
     def __init__(self) -> None:
+        self.room = StatesRoom()
         self._root = _Node()
-        self._forget_states()
-
-    def _forget_states(self) -> None:
+        self._looked = 0  # nodes, since the beginning of a match or of a slice of a walk
         self._start: _State | None = None
         self._states: dict[frozenset[_Node], _State] = {}
-        self._room = STATES_ROOM
+
+    def forget_states(self) -> None:
+        self._start = None
+        self._states = {}
+        self.room.give_back(self)
 
     @staticmethod
     def check(key: bytes, arguments: Table) -> None:
@@ -132,32 +166,80 @@ class TopicMatcher:
 
     def add(self, binding: Binding) -> None:
         node = self._root
-        for word in words_of(binding.key):
+        for word in folded(words_of(binding.key)):
             node = node.child(word)
         node.targets[binding.target] = node.targets.get(binding.target, 0) + 1
-        self._forget_states()
+        self.forget_states()
 
     def remove(self, binding: Binding) -> None:
         """Remove a binding, and the branch that only it used."""
         node = self._root
         way: list[tuple[_Node, bytes]] = []
-        for word in words_of(binding.key):
+        for word in folded(words_of(binding.key)):
             way.append((node, word))
             node = node.child(word)
         forget(node.targets, binding.target)
         while way and node.is_bare:
             node, word = way.pop()
             node.cut(word)
-        self._forget_states()
+        self.forget_states()
 
-    def match(self, keys: Iterable[bytes], headers: Table | None, found: dict[Any, Any]) -> None:
-        """Put the targets of all patterns that match any of the keys into ``found``."""
+    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
+        """Put the targets of all patterns that match the key into ``found``; several take a walk."""
+        if len(keys) > 1:
+            return TOO_LONG
+        words = words_of(keys[0])
+        self._looked = len(words)
+        state = self._start or self._started()
+        for word in words:
+            state = state.ways.get(word) or state.always or self._way(state, word)
+        if state is _BEYOND:
+            return TOO_LONG
+        targets = state.targets
+        if targets is None:
+            targets = self._merge(state)
+        if targets:
+            found.update(targets)
+        return self._looked
+
+    def walk(
+        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+    ) -> Iterator[int]:
         for key in keys:
+            words = words_of(key)
+            self._looked = 1
             state = self._start or self._started()
-            for word in words_of(key):
-                state = state.ways.get(word) or state.always or self._way(state, word)
-            if state.targets:
-                found.update(state.targets)
+            for position, word in enumerate(words):
+                following = state.ways.get(word) or state.always or self._way(state, word)
+                if following is _BEYOND:
+                    yield self._looked
+                    yield from _walk_nodes(state.nodes, words[position:], found)
+                    self._looked = 0
+                    break
+                state = following
+                self._looked += 1
+                if self._looked >= SLICE:
+                    yield self._looked
+                    self._looked = 0
+            else:
+                targets = self._merge(state) if state.targets is None else state.targets
+                found.update(targets)
+                self._looked += len(targets)
+            yield self._looked
+
+    def _merge(self, state: _State) -> dict[Any, int]:
+        """Return the targets of all nodes of a state, and keep them."""
+        targets = [node.targets for node in state.nodes if node.targets]
+        # Only the keys matter; a single node's own dict is sufficient.
+        if len(targets) == 1:
+            state.targets = merged = targets[0]
+        else:
+            state.targets = merged = {}
+            for each in targets:
+                merged.update(each)
+            self._looked += len(merged)
+            self.room.take(self, len(merged))
+        return merged
 
     def _started(self) -> _State:
         live: set[_Node] = set()
@@ -166,7 +248,10 @@ class TopicMatcher:
         return self._start
 
     def _way(self, state: _State, word: bytes) -> _State:
-        """Return the next state for a word, and cache it."""
+        """Return the next state for a word, and cache it; ``_BEYOND`` if that is too much work."""
+        self._looked += len(state.nodes)
+        if self._looked > _MATCH_WORK:
+            return _BEYOND
         children = [child for node in state.nodes if (child := node.children.get(word)) is not None]
         if not children and state.other is not None:
             return state.other
@@ -175,9 +260,11 @@ class TopicMatcher:
             _enter(node.one_word, live)
         for child in children:
             _enter(child, live)
-        if self._room <= 0:
-            self._forget_states()  # except ``state``, which this walk continues with
-        following = self._state(live)
+        if len(live) > STATE_NODES:
+            return _BEYOND
+        following = self._state(
+            live
+        )  # may forget all states but ``state``, which the walk continues with
         if children:
             if state.ways is _NO_WAYS:
                 state.ways = {}
@@ -192,9 +279,10 @@ class TopicMatcher:
         nodes = frozenset(live)
         state = self._states.get(nodes)
         if state is None:
+            self.room.take(self, len(nodes) + 2)
             state = self._states[nodes] = _State(nodes)
-            self._room -= len(nodes) + len(state.targets)
-        self._room -= 1
+        else:
+            self.room.take(self, 1)
         return state
 
 
@@ -203,6 +291,75 @@ def _enter(node: _Node | None, live: set[_Node]) -> None:
     while node is not None:
         live.add(node)
         node = node.any_words
+
+
+def _walk_nodes(
+    nodes: Iterable[_Node], words: list[bytes], found: dict[Any, Any]
+) -> Generator[int, None, None]:
+    """Put the targets that words lead to from any of the nodes into ``found``, in slices.
+
+    A ``#`` node that is live stays so to the end, and no other node can be entered twice by one word: so
+    a set is needed of the ``#`` nodes only.
+    """
+    stay = [node for node in nodes if node.is_any]
+    live = [node for node in nodes if not node.is_any]
+    entered = set(stay)
+    for word in words:
+        if not live and not stay:
+            return
+        following: list[_Node] = []
+        stay_too: list[_Node] = []
+        for each in _sliced(stay, live):
+            for node in each:
+                for child in (node.children.get(word), node.one_word):
+                    if child is not None:
+                        following.append(child)
+                        any_words = child.any_words
+                        if any_words is not None and any_words not in entered:
+                            entered.add(any_words)
+                            stay_too.append(any_words)
+            yield len(each)
+        live = following
+        stay += stay_too
+    yield from _collect(stay, live, found)
+
+
+def _collect(
+    stay: list[_Node], live: list[_Node], found: dict[Any, Any]
+) -> Generator[int, None, None]:
+    """Put the targets of all nodes into ``found``, in slices."""
+    for each in _sliced(stay, live):
+        looked = len(each)
+        for node in each:
+            if node.targets:
+                found.update(node.targets)
+                looked += len(node.targets)
+        yield looked
+
+
+def _sliced(*lists: list[_Node]) -> Iterator[list[_Node]]:
+    for nodes in lists:
+        for start in range(0, len(nodes), SLICE):
+            yield nodes[start : start + SLICE]
+
+
+def folded(words: list[bytes]) -> list[bytes]:
+    """Return the words of a pattern with each run of wildcards in one form: first ``*``, then one ``#``."""
+    if ANY_WORDS not in words:
+        return words
+    result: list[bytes] = []
+    is_any = False
+    for word in words:
+        if word == ANY_WORDS:
+            is_any = True
+            continue
+        if is_any and word != ONE_WORD:
+            result.append(ANY_WORDS)
+            is_any = False
+        result.append(word)
+    if is_any:
+        result.append(ANY_WORDS)
+    return result
 
 
 def words_of(key: bytes) -> list[bytes]:

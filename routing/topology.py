@@ -16,6 +16,7 @@ from msgspec import Struct
 from leveret.amqp.errors import NotFound
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding, identity_of
 from leveret.routing.exchange import Exchange
+from leveret.routing.topic import StatesRoom, TopicMatcher
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Table
@@ -52,7 +53,7 @@ class Topology(Generic[QueueT]):
         epoch: grows with every change.
     """
 
-    __slots__ = ("_incoming", "epoch", "exchanges", "queues", "vhost")
+    __slots__ = ("_incoming", "_states_room", "epoch", "exchanges", "queues", "vhost")
 
     def __init__(self, vhost: str = "/") -> None:
         self.vhost = vhost
@@ -60,6 +61,7 @@ class Topology(Generic[QueueT]):
         self.queues: dict[str, QueueT] = {}
         self.epoch = 0
         self._incoming: dict[Destination, dict[Binding, None]] = {}
+        self._states_room = StatesRoom()
 
     # Look-ups.
 
@@ -98,6 +100,8 @@ class Topology(Generic[QueueT]):
         """Take a new exchange in; its name must be free."""
         assert exchange.name not in self.exchanges, exchange
         self.exchanges[exchange.name] = exchange
+        if isinstance(exchange.matcher, TopicMatcher):
+            exchange.matcher.room = self._states_room
         self.epoch += 1
 
     def remove_exchange(self, name: str) -> Removed:

@@ -5,8 +5,9 @@ target queue, one stretch of confirm numbers. Only where a property must be look
 ``EXAMINE``) or the route depends on headers is each message taken by itself; neighbours that come out
 alike still go to the queue as one mail.
 
-The work of a channel's turn is limited, be it many runs, many messages, or few messages for many
-queues. The channel holds the rest of a run.
+The work of a channel's turn is limited, be it many runs, many messages, few messages for many queues, or one
+message whose route is much work. The channel holds the rest of a run, and the publisher what it has begun
+of the first message of that rest.
 
 Credit is counted per channel and queue: a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
 
 from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
@@ -32,8 +35,11 @@ from leveret.broker.mail import Publish
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.message import Message
 from leveret.msg_store.format.errors import StoreFailed
+from leveret.routing.router import Routed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
@@ -49,13 +55,21 @@ _RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 METHOD_WORK: Final = 100
 _RUN_WORK: Final = 30
 _MAIL_WORK: Final = 10
-_EXAMINE_WORK: Final = 100
-_STEP_WORK: Final = 10  # of finding a route: an exchange or a target on the way
+_EXAMINE_WORK: Final = 100  # and the bytes of the header
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 _NOT_THERE: Final = ("starting", "deleted")
 
 # Target queues, persistent, expiration in ms.
-_Key: TypeAlias = "tuple[list[QueueEntry], bool, int | None]"
+_Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None]"
+
+
+class _Examined(Struct, eq=False):
+    """A message whose own route is not complete yet: its header as it is stored, and its properties."""
+
+    head: bytes
+    persistent: bool
+    expiration_ms: int | None
+    routed: Routed[QueueEntry]
 
 
 class Publisher:
@@ -72,8 +86,10 @@ class Publisher:
         "_backpressure",
         "_channel",
         "_credits",
+        "_examined",
         "_number",
         "_ref",
+        "_route",
         "_session",
         "confirms",
         "is_long_work",
@@ -87,6 +103,9 @@ class Publisher:
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
         self._backpressure: Backpressure | None = None  # of a store that is waited for
+        # Of the first message of the rest of a run, if its route was not complete.
+        self._route: Route | None = None
+        self._examined: _Examined | None = None
         self.confirms: Confirms | None = None
         self.is_long_work = False
         self.work_left = PUBLISH_TURN_WORK
@@ -105,10 +124,18 @@ class Publisher:
             SoftError: 403, 404 or 406; the messages before the offender have been published.
             HardError: 540 for immediate, 502 for a malformed headers table.
         """
-        route = self._session.routes.find(method)
-        if route.steps:
-            self.work_left -= route.steps * _STEP_WORK
-            route.steps = 0  # cached from now on
+        if self._route is None:
+            route = self._session.routes.find(method)
+        else:
+            route, self._route = self._route, None
+            if route.walk is not None:
+                self._session.routes.go_on(method, route, self.work_left)
+        if route.work:
+            self.work_left -= route.work
+            route.work = 0  # cached from now on
+            if route.walk is not None:
+                self._route = route
+                return messages
         if mode & EXAMINE or route.needs_headers:
             return self._publish_examined(route, messages)
         width = len(route.queues)
@@ -136,9 +163,12 @@ class Publisher:
                     return messages[position:]
                 head = message[1]
                 if head is not last_head:
-                    new_head, key = self._look(route, head)
+                    looked = self._look(route, head)
+                    if looked is None:
+                        self._route = route
+                        return messages[position:]
+                    new_head, key = looked
                     last_head = head
-                    self.work_left -= _EXAMINE_WORK
                     if key != batch_key:
                         self._flush(route, batch, batch_key)
                         batch, batch_key = [], key
@@ -149,19 +179,38 @@ class Publisher:
             self._flush(route, batch, batch_key)
         return None
 
-    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key]:
-        """Return the head to store, and what its message must share with its neighbours."""
+    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key] | None:
+        """Return the head to store, and what its message must share with its neighbours.
+
+        None: the message has a route of its own, which is too much work for this turn.
+        """
+        examined, self._examined = self._examined, None
+        if examined is not None:
+            routed = examined.routed
+            before = routed.work
+            routed.go_on(self.work_left)
+            self.work_left -= routed.work - before
+            return self._looked(examined)
+        self.work_left -= _EXAMINE_WORK + len(head)
         seen = properties.examine(head)
         headers = seen.headers  # decoded here: a malformed table must not reach a consumer
         expiration_ms = checked_properties(seen, self._session.user)
         keys, has_bcc = checked_keys(route.routing_key, seen)
-        if len(keys) > 1 or route.needs_headers:
-            queues, steps = self._session.routes.again(route, keys, headers)
-            self.work_left -= steps * _STEP_WORK
-        else:
-            queues = route.queues
         stored = without_bcc(head) if has_bcc else head
-        return stored, (queues, seen.persistent, expiration_ms)
+        if len(keys) == 1 and not route.needs_headers:
+            return stored, (route.queues, seen.persistent, expiration_ms)
+        routed = self._session.routes.again(route, keys, headers, self.work_left)
+        self.work_left -= routed.work
+        if routed.rest is None:
+            return stored, (routed.queues, seen.persistent, expiration_ms)
+        return self._looked(_Examined(stored, seen.persistent, expiration_ms, routed))
+
+    def _looked(self, examined: _Examined) -> tuple[bytes, _Key] | None:
+        routed = examined.routed
+        if routed.rest is None:
+            return examined.head, (routed.queues, examined.persistent, examined.expiration_ms)
+        self._examined = examined
+        return None
 
     def _flush(self, route: Route, batch: list[Message], key: _Key | None) -> None:
         if batch and key is not None:
@@ -171,7 +220,7 @@ class Publisher:
     def _send(
         self,
         route: Route,
-        queues: list[QueueEntry],
+        queues: Sequence[QueueEntry],
         messages: list[Message],
         persistent: bool,
         expiration_ms: int | None,
@@ -234,7 +283,7 @@ class Publisher:
     def _missed(
         self,
         route: Route,
-        queues: list[QueueEntry],
+        queues: Sequence[QueueEntry],
         reached: list[Ref],
         messages: list[Message],
         first: int,
@@ -330,11 +379,12 @@ class Publisher:
             self._backpressure.forget(self._store_follows)
             self._store_follows()
         self.confirms = None
+        self._route = self._examined = None
 
 
 def _stored(
     store: MsgStore,
-    queues: list[QueueEntry],
+    queues: Sequence[QueueEntry],
     messages: list[Message],
     is_awaited: bool,
     size_bytes: int,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from leveret.amqp.errors import PreconditionFailed
-from leveret.amqp.tables import Table
+from leveret.amqp.tables import Field, Table
+from leveret.routing import headers as headers_module
 from leveret.routing.bindings import QUEUE, Binding, identity_of
-from leveret.routing.headers import HeadersMatcher
+from leveret.routing.headers import HeadersMatcher, comparable
+from leveret.routing.work import SLICE, TOO_LONG
 
 ALL: Table = {"x-match": ("S", b"all")}
 ANY: Table = {"x-match": ("S", b"any")}
@@ -19,9 +25,23 @@ def matches(arguments: Table, headers: Table | None) -> bool:
     matcher = HeadersMatcher()
     matcher.check(b"", arguments)
     matcher.add(Binding("x", identity_of(QUEUE, "q", b"", arguments), "q"))
+    return bool(matched(matcher, headers))
+
+
+def matched(matcher: HeadersMatcher, headers: Table | None) -> set[object]:
     found: dict[object, object] = {}
-    matcher.match([b"any key"], headers, found)
-    return bool(found)
+    walked: dict[object, object] = {}
+    looked = matcher.match([b"any key"], headers, found)
+    for _ in matcher.walk([b"any key"], headers, walked):
+        pass
+    assert looked == TOO_LONG or set(found) == set(walked)
+    return set(walked)
+
+
+def bound(matcher: HeadersMatcher, target: object, arguments: Table) -> Binding:
+    binding = Binding("x", identity_of(QUEUE, "q", b"", arguments), target)
+    matcher.add(binding)
+    return binding
 
 
 @pytest.mark.parametrize(
@@ -115,11 +135,106 @@ def test_a_removed_binding_matches_no_more() -> None:
         matcher.add(each)
 
     matcher.remove(one)
-    found: dict[object, object] = {}
-    matcher.match([b""], {}, found)
-    assert list(found) == ["q"]
+    assert matched(matcher, {}) == {"q"}
 
     matcher.remove(two)
-    found = {}
-    matcher.match([b""], {}, found)
-    assert found == {}
+    assert matched(matcher, {}) == set()
+
+
+def naive(arguments: Table, headers: Table) -> bool:
+    """Match as the specification says it, without an index."""
+    kind = arguments.get("x-match", ("S", b"all"))[1].decode()
+    met = [
+        name in headers and (field[0] == "V" or comparable(headers[name]) == comparable(field))
+        for name, field in arguments.items()
+        if name != "x-match" and (kind.endswith("-with-x") or not name.startswith("x-"))
+    ]
+    return all(met) if kind.startswith("all") else any(met)
+
+
+fields = st.sampled_from(
+    [
+        ("I", 1), ("l", 1), ("d", 1.0), ("t", True), ("S", b"1"), ("x", b"1"), ("V", None),
+        ("I", 2), ("D", (0, 1)), ("A", []), ("F", {}), ("A", [("I", 1)]), ("A", [("d", 1.0)]),
+        ("F", {"k": ("I", 1)}), ("F", {"k": ("A", [("t", False)])}), ("d", float("nan")),
+    ]
+)  # fmt: skip
+tables = st.dictionaries(st.sampled_from(["a", "b", "c", "x-a"]), fields, max_size=4)
+rules = st.tuples(
+    tables, st.sampled_from([None, b"all", b"any", b"all-with-x", b"any-with-x"])
+).map(lambda drawn: drawn[0] | ({} if drawn[1] is None else {"x-match": ("S", drawn[1])}))
+
+
+@given(
+    st.lists(st.tuples(rules, st.integers(0, 5)), max_size=12),
+    st.lists(st.integers(0, 11), max_size=8),
+    tables,
+    st.integers(1, 8),
+)
+def test_the_index_says_what_trying_every_rule_says(
+    made: list[tuple[Table, int]], gone: list[int], headers: Table, slice_: int
+) -> None:
+    """Rules removed between the slices of a walk may be found or not, all others are found."""
+    matcher = HeadersMatcher()
+    bindings = [bound(matcher, target, arguments) for arguments, target in made]
+    left = dict(enumerate(bindings))
+    expected = {each.target for each in bindings if naive(each.arguments, headers)}
+    found: dict[object, object] = {}
+    with mock.patch.object(headers_module, "SLICE", slice_):
+        assert matched(matcher, headers) == expected
+        removals = iter(gone)
+        for _ in matcher.walk([b""], headers, found):
+            binding = left.pop(next(removals, -1), None)
+            if binding is not None:
+                matcher.remove(binding)
+    still = {each.target for each in left.values() if naive(each.arguments, headers)}
+    assert still <= set(found) <= expected
+    assert matched(matcher, headers) == still
+    for binding in left.values():
+        matcher.remove(binding)
+    assert matcher._headers == {}
+    assert matched(matcher, headers) == set()
+
+
+def looked_at(matcher: HeadersMatcher, headers: Table) -> list[int]:
+    return list(matcher.walk([b""], headers, {}))
+
+
+@pytest.mark.parametrize("kind", [b"all", b"any"])
+def test_rules_with_values_of_their_own_cost_a_lookup_each(kind: bytes) -> None:
+    matcher = HeadersMatcher()
+    for number in range(10_000):
+        own: Table = {"type": ("S", b"order"), f"k{number}": ("S", b"v")}
+        ids: Table = {"type": ("S", b"order"), "id": ("I", number)}
+        arguments = own if number % 2 else ids
+        if kind == b"any":
+            del arguments["type"]
+        bound(matcher, number, arguments | {"x-match": ("S", kind)})
+
+    message: Table = {"type": ("S", b"order"), "k77": ("S", b"v"), "id": ("l", 9_000)}
+    assert matched(matcher, message) == {77, 9_000}
+    assert sum(looked_at(matcher, message)) < 60
+
+
+def test_rules_that_must_be_tried_are_tried_in_slices() -> None:
+    matcher = HeadersMatcher()
+    universe: list[tuple[str, Field]] = [(name, ("I", 1)) for name in "abcdefgh"]
+    for number in range(5_000):
+        arguments = dict(universe[number % 7 : number % 7 + 2]) | {"z": ("I", 1)}
+        bound(matcher, number, arguments)
+
+    slices = looked_at(matcher, dict(universe) | {"z": ("I", 2)})
+    assert sum(slices) >= 5_000
+    assert max(slices) < SLICE + 100
+    assert matched(matcher, dict(universe) | {"z": ("I", 1)}) == set(range(5_000))
+
+
+def test_large_values_are_counted_by_their_size() -> None:
+    matcher = HeadersMatcher()
+    large: Field = ("A", [("I", 1)] * 10_000)
+    for number in range(10):
+        bound(matcher, number, {"a": large, "b": large})
+
+    slices = looked_at(matcher, {"a": large, "b": ("I", 1)})
+    assert max(slices) < 40_000
+    assert sum(slices) > 60_000

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from leveret.routing import topic
 from leveret.routing.bindings import QUEUE, Binding, identity_of
-from leveret.routing.topic import TopicMatcher
+from leveret.routing.topic import StatesRoom, TopicMatcher, folded
+from leveret.routing.work import SLICE, TOO_LONG
 
 PATTERNS = [
     "", "#", "*", "*.*", "a.#", "#.b", "a.*.b", "a..b", "*..*", ".#", "#.#", "a.#.b", "*.#", "#.*",
@@ -41,9 +42,14 @@ def binding(pattern: bytes, target: object, name: str = "q") -> Binding:
 
 
 def matched(matcher: TopicMatcher, *routing_keys: bytes) -> set[object]:
+    """Return the targets; a match that is not too long finds what a walk finds."""
     found: dict[object, object] = {}
-    matcher.match(routing_keys, None, found)
-    return set(found)
+    walked: dict[object, object] = {}
+    looked = matcher.match(routing_keys, None, found)
+    for _ in matcher.walk(routing_keys, None, walked):
+        pass
+    assert looked == TOO_LONG or set(found) == set(walked)
+    return set(walked)
 
 
 def matches(pattern: list[bytes], key: list[bytes]) -> bool:
@@ -101,23 +107,51 @@ steps = st.lists(
 )
 
 
+@given(patterns, keys)
+def test_a_folded_pattern_means_the_same(pattern: bytes, key: bytes) -> None:
+    words_ = folded(split(pattern))
+
+    assert matches(words_, split(key)) == matches(split(pattern), split(key))
+    assert folded(words_) == words_
+
+
+def test_patterns_of_equal_meaning_share_their_nodes() -> None:
+    matcher = TopicMatcher()
+    spellings = [b"a.#.*.#.b", b"a.*.#.b", b"a.#.*.b", b"a.#.#.*.b", b"a.*.#.#.b"]
+    for pattern in spellings:
+        matcher.add(binding(pattern, pattern))
+    (a,) = matcher._root.children.values()
+    assert a.one_word is not None
+    assert a.any_words is None
+    assert a.one_word.any_words is not None
+    assert matched(matcher, b"a.x.y.b") == set(spellings)
+
+    for pattern in spellings[1:]:
+        matcher.remove(binding(pattern, pattern))
+    assert matched(matcher, b"a.x.y.b") == {spellings[0]}
+    matcher.remove(binding(spellings[0], spellings[0]))
+    assert matcher._root.is_bare
+
+
 @pytest.mark.parametrize("room", [1, 8, topic.STATES_ROOM])
 @given(steps)
 def test_what_is_remembered_of_earlier_keys_never_shows(
     room: int, each: list[tuple[str, bytes]]
 ) -> None:
-    with mock.patch.object(topic, "STATES_ROOM", room):
-        matcher, bound = TopicMatcher(), set()
-        for step, words_ in each:
-            if step == "match":
-                expected = {p for p in bound if matches(split(p), split(words_))}
-                assert matched(matcher, words_) == expected
-            elif words_ in bound:
-                matcher.remove(binding(words_, words_))
-                bound.remove(words_)
-            else:
-                matcher.add(binding(words_, words_))
-                bound.add(words_)
+    matcher, bound = TopicMatcher(), set()
+    matcher.room = StatesRoom(room)
+    for step, words_ in each:
+        if step == "match":
+            expected = {p for p in bound if matches(split(p), split(words_))}
+            assert matched(matcher, words_) == expected
+        elif words_ in bound:
+            matcher.remove(binding(words_, words_))
+            bound.remove(words_)
+        else:
+            matcher.add(binding(words_, words_))
+            bound.add(words_)
+    matcher.forget_states()
+    assert matcher.room.left == room
 
 
 def test_states_are_forgotten_when_they_have_become_too_many() -> None:
@@ -125,15 +159,90 @@ def test_states_are_forgotten_when_they_have_become_too_many() -> None:
     for number in range(300):
         matcher.add(binding(b"a.%d.#" % number, number))
 
-    with mock.patch.object(topic, "STATES_ROOM", 500):
-        matcher.add(binding(b"#", "all"))
-        sizes = []
-        for number in range(300):
-            assert matched(matcher, b"a.%d.b" % number) == {number, "all"}
-            sizes.append(len(matcher._states))
+    matcher.room = StatesRoom(500)
+    matcher.add(binding(b"#", "all"))
+    sizes = []
+    for number in range(300):
+        assert matched(matcher, b"a.%d.b" % number) == {number, "all"}
+        sizes.append(len(matcher._states))
+        assert matcher.room.left >= 0
 
     assert max(sizes) < 250
     assert sizes != sorted(sizes)
+
+
+def test_the_exchanges_of_a_vhost_share_the_room_for_states() -> None:
+    room = StatesRoom(500)
+    matchers = [TopicMatcher() for _ in range(300)]
+    for matcher in matchers:
+        matcher.room = room
+        matcher.add(binding(b"a.#", "q"))
+    for matcher in matchers:
+        assert matched(matcher, b"a.b.c") == {"q"}
+        assert room.left >= 0
+
+    assert sum(len(matcher._states) for matcher in matchers) < 250
+    assert matchers[-1]._states
+
+
+@given(
+    st.lists(patterns, max_size=12, unique=True),
+    st.lists(keys, min_size=1, max_size=3),
+    st.lists(st.one_of(st.none(), patterns), max_size=12),
+    st.integers(1, 4),
+    st.integers(1, 8),
+)
+def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
+    bound: list[bytes],
+    routing_keys: list[bytes],
+    changes: list[bytes | None],
+    slice_: int,
+    nodes_kept: int,
+) -> None:
+    """Between slices patterns come and go; ``None`` is a slice without a change before it."""
+    matcher, now = TopicMatcher(), set(bound)
+    for pattern in bound:
+        matcher.add(binding(pattern, pattern))
+    always, ever = set(bound), set(bound)
+    found: dict[object, object] = {}
+    with (
+        mock.patch.object(topic, "SLICE", slice_),
+        mock.patch.object(topic, "STATE_NODES", nodes_kept),
+    ):
+        walk = matcher.walk(routing_keys, None, found)
+        left = iter(changes)
+        for _ in walk:
+            pattern = next(left, None)
+            if pattern is not None and pattern in now:
+                matcher.remove(binding(pattern, pattern))
+                now.remove(pattern)
+                always.discard(pattern)
+            elif pattern is not None:
+                matcher.add(binding(pattern, pattern))
+                now.add(pattern)
+                ever.add(pattern)
+        assert set(found) >= {
+            p for p in always for key in routing_keys if matches(split(p), split(key))
+        }
+        assert set(found) <= {
+            p for p in ever for key in routing_keys if matches(split(p), split(key))
+        }
+        everything = {p for p in now for key in routing_keys if matches(split(p), split(key))}
+        assert matched(matcher, *routing_keys) == everything
+
+
+def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted() -> None:
+    matcher = TopicMatcher()
+    for number in range(2_048):
+        ways = [b"a.#" if bit == "0" else b"*.a.#" for bit in f"{number:011b}"]
+        matcher.add(binding(b"#." + b".".join(ways) + b".b", number))
+    key = b".".join([b"a"] * 127)
+
+    assert matcher.match([key], None, {}) == TOO_LONG
+    slices = list(matcher.walk([key, b"a." * 11 + b"b"], None, found := {}))
+    assert max(slices) <= SLICE + 2 * topic.STATE_NODES
+    assert sum(slices) > 80 * 2_048
+    assert set(found) == {0}
 
 
 def test_a_target_bound_twice_to_one_pattern_stays_until_both_are_gone() -> None:

@@ -122,9 +122,10 @@ def test_behind_a_headers_exchange_every_message_is_routed_by_itself(
     found = routes.find(raw("k", "amq.headers"))
 
     assert found.needs_headers
-    assert [e.name for e in routes.again(found, [b"k"], {"x": ("I", 1)})[0]] == ["q"]
-    assert routes.again(found, [b"k"], {"x": ("I", 2)}) == ([], 1)
-    assert routes.again(found, [b"k"], None) == ([], 1)
+    budget = 1_000
+    assert [e.name for e in routes.again(found, [b"k"], {"x": ("I", 1)}, budget).queues] == ["q"]
+    assert routes.again(found, [b"k"], {"x": ("I", 2)}, budget).queues == []
+    assert routes.again(found, [b"k"], None, budget).queues == []
 
 
 @pytest.mark.parametrize(
