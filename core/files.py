@@ -46,6 +46,26 @@ def is_disk_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in DISK_FULL
 
 
+def keep_room(path: Path, size_bytes: int, offset: int = 0) -> None:
+    """Have the disk space of a file that a library maps into memory taken; the file is made if it is missing.
+
+    A write through a memory map to a hole of a file ends the process (SIGBUS) when the disk is full.
+
+    Raises:
+        OSError: there is no room, or the file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        os.posix_fallocate(descriptor, offset, size_bytes)
+    except AttributeError:  # macOS lacks posix_fallocate
+        return
+    except OSError as error:
+        if error.errno not in _NO_ALLOCATE:
+            raise
+    finally:
+        os.close(descriptor)
+
+
 class SystemCalls(Protocol):
     """One method per system call; each may process fewer bytes than requested, as in the system."""
 

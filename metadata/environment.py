@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -18,9 +18,13 @@ import lmdb
 import msgpack
 
 from leveret.core.errors import StoreError
+from leveret.core.files import keep_room
 
 FORMAT: Final = 1
 DATA: Final = "data.mdb"
+LOCK: Final = "lock.mdb"
+LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
+RESERVE_BYTES: Final = 256 * 1024  # thirty starts, each with its pages in full, and more
 
 FORMAT_KEY: Final = b"\x00format"
 BOOT_KEY: Final = b"\x00boot_epoch"
@@ -40,13 +44,17 @@ class Environment:
         self._data = directory / DATA
         self._lock = threading.Lock()
         self._claim: tuple[int, int] | None = self._take_claim()
+        self._room_to = 0  # the disk space of the file's first so many bytes is taken
         try:
+            keep_lock_room(directory)
             self._lmdb = _opened(directory, map_size=map_bytes, mode=0o600)
         except BaseException:
             self._drop_claim()
             raise
         try:
             self._check()
+            with suppress(StoreError):  # it is what is left of an earlier start that counts
+                self._keep_reserve()
         except BaseException:
             self.close()
             raise
@@ -102,10 +110,16 @@ class Environment:
         with self._lock:
             return rows_of(self._lmdb, self._directory)
 
-    def commit(self, changes: list[Change]) -> None:
-        """Write and sync all in one transaction, or raise StoreError; a full map is enlarged."""
+    def commit(self, changes: list[Change], may_use_reserve: bool = False) -> None:
+        """Write and sync all in one transaction, or raise StoreError; a full map is enlarged.
+
+        ``may_use_reserve``: the last of the disk is for these changes, as it is for deletions.
+        """
         with self._lock:
+            puts_bytes = sum(len(value) for _, value in changes if value is not None)
             while True:
+                if puts_bytes and not may_use_reserve:
+                    self._keep_reserve(puts_bytes)
                 try:
                     self._write(changes)
                 except lmdb.MapFullError:
@@ -114,6 +128,19 @@ class Environment:
                     raise StoreError(f"metadata cannot be written: {error}") from error
                 else:
                     return
+
+    def _keep_reserve(self, size_bytes: int = 0) -> None:
+        """Have disk space behind the pages in use taken, so that starts and deletions find room on a full disk."""
+        info, page_bytes = self._lmdb.info(), self._lmdb.stat()["psize"]
+        need = (info["last_pgno"] + 1) * page_bytes + 2 * size_bytes + RESERVE_BYTES
+        if min(need, info["map_size"]) <= self._room_to:
+            return
+        room_to = min(need + RESERVE_BYTES, info["map_size"])
+        try:
+            keep_room(self._data, room_to)
+        except OSError as error:
+            raise StoreError(f"metadata cannot be written: {error.strerror}") from error
+        self._room_to = room_to
 
     def _grow(self) -> None:
         map_bytes = self._lmdb.info()["map_size"] * 2
@@ -198,6 +225,18 @@ def _own(environment: Any, directory: Path, key: bytes) -> Any:
     if value is None:
         raise StoreError(f"{directory} holds no metadata of Leveret: no {key[1:].decode()!r} in it")
     return unpacked(value)
+
+
+def keep_lock_room(directory: Path) -> None:
+    """Take the room of LMDB's lock file.
+
+    Raises:
+        StoreError: there is none.
+    """
+    try:
+        keep_room(directory / LOCK, LOCK_BYTES)
+    except OSError as error:
+        raise StoreError(f"metadata in {directory} cannot be opened: {error.strerror}") from error
 
 
 def check_format(environment: Any, directory: Path) -> None:

@@ -98,7 +98,8 @@ class MetadataStore:
         """Count this start; the number is durable when this returns."""
         self._boot_epoch += 1
         end = self._queue_no + QUEUE_NOS
-        self._environment.commit([(BOOT_KEY, packed(self._boot_epoch)), (QUEUE_KEY, packed(end))])
+        counters: list[Change] = [(BOOT_KEY, packed(self._boot_epoch)), (QUEUE_KEY, packed(end))]
+        self._environment.commit(counters, may_use_reserve=True)
         self._queue_nos_end = end
         return self._boot_epoch
 

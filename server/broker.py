@@ -14,6 +14,7 @@ the definitions end with the broker.
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import uuid
 from dataclasses import replace
@@ -102,8 +103,30 @@ class Broker:
         """The root of the supervision tree; None while the broker does not run."""
         return self._root if self._root is not None and self._root.is_alive else None
 
+    @property
+    def degraded(self) -> dict[str, str]:
+        """The vhosts that are down, with the reasons; empty when every vhost serves.
+
+        Those that the machine took down (disk, descriptors, memory) are started again by themselves.
+        """
+        return {name: each.reason for name, each in self.node.outages.by_vhost.items()}
+
+    async def wait_serving(self) -> None:
+        """Wait until every vhost serves."""
+        outages = self.node.outages
+        while outages.by_vhost:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            tell = functools.partial(_resolve, over)
+            outages.on_over.append(tell)
+            try:
+                await over
+            finally:
+                outages.on_over.remove(tell)
+
     async def start(self) -> None:
         """Start the broker; clients can connect when this returns.
+
+        Vhosts that cannot be started are named by ``degraded``; the others serve.
 
         Raises:
             StoreError: the data directory or its metadata cannot be used.
@@ -276,6 +299,11 @@ class Broker:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.stop()
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def child_spec(config: Config | None = None, **options: Any) -> ChildSpec:

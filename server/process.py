@@ -19,6 +19,7 @@ import os
 import socket
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -91,7 +92,8 @@ class DataDirectory:
         try:
             take_lock(lock, self.path)
             os.ftruncate(lock, 0)
-            os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+            with suppress(OSError):  # a disk that is full; the number is for people
+                os.pwrite(lock, b"%d\n" % os.getpid(), 0)
         except OSError as error:
             os.close(lock)
             raise self._unusable(error) from error

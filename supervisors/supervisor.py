@@ -362,13 +362,17 @@ class Supervisor(OtpActor):
             self.supervisor_core.spec.on_restart(effect)
         elif isinstance(effect, Report):
             effect.supervisor = self.path
-            emit(effect)
+            self.log_report(effect)
             if self.supervisor_core.spec.on_report is not None:
                 self.supervisor_core.spec.on_report(effect)
         elif effect.delay_s:
             self.start_timer(effect.delay_s, effect.again)
         else:
             self.post(self.ref, effect.again)
+
+    def log_report(self, report: Report) -> None:
+        """Write a report to the log; a subclass may know better where something is logged."""
+        emit(report)
 
     # Stopping.
 

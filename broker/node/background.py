@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +27,9 @@ def start(
 
     A loop that was closed meanwhile, because the broker has ended, is not called. The process waits for
     the thread unless it is a ``daemon``.
+
+    Raises:
+        OSError: the system has no room for another thread.
     """
     pending = gil_yielding.submitted()
 
@@ -40,7 +44,11 @@ def start(
         pending.done()
 
     thread = threading.Thread(target=run, name=name, daemon=daemon)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        pending.done()
+        raise OSError(errno.EAGAIN, f"no thread for {name}: {error}") from error
     return thread
 
 

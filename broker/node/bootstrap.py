@@ -16,6 +16,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
+from leveret.core.errors import StoreError
 from leveret.core.log import logger
 from leveret.metadata import passwords
 from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
@@ -189,8 +190,27 @@ class QueueStarter(GenServer):
         self.started()
 
 
+class StartFailedError(StoreError):
+    """A vhost did not start.
+
+    Attributes:
+        reason: the error of its store, or the reason of its supervisor.
+    """
+
+    def __init__(self, name: str, reason: object) -> None:
+        super().__init__(f"vhost '{name}' did not start: {reason}")
+        self.reason = reason
+
+
 async def start_vhost(node: Node, name: str) -> None:
-    """Start one vhost's actors, from outside the actors."""
-    supervisor = node.runtime.whereis(VHOSTS)
+    """Start one vhost's actors, from outside the actors.
+
+    Raises:
+        StartFailedError: they did not start.
+    """
+    supervisor, vhost = node.runtime.whereis(VHOSTS), node.vhosts[name]
     assert supervisor is not None
-    await node.runtime.call(supervisor, StartChild((node.vhosts[name],)), None)
+    result, value = await node.runtime.call(supervisor, StartChild((vhost,)), None)
+    if result != "ok":
+        raise StartFailedError(name, vhost.store_error or value)
+    node.outages.end(name)

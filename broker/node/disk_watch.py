@@ -4,7 +4,11 @@ Below it publishers are blocked (``alarms``). A message store that finds the dis
 says (a quota, say), has the watch look at once and counts as below the limit, until it can write again.
 
 The less is free above the limit, the sooner it looks again: after 0.1 to 10 seconds, as if the disk could fill
-up at 250 MB/s. Source: ``rabbit_disk_monitor``.
+up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it looks every
+second and not every ten, so that publishers go on soon after room was made.
+
+When less than ``RESERVE_BELOW_BYTES`` are free the watch takes the reserve (``msg_store/format/ballast.py``). While that is
+given up, so that stores could start or acks be written, the disk alarm holds whatever the limit.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ log = logger(__name__)
 INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 10.0
 FAST_BYTES_PER_S: Final = 250_000_000
+RAISED_S: Final = 1.0
+RESERVE_BELOW_BYTES: Final = 4_000_000_000  # more than fills up between two looks
 
 _LOOK: Final = "look"
 
@@ -34,7 +40,7 @@ _LOOK: Final = "look"
 def interval_s(free_bytes: int, limit_bytes: int, is_raised: bool) -> float:
     """Return when to look again."""
     if is_raised:
-        return INTERVAL_MAX_S
+        return RAISED_S
     ideal_s = 2 * (free_bytes - limit_bytes) / FAST_BYTES_PER_S
     return max(INTERVAL_MIN_S, min(INTERVAL_MAX_S, ideal_s))
 
@@ -78,8 +84,20 @@ class DiskWatch(GenServer):
             return
         stores = [vhost.msg_store for vhost in node.vhosts.values()]
         is_full = any(store is not None and store.is_full for store in stores)
-        is_raised = free_bytes < limit_bytes or is_full
-        figures = f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_is_full={is_full}"
+        if free_bytes < RESERVE_BELOW_BYTES:
+            self._take_reserve()
+        is_given_up = node.reserve.is_given_up
+        is_raised = free_bytes < limit_bytes or is_full or is_given_up
+        figures = (
+            f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_is_full={is_full}"
+            f" reserve_is_used={is_given_up}"
+        )
         resources.alarms.set(DISK, is_raised, figures)
         delay_s = interval_s(free_bytes, limit_bytes, is_raised)
         self._timer = self.start_timer(delay_s, _LOOK)
+
+    def _take_reserve(self) -> None:
+        try:
+            self._node.reserve.restore()
+        except OSError as error:  # the next look tries again
+            log.warning("no reserve taken on the disk error=%s", error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.broker.connection.admission import Admission
 from leveret.broker.connection.connections import Connections
 from leveret.broker.connection.sockets import Sockets
+from leveret.broker.node.outages import Outages
 from leveret.broker.node.resources import Resources
 from leveret.broker.vhost.access import Access
 from leveret.broker.vhost.metadata_writer import MetadataWriter
@@ -22,7 +23,7 @@ from leveret.core import descriptors
 from leveret.core.files import Files
 from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.machine import Machine
-from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.ballast import Ballast, reserve
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.metadata.interface import Metadata
 
 VHOSTS: Final = "vhosts"
+VHOST_KEEPER: Final = "vhost_keeper"
 
 
 class BootEpochs:
@@ -50,11 +52,18 @@ class BootEpochs:
         self.current = self._metadata.store.next_boot_epoch()
 
     def of_store(self, vhost_name: str) -> int:
-        """Return a boot epoch that the vhost's message store has not been opened with."""
+        """Return a boot epoch that the vhost's message store has not been opened with.
+
+        Raises:
+            StoreError: a new one is needed, and the metadata store cannot be written.
+        """
         if self._last.get(vhost_name) == self.current:
             self.begin()
-        self._last[vhost_name] = self.current
         return self.current
+
+    def opened(self, vhost_name: str, epoch: int) -> None:
+        """Note that the store has used an epoch; one that was only tried to open would use them up."""
+        self._last[vhost_name] = epoch
 
 
 class Node:
@@ -67,7 +76,9 @@ class Node:
 
     Attributes:
         ballast: reserved disk space, released when the disk is full.
+        reserve: the same, for starts and for acks.
         epochs: numbers of starts, for message stores.
+        outages: the vhosts that are down.
         admin_turn: held while an operator's change is checked, written and made.
     """
 
@@ -86,12 +97,14 @@ class Node:
         self.data_dir = data_dir
         self.files = files or Files()
         self.ballast = Ballast(self.files, data_dir or Path())
+        self.reserve = reserve(self.files, data_dir or Path())
         self.gil_yielding = gil_yielding
         self.resources = Resources(runtime, settings, machine or Machine())
         self.metadata = MetadataWriter(runtime, store)
         self.epochs = BootEpochs(self.metadata)
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
+        self.outages = Outages()
         self.settings_rows = SettingsRows()
         self.connections: Connections[Reader] = Connections(
             runtime, settings, self.access, self.vhosts, self.resources.alarms

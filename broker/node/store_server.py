@@ -1,8 +1,12 @@
 """The message store of one vhost as an actor: opened when the vhost starts, closed when it ends.
 
 Opening reads the disk, so a thread does it; the start is acknowledged when the store is open, and the
-vhost's queues are started after it. When the store fails this actor crashes and takes the queues
-along: the vhost starts anew and recovers from the disk.
+vhost's queues are started after it. When the store fails this actor ends and takes the queues
+along: the vhost starts anew and recovers from the disk. An error of disk, descriptors or memory is noted
+in the vhost (``store_error``); the keeper of the vhosts starts it again however often that happens.
+
+A disk that is full at the start gets the room of the ballast, then that of the reserve, so that acks can be
+written and consumers can empty it.
 
 The vhost holds the store itself, so the successor of a killed actor finds the store that it has to close.
 A thread closes it, for a disk may hang, and only then is it opened anew. Without a data directory there is
@@ -20,10 +24,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime.signals import Exit
+from leveret.actors.runtime.signals import SHUTDOWN, Exit
 from leveret.broker.node import background, orphans
+from leveret.broker.node.outages import is_of_machine
+from leveret.core.errors import StoreError
+from leveret.core.files import is_disk_full
 from leveret.core.log import logger
-from leveret.msg_store.format.errors import StoreLocked
+from leveret.msg_store.format.errors import EpochUsed, StoreLocked
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -75,6 +82,8 @@ class StoreServer(GenServer):
         self._vhost = vhost
         self._is_stopping = False
         self._looks = _LOCKED_RETRIES
+        self._has_burnt = False
+        self._opens_at_s = self.runtime.clock.monotonic_s()
         loop = self.runtime.loop
         if node.data_dir is None or loop is None:
             return None
@@ -82,27 +91,39 @@ class StoreServer(GenServer):
         let_go(vhost, loop)  # of a predecessor that was killed
         self._folder = store_folder(node.data_dir, vhost.name)
         if vhost.store_end is None or vhost.store_end.done():
-            self._open()
+            self._try_to_open()
         else:
             vhost.store_end.add_done_callback(self._let_go)
         return LATER
 
     def _let_go(self, _: asyncio.Future[None]) -> None:
         if self.ref.is_alive:
-            self.runtime.run_as(self.ref, self._open)
+            self.runtime.run_as(self.ref, self._try_to_open)
 
     def _now_ms(self) -> int:
         return int(self.runtime.clock.wall_s() * 1000)
 
+    def _try_to_open(self) -> None:
+        try:
+            self._open()
+        except (OSError, StoreError, MemoryError) as error:  # no thread, no new epoch
+            self._not_opened(error)
+
     def _open(self) -> None:
         node = self._node
         epoch, trusted = node.epochs.of_store(self._vhost.name), self._vhost.durable_at_failure
+        self._epoch = epoch
 
         def work() -> Opened:
             from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
 
             where = StoreFiles(node.files, self._folder, node.ballast, self._now_ms)
-            return open_store(where, epoch, trusted)
+            while True:
+                try:
+                    return open_store(where, epoch, trusted)
+                except OSError as error:
+                    if not is_disk_full(error) or not _made_room(node):
+                        raise
 
         background.start(node.gil_yielding, self._loop, "leveret-open", work, self._came)
 
@@ -120,10 +141,15 @@ class StoreServer(GenServer):
         if isinstance(opened, StoreLocked) and self._looks:  # a killed predecessor lets go soon
             self._looks -= 1
             self.start_timer(_LOCKED_RETRY_S, _OPEN)
+        elif isinstance(opened, EpochUsed) and not self._has_burnt:  # by a try that failed later
+            self._has_burnt = True
+            self._node.epochs.opened(self._vhost.name, self._epoch)
+            self._try_to_open()
         elif isinstance(opened, Exception):
-            raise opened
+            self._not_opened(opened)
         else:
-            self._vhost.durable_at_failure = None
+            self._node.epochs.opened(self._vhost.name, self._epoch)
+            self._vhost.durable_at_failure = self._vhost.store_error = None
             loop = StoreLoop(self.runtime, self._loop)
             self._vhost.msg_store = MsgStore(
                 opened,
@@ -141,15 +167,25 @@ class StoreServer(GenServer):
             self._vhost.name,
             error,
         )
-        self.runtime.run_as(self.ref, lambda: self._crash(error))
+        self.runtime.run_as(self.ref, lambda: self._end_of(error))
 
-    def _crash(self, error: Exception) -> None:
-        raise error
+    def _not_opened(self, error: Exception) -> None:
+        if self._vhost.store_error is None:
+            log.error("message store not opened vhost=%s error=%s", self._vhost.name, error)
+        self._end_of(error)
+
+    def _end_of(self, error: Exception) -> None:
+        """End because of an error: in order if it is the machine's, else as a crash, with a traceback."""
+        if not is_of_machine(error):
+            self._vhost.store_error = None
+            raise error
+        self._vhost.store_error = error
+        self.stop((SHUTDOWN, f"message store: {error}"))
 
     def handle_info(self, message: Any) -> None:
         """Try again to open; or end, when all has been written."""
         if message == _OPEN:
-            self._open()
+            self._try_to_open()
         elif isinstance(message, Exit):
             self.stop(message.reason)
         else:
@@ -184,6 +220,10 @@ def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
         store.kill(lambda: end.set_result(None))
         if store.durable_at_failure is not None:  # later writes may not be on the disk
             vhost.durable_at_failure = store.durable_at_failure
+
+
+def _made_room(node: Node) -> bool:
+    return node.ballast.release() or node.reserve.release()
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:

@@ -8,9 +8,10 @@
     ├ infra                  one_for_one 10/10
     │ ├ maintenance          transient                memory of idle actors, ballast, orphans
     │ ├ memory_watch         transient                memory alarm; how much queues keep in RAM
-    │ └ disk_watch           transient                disk alarm
+    │ ├ disk_watch           transient                disk alarm
+    │ └ vhost_keeper         transient                starts vhosts again that the disk took down
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
-    │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost stays down
+    │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost goes down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
     │   │ ├ msg_store          permanent                the vhost's messages on disk
     │   │ └ queues           simple_one_for_one 10/10 transient
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.actors.actor import IGNORE
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
@@ -45,8 +47,10 @@ from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
+from leveret.broker.node.vhost_keeper import VhostKeeper, tell_keeper
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.metadata_server import MetadataServer
+from leveret.supervisors.reports import START_ERROR, Report
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
@@ -84,13 +88,14 @@ class MetadataSup(Supervisor):
 
 
 class InfraSup(Supervisor):
-    """Keeps maintenance and the watches of the node."""
+    """Keeps maintenance, the watches of the node, and the keeper of its vhosts."""
 
     def init(self, node: Node) -> SupervisorSpec:
         children = (
             ChildSpec("maintenance", Maintenance, (node,), restart="transient"),
             ChildSpec("memory_watch", MemoryWatch, (node.resources,), restart=_MEASURES_ANEW),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
+            ChildSpec("vhost_keeper", VhostKeeper, (node,), restart=_MEASURES_ANEW),
         )
         return SupervisorSpec("one_for_one", 10, 10.0, children)
 
@@ -112,11 +117,26 @@ class VhostsSup(Supervisor):
         return SupervisorSpec("simple_one_for_one", 0, 5.0, (child,))
 
 
-class VhostSup(Supervisor):
+class _OfVhost(Supervisor):
+    """A supervisor above a vhost's store; a store that cannot be opened is logged by the vhost's keeper."""
+
+    _vhost: VHost
+
+    def log_report(self, report: Report) -> None:
+        if report.context != START_ERROR or self._vhost.store_error is None:
+            super().log_report(report)
+
+
+class VhostSup(_OfVhost):
     """One vhost: its queues, and the actor that starts them."""
 
-    def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
+    def init(self, node: Node, vhost: VHost) -> object:
+        """Start the store and the queues; IGNORE where somebody else has started them meanwhile."""
+        if vhost.has_supervisor:
+            return IGNORE
         self._node, self._vhost = node, vhost
+        vhost.supervisor = self.ref
+        self.runtime.watch(self.ref, lambda _: tell_keeper(node, vhost))
         children = (
             ChildSpec("queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"),
             ChildSpec("recovery", QueueStarter, (vhost,)),
@@ -133,11 +153,12 @@ class VhostSup(Supervisor):
             )
 
 
-class QueuesAndStoresSup(Supervisor):
+class QueuesAndStoresSup(_OfVhost):
     """The queues and the stores they write to, which are started and stopped together."""
 
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         """Start the store, then the queues' supervisor; they stop in the opposite order."""
+        self._vhost = vhost
         children = (
             ChildSpec("msg_store", StoreServer, (node, vhost), shutdown=STOP_S),
             ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor"),

@@ -61,10 +61,12 @@ class VHost:
 
     Attributes:
         policies: its policies; every exchange and queue of the topology has what applies to it.
+        supervisor: of all its actors; None before the first start.
         queues_sup: the supervisor its queues are started under; None before the first start.
         msg_store: where its persistent messages are; None as long as it is not open, and on a node
             without a data directory.
         store_end: done when a killed store has closed its files.
+        store_error: the error of disk, descriptors or memory by which the store failed last; None while it is open.
         durable_at_failure: the store's durable position when it failed: the next start reads nothing behind it.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
@@ -85,15 +87,22 @@ class VHost:
         self._memory = memory
         self.topology: Topology[QueueEntry] = Topology(name)
         self.policies = Policies()
+        self.supervisor: Ref | None = None
         self.queues_sup: Ref | None = None
         self.msg_store: MsgStore | None = None
         self.store_end: asyncio.Future[None] | None = None
+        self.store_error: Exception | None = None
         self.durable_at_failure: DurablePosition | None = None
         self.limits: dict[str, int] = {}
         self.is_closing = False
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
+
+    @property
+    def has_supervisor(self) -> bool:
+        """Whether its actors run, or are being started again."""
+        return self.supervisor is not None and self.supervisor.is_alive
 
     @property
     def is_up(self) -> bool:

@@ -3,6 +3,10 @@
 A broker that can write nothing cannot write acks either, and stays full. One ballast
 lies in a data directory, however many stores are in it; the first write that meets a full disk releases it.
 ``restore`` brings it back when there is room again.
+
+The *reserve* is a second, smaller one that messages never get. It is given up where a disk is full although
+the ballast is gone: for the recovery of a store, and for acks. From then until it is back the disk alarm
+holds (``broker/node/disk_watch.py``), so what it freed is left to acks.
 """
 
 from __future__ import annotations
@@ -14,18 +18,32 @@ from typing import Final
 from leveret.core.files import DISK_FULL, Files
 
 BALLAST_BYTES: Final = 64 * 1024 * 1024
+RESERVE_BYTES: Final = 16 * 1024 * 1024
 
 _ROOM_FACTOR: Final = 2  # taken only where as much again is left
 
 
 class Ballast:
-    """The ballast of a data directory; safe to use from several threads."""
+    """The ballast of a data directory; safe to use from several threads.
 
-    def __init__(self, files: Files, folder: Path, size_bytes: int = BALLAST_BYTES) -> None:
+    Attributes:
+        is_given_up: it was released, and could not be restored since.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        folder: Path,
+        size_bytes: int = BALLAST_BYTES,
+        name: str = "ballast",
+        is_synced: bool = True,
+    ) -> None:
         self._files = files
         self._folder = folder
-        self._path = folder / "ballast"
+        self._path = folder / name
         self._size_bytes = size_bytes
+        self._is_synced = is_synced
+        self.is_given_up = False
         self._lock = threading.Lock()
 
     def restore(self) -> bool:
@@ -38,6 +56,7 @@ class Ballast:
         """
         with self._lock:
             if self._is_there():
+                self.is_given_up = False
                 return True
             if self._files.free_bytes(self._folder) < _ROOM_FACTOR * self._size_bytes:
                 return False
@@ -48,6 +67,7 @@ class Ballast:
                     raise
                 self._files.unlink(self._path)
                 return False
+            self.is_given_up = False
             return True
 
     def _is_there(self) -> bool:
@@ -62,8 +82,10 @@ class Ballast:
     def _make(self) -> None:
         with self._files.create(self._path) as file:
             file.allocate(self._size_bytes)
-            file.fsync()
-        self._files.fsync_dir(self._folder)
+            if self._is_synced:
+                file.fsync()
+        if self._is_synced:
+            self._files.fsync_dir(self._folder)
 
     def release(self) -> bool:
         """Remove the file; False if it is not there."""
@@ -72,5 +94,11 @@ class Ballast:
                 self._files.unlink(self._path)
             except FileNotFoundError:
                 return False
+            self.is_given_up = True
             self._files.fsync_dir(self._folder)
             return True
+
+
+def reserve(files: Files, folder: Path) -> Ballast:
+    """Return the reserve of a data directory; it is made by the disk watch, on the loop, so it is not synced."""
+    return Ballast(files, folder, RESERVE_BYTES, "reserve", is_synced=False)

@@ -21,6 +21,10 @@ class StoreLocked(StoreError):
     """Another process has the store open."""
 
 
+class EpochUsed(StoreError):
+    """The boot epoch for an opening is one that the store has files of, or an older one."""
+
+
 class FormatLost(StoreError):
     """FORMAT is missing or unreadable, so the store's uuid is unknown."""
 

@@ -12,13 +12,28 @@ from typing import Any, Final
 
 import lmdb
 
+from leveret.core.files import DISK_FULL, keep_room
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 
+LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
+_OF_MACHINE: Final = (
+    *DISK_FULL, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EACCES,
+    errno.EPERM, errno.EROFS, errno.EBUSY,
+)  # fmt: skip
 _FULL_BYTES: Final = 1 << 20
 
 
 def open_lmdb(path: Path, **options: Any) -> Any:
-    """Open an environment in LMDB's 0.9 format, which bindings of any version know."""
+    """Open an environment in LMDB's 0.9 format, which bindings of any version know.
+
+    Raises:
+        OSError: there is no room for its lock file, which LMDB writes through a memory map.
+    """
+    if options.get("lock", True):
+        is_folder = options.get("subdir", True)
+        if is_folder:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keep_room(path / "lock.mdb" if is_folder else Path(f"{path}-lock"), LOCK_BYTES)
     options |= {"mode": 0o600, "readahead": True}  # pages written together are read together
     try:
         # Bindings that know several formats would write the newest.
@@ -48,12 +63,17 @@ def store_error(error: lmdb.Error, free_bytes: int) -> Exception:
     again, and pages of earlier transactions have been synced.
     """
     text = str(error)
-    if isinstance(error, lmdb.DiskError) or os.strerror(errno.ENOSPC) in text:
+    code = next((code for code in _OF_MACHINE if text.endswith(os.strerror(code))), None)
+    if isinstance(error, lmdb.DiskError) or code in DISK_FULL:
         return IndexFull(text)
-    if os.strerror(errno.EIO) in text:
-        return IndexFull(text) if free_bytes < _FULL_BYTES else OSError(errno.EIO, text)
-    if isinstance(error, lmdb.PanicError):  # after an earlier error; the file is unchanged
+    if code == errno.EIO and free_bytes < _FULL_BYTES:
+        return IndexFull(text)
+    if isinstance(error, lmdb.MemoryError):
+        return OSError(errno.ENOMEM, text)
+    if isinstance(error, lmdb.PanicError | lmdb.ReadersFullError):  # the file is unchanged
         return OSError(errno.EIO, text)
+    if code is not None:  # no descriptor, no memory, no permission: of the machine, not of the file
+        return OSError(code, text)
     return IndexDamaged(f"the index of messages is damaged: {text}")
 
 

@@ -44,6 +44,7 @@ from leveret.core.files import Files
 from leveret.core.log import logger
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.errors import EpochUsed
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
@@ -201,6 +202,8 @@ class Recovery:
         try:
             return steps(damage)
         except BaseException:
+            self._rdq_log.close()
+            self._journal_log.close()
             self._index.close()
             raise
 
@@ -345,7 +348,7 @@ class Recovery:
                 self._report.set_aside.append(self._folder.move_aside(path))
         self.epoch_seen = epoch_seen
         if not epoch_seen < self._identity.boot_epoch <= EPOCH_MAX:
-            raise StoreError(
+            raise EpochUsed(
                 f"boot epoch {self._identity.boot_epoch} must be above {epoch_seen}, which "
                 f"was used, and at most {EPOCH_MAX}"
             )

@@ -82,6 +82,8 @@ class NodeAdmin:
             "add_vhost": vhosts.add_vhost,
             "delete_vhost": vhosts.delete_vhost,
             "list_vhosts": vhosts.list_vhosts,
+            "check_virtual_hosts": vhosts.check_virtual_hosts,
+            "restart_vhost": vhosts.restart_vhost,
             "list_queues": vhosts.list_queues,
             "list_exchanges": vhosts.list_exchanges,
             "list_bindings": vhosts.list_bindings,
@@ -118,6 +120,7 @@ class NodeAdmin:
             "file_descriptors": await self._file_descriptors(),
             **node.resources.figures(),
             "stores": rows.stores(vhosts),
+            "vhosts_down": rows.outages(node),
         }
 
     async def _file_descriptors(self) -> Row:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
+    from leveret.broker.node.node import Node
     from leveret.broker.queue.queue_settings import AppliedPolicies
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
@@ -153,6 +154,25 @@ def actor(node: TreeNode, now_s: float) -> Row:
 
 def _pid(ref: object | None) -> str:
     return "" if ref is None else str(ref)
+
+
+def outages(node: Node) -> list[Row]:
+    """Return the vhosts that are down: why, for how long, and in how many seconds each is started again."""
+    now_s = node.runtime.clock.wall_s()
+    return [
+        {
+            "vhost": name,
+            "reason": each.reason,
+            "since_s": each.since_s,
+            "down_s": round(now_s - each.since_s, 3),
+            "tries": each.tries,
+            "is_retried": each.is_retried,
+            "next_try_in_s": None
+            if each.next_try_s is None
+            else max(0.0, round(each.next_try_s - now_s, 3)),
+        }
+        for name, each in node.outages.by_vhost.items()
+    ]
 
 
 def stores(vhosts: Iterable[VHost]) -> list[Row]:

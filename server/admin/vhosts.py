@@ -8,6 +8,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallExit
 from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node import bootstrap
+from leveret.broker.node.bootstrap import StartFailedError
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
@@ -47,11 +48,28 @@ class VhostAdmin:
             node.vhosts[name] = node.new_vhost(name)
             try:
                 await bootstrap.start_vhost(node, name)
-            except CallExit as error:
+            except (CallExit, StartFailedError) as error:
                 del node.vhosts[name]
+                node.outages.end(name)
                 node.settings_rows.remove([row])
                 await node.metadata.write([], [row])
                 raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
+
+    async def check_virtual_hosts(self) -> list[Row]:
+        """Return the vhosts that are down."""
+        return rows.outages(self._node)
+
+    async def restart_vhost(self, vhost: str) -> bool:
+        """Start a vhost that is down; return whether it was."""
+        node = self._node
+        async with node.admin_turn:
+            if vhost_named(node, vhost).has_supervisor:
+                return False
+            try:
+                await bootstrap.start_vhost(node, vhost)
+            except (CallExit, StartFailedError) as error:
+                raise RefusedError(f"vhost '{vhost}' did not start: {error.reason}") from error
+            return True
 
     async def delete_vhost(self, name: str) -> None:
         """Delete a vhost: first its rows, then its connections and its actors."""
@@ -68,6 +86,7 @@ class VhostAdmin:
                 vhost.is_closing = False
                 raise
             del node.vhosts[name]
+            node.outages.end(name)
             node.access.remove(settings)
             node.settings_rows.remove([VhostRow(name), *settings])
             node.connections.close_where(

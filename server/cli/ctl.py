@@ -25,6 +25,10 @@ Options: TypeAlias = argparse.Namespace
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Any]
 
 
+class CheckFailedError(LeveretError):
+    """A health check has found something; the text names it."""
+
+
 class UsageError(LeveretError):
     """The arguments do not fit the verb."""
 
@@ -102,6 +106,8 @@ COMMANDS: Final = (
     Command("add_vhost", "make a vhost", "name"),
     Command("delete_vhost", "delete a vhost with all that is in it", "name"),
     Command("list_vhosts", "vhosts", columns=VHOST_COLUMNS, shown="name"),
+    Command("check_virtual_hosts", "exit with 69 unless every vhost serves"),
+    Command("restart_vhost", "start a vhost that is down", "-p"),
     Command("list_queues", "queues of a vhost", "-p", QUEUE_COLUMNS, shown="name messages"),
     Command("list_exchanges", "exchanges of a vhost", "-p", EXCHANGE_COLUMNS, shown="name type"),
     Command("list_bindings", "bindings of a vhost", "-p", _words(BINDINGS), shown=BINDINGS),
@@ -168,6 +174,8 @@ BANNERS: Final = {
     "add_vhost": 'Adding vhost "{name}" ...',
     "delete_vhost": 'Deleting vhost "{name}" ...',
     "list_vhosts": "Listing vhosts ...",
+    "check_virtual_hosts": "Checking if all vhosts are running on node ...",
+    "restart_vhost": "Trying to restart vhost '{vhost}' ...",
     "list_queues": "Timeout: {timeout:.1f} seconds ...\nListing queues for vhost {vhost} ...",
     "list_exchanges": "Listing exchanges for vhost {vhost} ...",
     "list_bindings": "Listing bindings for vhost {vhost}...",
@@ -344,6 +352,20 @@ def _close_all(_command: Command, options: Options, ask: Ask) -> str:
     return f"Closed {count} connections"
 
 
+def _check_vhosts(_command: Command, options: Options, ask: Ask) -> str | None:
+    down = ask("check_virtual_hosts", {})
+    if down:
+        lines = [formats.printable(f"{row['vhost']}: {row['reason']}") for row in down]
+        raise CheckFailedError("\n".join(["Some virtual hosts are down:", *lines]))
+    return None if options.silent else "All virtual hosts are running"
+
+
+def _restart_vhost(command: Command, options: Options, ask: Ask) -> str:
+    if _plain(command, options, ask):
+        return f"Successfully restarted vhost '{options.vhost}'"
+    return f"Vhost '{options.vhost}' is already running"
+
+
 def _export(_command: Command, options: Options, ask: Ask) -> str | None:
     document = json.dumps(ask("export_definitions", {}), separators=(",", ":"))
     if options.file == "-":
@@ -367,6 +389,8 @@ _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {
     "add_user": _with_password,
     "change_password": _with_password,
     "authenticate_user": _with_password,
+    "check_virtual_hosts": _check_vhosts,
+    "restart_vhost": _restart_vhost,
     "close_all_connections": _close_all,
     "set_vm_memory_high_watermark": _set_limit,
     "set_disk_free_limit": _set_limit,

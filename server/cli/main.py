@@ -1,7 +1,7 @@
 """The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf.
 
-Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 no broker, or a port in
-use, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
+Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 no broker, a port in
+use, or a health check that failed, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from leveret.server.output import formats
 from leveret.server.store_tools import command as store_tool
 
 FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
+    ctl.CheckFailedError: (os.EX_UNAVAILABLE, "Error:\n{}"),
     ctl.UsageError: (os.EX_USAGE, "Error (argument validation): {}"),
     RefusedError: (os.EX_DATAERR, "Error:\n{}"),
     control.NoBrokerError: (os.EX_UNAVAILABLE, "leveret: {}"),

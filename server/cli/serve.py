@@ -2,6 +2,9 @@
 
 Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
 SIGTERM and SIGINT stop the broker; a second signal ends the process at once.
+
+One line on standard output says that every vhost serves (``ready``). Where some are down, a line before it names
+each of them and why (``degraded``), and ``ready`` follows when all serve.
 """
 
 from __future__ import annotations
@@ -79,15 +82,26 @@ async def _serve(config: Config) -> None:
     async with Broker(config) as broker:
         gc.freeze()
         log.info("file descriptors limit=%d", descriptors_limit)
-        first = broker.addresses[0]
-        print(
-            f"leveret {leveret.__version__} ready: amqp://{first} "
-            f"data={config.data_dir} kernel={KERNEL_NAME} loop={name_of(loop)}",
-            flush=True,
-        )
-        await _stopped_or_ended(stop, broker)
+        telling = loop.create_task(_tell_ready(broker, config))
+        try:
+            await _stopped_or_ended(stop, broker)
+        finally:
+            telling.cancel()
         log.info("stopping")
     log.info("stopped")
+
+
+async def _tell_ready(broker: Broker, config: Config) -> None:
+    """Print the ``ready`` line when every vhost serves, and until then a line for each that does not."""
+    address, version = f"amqp://{broker.addresses[0]}", leveret.__version__
+    for vhost, reason in broker.degraded.items():
+        print(f"leveret {version} degraded: {address} vhost={vhost} reason={reason}", flush=True)
+    await broker.wait_serving()
+    loop = name_of(asyncio.get_running_loop())
+    print(
+        f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}",
+        flush=True,
+    )
 
 
 async def _stopped_or_ended(stop: asyncio.Event, broker: Broker) -> None:

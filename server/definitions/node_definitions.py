@@ -142,7 +142,7 @@ class NodeDefinitions:
         for name in plan.new_vhosts:
             try:
                 await bootstrap.start_vhost(self._node, name)
-            except CallExit as error:
+            except (CallExit, bootstrap.StartFailedError) as error:
                 plan.notices.append(f"vhost '{name}' did not start: {error.reason}")
 
     async def _add_queue(self, row: QueueRow, starts: bool, plan: Plan) -> bool:

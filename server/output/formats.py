@@ -69,6 +69,7 @@ def status(found: Row) -> str:
         f" sockets {files['sockets_used']} of {files['sockets_limit']}",
         f"alarms       {', '.join(found['alarms']) or 'none'}",
     ]
+    lines += [_down(outage) for outage in found["vhosts_down"]]
     for store in found["stores"]:
         lines += ["", *_store(store)]
     if queues["largest"]:
@@ -93,6 +94,17 @@ _QUEUE_COUNTS: Final = {
     "q2": "q2",
     "q1": "q1",
 }
+
+
+def _down(outage: Row) -> str:
+    next_s = outage["next_try_in_s"]
+    again = "stays down" if next_s is None else f"next try in {next_s:.1f} s"
+    if outage["is_retried"] and next_s is None:
+        again = "is being started"
+    return printable(
+        f"down         {outage['vhost']} for {_duration(outage['down_s'])}, tried {outage['tries']}"
+        f" times, {again}: {outage['reason']}"
+    )
 
 
 def _store(store: Row) -> list[str]:

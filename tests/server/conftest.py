@@ -75,6 +75,17 @@ STATUS = {
             },
         ],
     },
+    "vhosts_down": [
+        {
+            "vhost": "or\nders",
+            "reason": "No space left on device",
+            "since_s": 1.0,
+            "down_s": 61.5,
+            "tries": 61,
+            "is_retried": True,
+            "next_try_in_s": 0.5,
+        },
+    ],
     "stores": [
         {
             "vhost": "/",

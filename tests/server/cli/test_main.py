@@ -288,6 +288,7 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "disk         unknown free, limit 50.0 GB",
         "descriptors  123 of 20000, sockets 2 of 19840",
         "alarms       disk",
+        "down         or\\nders for 1 min 1 s, tried 61 times, next try in 0.5 s: No space left on device",
         "",
         "store of /",
         "  messages   7, lost 1, read back 5",
