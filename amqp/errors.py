@@ -47,6 +47,11 @@ class ProtocolError(_ProtocolError):
         wire = full.encode("utf-8", "surrogateescape")
         return wire if len(wire) <= SHORTSTR_BYTES_MAX else wire[:252] + b"..."
 
+    @property
+    def log_text(self) -> str:
+        """The text for the log, which may hold more than a client is told."""
+        return self.text.decode("utf-8", "surrogateescape")
+
     def __str__(self) -> str:
         return self.text.decode("utf-8", "replace")
 

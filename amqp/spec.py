@@ -214,3 +214,8 @@ METHOD_NAMES: Final[dict[int, str]] = {
     for name, value in list(globals().items())
     if isinstance(value, int) and value in FIELDS
 }
+
+
+def method_name(ids: int) -> str:
+    """Return ``queue.declare``, the numbers of an unknown method, or ``none`` for 0."""
+    return METHOD_NAMES.get(ids, f"{ids >> 16}.{ids & 0xFFFF}" if ids else "none")

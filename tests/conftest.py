@@ -20,6 +20,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from leveret.actors.runtime.runtime import Runtime
+from leveret.core.log import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
 
@@ -140,3 +141,10 @@ def own_leveret(
 def name() -> str:
     """A name that no other test uses."""
     return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def _lines_of_other_tests_do_not_count() -> Iterator[None]:
+    """Begin a new window of the log's flood control, so that each test sees all its lines."""
+    yield
+    FLOODS.flush()

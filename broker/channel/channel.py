@@ -33,7 +33,7 @@ from leveret.amqp.methods import (
     encode,
     method_frame,
 )
-from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
+from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
 from leveret.broker.channel.deliveries import Deliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
@@ -52,6 +52,10 @@ from leveret.broker.mail import (
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import PUBLISH_TURN_WORK
+from leveret.core.log import logger
+from leveret.core.log_floods import SOURCE
+
+log = logger(__name__)
 
 _RUNNING: Final = State.RUNNING
 _SETTLEMENT_CHECK_S: Final = 60.0
@@ -63,6 +67,7 @@ class ConnectionFailed(Struct, eq=False):
     """A channel met a hard error; the reader closes the connection with it."""
 
     error: HardError
+    channel: int
 
 
 class ChannelStays(Struct, eq=False):
@@ -396,6 +401,7 @@ class Channel(GenServer):
             return
         self._enter(Event.END_BEGINS)
         method = self._current if error.method is None else error.method
+        self._log_error(error, method)
 
         def closed(_: object) -> None:
             self._enter(Event.CLOSE_SENT)
@@ -404,6 +410,22 @@ class Channel(GenServer):
             self._method_done(None)
 
         self.run_script(self._leave(), closed)
+
+    def _log_error(self, error: SoftError, method: int) -> None:
+        session = self.session
+        log.error(
+            "channel error name=%s connection_name=%s user=%s vhost=%s channel=%d method=%s code=%d"
+            " text=%s",
+            session.name,
+            session.client_name,
+            session.user.name,
+            session.vhost.name,
+            self.number,
+            method_name(method),
+            error.code,
+            error.log_text,
+            extra={SOURCE: session.source},
+        )
 
     def _client_closes(self) -> None:
         self._enter(Event.END_BEGINS)
@@ -431,7 +453,7 @@ class Channel(GenServer):
             error.method = self._current
         self._enter(Event.HARD_ERROR)
         self._held.clear()
-        self.post(self.session.reader, ConnectionFailed(error))
+        self.post(self.session.reader, ConnectionFailed(error, self.number))
 
     def _enter(self, event: Event) -> None:
         self._state = after(self._state, event)

@@ -61,7 +61,7 @@ class Accepting:
             return
         for _ in range(ACCEPTS_PER_TURN):
             try:
-                accepted, _ = self._listening.accept()
+                accepted, peer = self._listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:  # the peer was faster
@@ -69,7 +69,7 @@ class Accepting:
             except OSError as error:
                 self._failed(error)
                 return
-            if self._sockets.has_room():
+            if self._sockets.has_room(peer):
                 accepted.setblocking(False)
                 task = self._loop.create_task(self._connect(accepted))
                 self._coming.add(task)

@@ -16,17 +16,14 @@ there are, the more vhosts may there be before RabbitMQ would allow more.
 from __future__ import annotations
 
 from collections.abc import Sized
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from leveret.broker.connection.connection_log import refused_at_once
 from leveret.core import descriptors
 from leveret.core.limits import DESCRIPTORS_OF_NODE, DESCRIPTORS_OF_VHOST, HANDSHAKES_MAX
-from leveret.core.log import logger
 
 if TYPE_CHECKING:
     import asyncio
-
-
-log = logger(__name__)
 
 
 class Waiting(Protocol):
@@ -56,18 +53,17 @@ class Admission:
         reserved = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST * len(self._vhosts)
         return max(1, descriptors.limit() - reserved)
 
-    def has_room(self, sockets: int) -> bool:
-        """Return whether one more socket is taken, beside so many; may close the oldest that waits."""
+    def has_room(self, sockets: int, peer: Any) -> bool:
+        """Return whether a socket of this address is taken, beside so many; may close the oldest that waits."""
         limit = self.sockets_limit
         if (sockets < limit and len(self.waiting) < HANDSHAKES_MAX) or self.close_oldest():
             return True
-        log.warning("connection refused reason=out of file descriptors sockets_limit=%d", limit)
+        refused_at_once(peer, f"out of file descriptors: {limit} sockets are open")
         return False
 
     def close_oldest(self) -> bool:
         """Close the oldest socket without an open connection; return whether there was one."""
         for protocol, transport in self.waiting.items():
-            log.warning("socket closed before login, to make room sockets=%d", len(self.waiting))
             protocol.forget()
             transport.abort()
             return True

@@ -111,6 +111,11 @@ class Handshake:
         self.tuned: ConnectionTuneOk | None = None
 
     @property
+    def user_name(self) -> str:
+        """Name of the user that has logged in; empty before."""
+        return self._user.name if self._user is not None else ""
+
+    @property
     def tells_failures(self) -> bool:
         """Whether the client wants connection.close for a refused login."""
         return self._capable("authentication_failure_close")
@@ -131,11 +136,13 @@ class Handshake:
             ProtocolError: login or vhost refused; to be sent as connection.close.
         """
         if ids != self._state:
-            raise RefusedError(f"{spec.METHOD_NAMES.get(ids, ids)} during the handshake")
+            raise RefusedError(
+                f"{spec.method_name(ids)} where {spec.method_name(self._state)} is due"
+            )
         try:
             method: Any = decode(ids, arguments)
         except ProtocolError as error:
-            raise RefusedError(str(error)) from error
+            raise RefusedError(error.log_text) from error
         if ids == spec.CONNECTION_START_OK:
             return self._log_in(method)
         if ids == spec.CONNECTION_TUNE_OK:
@@ -150,18 +157,18 @@ class Handshake:
             self._capabilities = field[1]
         mechanism = _MECHANISMS.get(method.mechanism)
         if mechanism is None:
-            raise RefusedError(f"unknown mechanism {method.mechanism}")
+            raise RefusedError(f"unknown mechanism '{method.mechanism}'")
         try:
             name, password = mechanism(method.response)
         except ProtocolError as error:
-            raise RefusedError(str(error)) from error
+            raise RefusedError(error.log_text) from error
         try:
             self._user = self._connections.access.authenticate(
                 name, password, method.mechanism, self._from_loopback
             )
         except AccessRefused as error:
             if not self.tells_failures:
-                raise RefusedError(str(error)) from error
+                raise RefusedError(error.log_text) from error
             error.method = 0
             raise
         self._mechanism = method.mechanism
@@ -174,9 +181,15 @@ class Handshake:
         if _exceeds(method.frame_max, settings.frame_max) or (
             0 < method.frame_max < FRAME_MIN_BYTES
         ):
-            raise RefusedError(f"negotiated frame_max = {method.frame_max}")
+            raise RefusedError(
+                f"negotiated frame_max = {method.frame_max}, allowed are {FRAME_MIN_BYTES} to"
+                f" {settings.frame_max or 'any'}"
+            )
         if _exceeds(method.channel_max, settings.channel_max):
-            raise RefusedError(f"negotiated channel_max = {method.channel_max}")
+            raise RefusedError(
+                f"negotiated channel_max = {method.channel_max}, allowed are 1 to"
+                f" {settings.channel_max}"
+            )
         self.tuned = method
         self._state = spec.CONNECTION_OPEN
 

@@ -11,6 +11,7 @@ connection.open there is the reader only.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import IGNORE
@@ -46,6 +47,7 @@ from leveret.broker.channel.session import Block, Session
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
+from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, header_problem
 from leveret.broker.connection.connections import (
     CONNECTIONS,
     CloseConnection,
@@ -66,14 +68,10 @@ from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
-from leveret.core.log import logger
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
     from leveret.broker.connection.sockets import ConnectionProtocol
-
-log = logger(__name__)
-
 
 _RUNNING: Final = State.RUNNING
 _WRITE_HIGH_BYTES: Final = 512 * 1024
@@ -100,6 +98,7 @@ class Reader(GenServer):
         self.peer = transport.get_extra_info("peername")
         self.local = transport.get_extra_info("sockname")
         self.connected_at_s = self.runtime.clock.wall_s()
+        self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
         self.state = State.HEADER
         self.early = b""
         self.scanner = self._new_scanner(FRAME_MIN_BYTES)
@@ -152,10 +151,17 @@ class Reader(GenServer):
             case State.CLOSING:
                 self._read_close_ok(data)
 
-    def socket_lost(self) -> None:
+    def socket_lost(self, error: Exception | None) -> None:
+        reason = f"socket lost: {error}" if error else "the client closed the socket unexpectedly"
+        self.log.ends(reason, logging.WARNING)
         self.writer.abort()
         self.read_control.close()
         self.stop(NORMAL)
+
+    def makes_room(self) -> None:
+        """The socket is closed for one of another client, before login or after the connection's end."""
+        if self.opened is None:
+            self.log.refused(TO_MAKE_ROOM, "", 0)
 
     def writing_paused(self) -> None:
         self.writing_is_paused = True
@@ -169,12 +175,14 @@ class Reader(GenServer):
     # -- handshake -----------------------------------------------------------------------------
 
     def _read_header(self, data: bytes) -> None:
+        self.log.accepted()
         self.early += data
         if len(self.early) < HEADER_BYTES:
             return
         header, rest = self.early[:HEADER_BYTES], self.early[HEADER_BYTES:]
         self.early = b""
         if not is_protocol_header(header):
+            self.log.refused(header_problem(header), "", 0)
             self.writer.write(REFUSAL)
             self._part()
             return
@@ -193,20 +201,24 @@ class Reader(GenServer):
                 return
             runs = self.scanner.scan(b"")
         if self.scanner.pending:  # else 128 MiB could come before the login
-            self._refuse(RefusedError("a content during the handshake"))
+            self._refuse(RefusedError("a content during the handshake"), spec.BASIC_PUBLISH)
 
     def _handshake_run(self, run: Run) -> None:
         assert self.handshake is not None
         if run[0] == HEARTBEAT:
             return
         try:
+            if run[0] == ERROR:
+                raise RefusedError(run[1].log_text)
             if run[0] != METHOD or run[1] != 0:
-                raise RefusedError(str(run[1]))
+                raise RefusedError(f"a frame of channel {run[1]} during the handshake")
             answer = self.handshake.method(run[2], run[3])
         except RefusedError as refusal:
-            self._refuse(refusal)
+            self._refuse(refusal, run[2] if run[0] == METHOD else 0)
         except ProtocolError as error:
-            self._say_close(error, error.method or 0)
+            method = error.method or 0
+            self.log.refused(error.log_text, self.handshake.user_name, run[2], error.code)
+            self._say_close(error, method)
         else:
             self._handshake_goes_on(answer)
 
@@ -221,15 +233,17 @@ class Reader(GenServer):
             self.scanner.frame_max = self.handshake.tuned.frame_max
             self._start_heartbeat(self.handshake.tuned.heartbeat)
 
-    def _refuse(self, refusal: RefusedError) -> None:
+    def _refuse(self, refusal: RefusedError, method: int) -> None:
         """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
-        log.warning("connection refused peer=%s reason=%s", address.shown(self.peer), refusal)
+        assert self.handshake is not None
+        self.log.refused(str(refusal), self.handshake.user_name, method)
         self._enter(Event.LOGIN_REFUSED)
         self._arm("close", SILENT_CLOSE_S)
 
     def _open(self, opened: Opened) -> None:
         self._disarm()
         self.opened = opened
+        self.log.opened(opened)
         self.session = Session(
             opened.user,
             self.ref,
@@ -241,6 +255,8 @@ class Reader(GenServer):
             self.connections.settings,
             opened.frame_max,
             opened.cancel_notify,
+            self.log.client_name,
+            self.log.source,
         )
         self.handshake = None
         self._enter(Event.VHOST_OPENED)
@@ -256,6 +272,7 @@ class Reader(GenServer):
     def _connection_started(self, answer: Any) -> None:
         """The supervisor of the channels is there: the connection is open."""
         if isinstance(answer, CallFailed) or answer[0] != "ok":
+            self.log.failed(InternalError(f"channels cannot be started: {answer}"), 0)
             self._say_close(InternalError(), 0)
             return
         self.channels_sup = answer[1]
@@ -331,7 +348,7 @@ class Reader(GenServer):
 
     def handle_cast(self, message: object) -> None:
         if type(message) is ConnectionFailed:
-            self.fail(message.error)
+            self.fail(message.error, message.channel)
         elif type(message) is RunsLeft:
             self._dispatch_all(message.runs)
             self.read_control.unblock(Block.LONG_READ)
@@ -352,9 +369,16 @@ class Reader(GenServer):
         elif message == "heartbeat":
             self._heartbeat_due()
         elif message in {"handshake", "close"}:
+            if message == "handshake":
+                self._handshake_timed_out()
             if self.state is State.PARTING:
                 self.writer.abort()
             self._close_socket()
+
+    def _handshake_timed_out(self) -> None:
+        user = self.handshake.user_name if self.handshake is not None else ""
+        timeout_s = self.connections.settings.handshake_s
+        self.log.refused(f"no connection.open within {timeout_s:g} s", user, 0)
 
     def _alarms_over(self) -> None:
         throttle = self.read_control.throttle
@@ -384,7 +408,8 @@ class Reader(GenServer):
         assert self.heartbeat is not None
         send, lost = self.heartbeat.half_interval(self.writer.wrote, self.read_control.is_blocked)
         if lost:
-            log.warning("connection lost name=%s reason=missed heartbeats", self.name)
+            reason = f"missed heartbeats of the client, timeout {self.heartbeat.interval_s} s"
+            self.log.ends(reason, logging.ERROR)
             self.writer.abort()
             self._close_socket()
             return
@@ -396,18 +421,19 @@ class Reader(GenServer):
 
     # -- the end -------------------------------------------------------------------------------
 
-    def fail(self, error: ProtocolError) -> None:
+    def fail(self, error: ProtocolError, channel: int = 0) -> None:
         """Close the connection with an error: first its channels end, then connection.close goes."""
         if self.state is State.OPENING:
             self.forced = error  # the channels' supervisor is on its way and must end first
         if self.state is not _RUNNING:
             return
         method = error.method or 0
-        log.warning("connection error name=%s text=%s method=%s", self.name, error, method)
+        self.log.failed(error, channel)
         self._enter(Event.END_BEGINS)
         Script(self, self._end_steps(), lambda _: self._say_close(error, method)).resume()
 
     def _client_closes(self) -> None:
+        self.log.ends("closed by the client")
         self._enter(Event.END_BEGINS)
 
         def ended(_: object) -> None:
@@ -499,6 +525,8 @@ class Reader(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Leave no socket behind, whatever ended the reader."""
+        if reason == SHUTDOWN:
+            self.log.ends("the broker stops")
         if reason == SHUTDOWN and self.state is _RUNNING:
             forced = "broker forced connection closure with reason 'shutdown'"
             self._write_close(ConnectionForced(forced), 0)
@@ -506,6 +534,7 @@ class Reader(GenServer):
         self.read_control.close()
         self.protocol.ended()
         self.connections.closed(self.ref)
+        self.log.closed(self.runtime.clock.monotonic_s(), reason)
 
     def send_method(self, method: Method) -> None:
         self.writer.write(method_frame(0, encode(method)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
-from leveret.core.log import logger
+from leveret.broker.connection.connection_log import TO_MAKE_ROOM, refused_at_once
 
 if TYPE_CHECKING:
     import socket
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.admission import Admission
     from leveret.broker.connection.connections import Connections
-
-log = logger(__name__)
 
 LISTENER: Final = "listener"
 READERS: Final = "readers"
@@ -36,7 +34,8 @@ class SocketReader(Protocol):
     def ref(self) -> Ref: ...
 
     def received(self, data: bytes) -> None: ...
-    def socket_lost(self) -> None: ...
+    def socket_lost(self, error: Exception | None) -> None: ...
+    def makes_room(self) -> None: ...
     def writing_paused(self) -> None: ...
     def writing_resumed(self) -> None: ...
 
@@ -85,13 +84,16 @@ class Sockets:
         limit = self.connections.settings.connections_max
         return limit is not None and len(self.connections) >= limit
 
-    def has_room(self) -> bool:
-        """Return whether one more socket is taken."""
+    def has_room(self, peer: Any) -> bool:
+        """Return whether one more socket is taken, of this address; else the log tells of it."""
         if self.is_full:
-            limit = self.connections.settings.connections_max
-            log.warning("connection refused reason=connections_max limit=%d", limit)
+            self._refuse(peer)
             return False
-        return self.admission.has_room(len(self.accepted) + sum(map(len, self.servers)))
+        return self.admission.has_room(len(self.accepted) + sum(map(len, self.servers)), peer)
+
+    def _refuse(self, peer: Any) -> None:
+        limit = self.connections.settings.connections_max
+        refused_at_once(peer, f"connections_max: {limit} connections are open")
 
     def new_protocol(self) -> ConnectionProtocol:
         return ConnectionProtocol(self)
@@ -100,7 +102,10 @@ class Sockets:
         """Take a new socket, unless the node is stopping or full."""
         self.accepted[protocol] = transport
         listener = self.runtime.whereis(LISTENER)
-        if listener is None or self.connections.is_stopping or self.is_full:
+        if listener is None or self.connections.is_stopping:
+            return False
+        if self.is_full:
+            self._refuse(transport.get_extra_info("peername"))
             return False
         self.admission.waiting[protocol] = transport
         self.runtime.send(listener, Accepted(transport, protocol))
@@ -167,14 +172,19 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def forget(self) -> None:
         """The socket is closed now, before its end is seen."""
+        transport = self._sockets.accepted.get(self)
         self._sockets.closed(self)
+        if self._reader is not None:
+            self._reader.makes_room()
+        elif transport is not None:
+            refused_at_once(transport.get_extra_info("peername"), TO_MAKE_ROOM)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._sockets.closed(self)
         reader, self._reader = self._reader, None
         self.data_received = _dropped
         if reader is not None:
-            self._sockets.runtime.run_as(reader.ref, reader.socket_lost)
+            self._sockets.runtime.run_as(reader.ref, reader.socket_lost, exc)
 
     def pause_writing(self) -> None:
         if self._reader is not None:

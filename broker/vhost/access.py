@@ -69,6 +69,10 @@ class LoginRefused(AccessRefused):
         )
         self.reason = reason
 
+    @property
+    def log_text(self) -> str:
+        return self.reason
+
 
 class Access:
     """All users and permissions of a broker.
