@@ -11,6 +11,7 @@ from leveret.msg_store.transient.store import Figures
 class StoreFigures:
     """The figures of one store."""
 
+    shortage: str  # what writing waits for, as ``ENOSPC``; nothing if it does not wait
     messages: int  # rows of all queues that are durable
     segments: int  # how many there are
     segment_bytes: int  # the length of all segments

@@ -24,11 +24,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.log import logger
 from leveret.core.message import Message
+from leveret.core.shortage import ShortageLog, reason_of
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.checkpoint.snapshot import Snapshot
@@ -47,7 +48,7 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
-from leveret.msg_store.threads.worker import Loop, as_steps
+from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Worker, as_steps
 from leveret.msg_store.threads.writers import SyncTimes
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient.store import TransientStore
@@ -57,6 +58,8 @@ from leveret.msg_store.wal.group_commit import Report
 from leveret.msg_store.wal.pending import SeqRun
 
 log = logger(__name__)
+
+END_RETRY_S: Final = 1.0
 
 
 class MsgStore:
@@ -69,7 +72,11 @@ class MsgStore:
         full_changed: called when ``is_full`` has changed.
 
     Attributes:
-        is_full: the disk has no room; publishes are nacked and stay pending until it has.
+        is_full: the disk has no room, or the machine no descriptors or memory (``core/shortage.py``); publishes
+            are nacked and stay pending until it has.
+
+    Raises:
+        OSError, RuntimeError: no descriptor, or no thread, is left; ``opened`` has been closed.
     """
 
     def __init__(
@@ -96,6 +103,7 @@ class MsgStore:
         }
         self._has_failed = self._is_closed = self.is_full = False
         self._full_changed = full_changed
+        self._writing = ShortageLog("writing", opened.folder.path)
         self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
         self._reports = 0
         self._make_worker = drivers.make_worker
@@ -105,34 +113,65 @@ class MsgStore:
         self.backpressure = Backpressure(opened.core, limits.backpressure)
         self.read_cache = ReadCache(limits.room_bytes)  # contents that were read and not taken
         self.pins = Pins()  # segments that must stay, for snapshots
+        workers = _Workers(drivers.make_worker)
+        try:
+            self._make_transients(workers, drivers, limits)
+            self._make_readers(workers)
+            self._make_writers(workers, drivers, limits)
+            self._make_collector(limits)
+        except BaseException:
+            self._unmake(workers)
+            raise
+
+    def _unmake(self, workers: _Workers) -> None:
+        """End the parts that have been made, and close the opened store."""
+        self.core.wake = None
+        self.core.index_listeners.clear()
+        for name in ("transients", "_reader", "_flusher"):
+            if (part := getattr(self, name, None)) is not None:
+                part.end()
+        for name in ("_index_threads", "_flusher"):
+            if (part := getattr(self, name, None)) is not None:
+                part.close()
+        workers.close()
+        self._opened.close()
+
+    def _make_transients(self, workers: _Workers, drivers: Drivers, limits: StoreLimits) -> None:
+        opened = self._opened
         self.transients = TransientStore(  # may refuse
             opened.folder.files,
             opened.folder.path / TRANSIENT_FOLDER,
             opened.identity,
             opened.ballast,
-            loop,
+            self._loop,
             opened.now_ms,
             self._on_credit,
             self._on_transients_lost,
             self._part_failed,
             limits.transient,
-            drivers.make_worker,
+            workers.make,
             drivers.transient_index,
         )
-        self._make_readers()
-        self._make_writers(drivers, limits)
-        self._make_collector(limits)
 
-    def _make_readers(self) -> None:
-        index, files = self._opened.recovered.index, SegmentReader(self._opened.folder)
-        worker = self._make_worker(self._loop, "leveret-read", files.close)
-        self._reader = ReadThread(worker, self._part_failed)
+    def _make_readers(self, workers: _Workers) -> None:
+        index, folder, loop = self._opened.recovered.index, self._opened.folder, self._loop
+        files = SegmentReader(folder)
+        worker = workers.make(loop, "leveret-read", files.close)
+        shortages = ShortageLog("reading rows", folder.path)
+        self._reader = ReadThread(worker, self._part_failed, loop, shortages)
         self.contents = ContentReader(
-            self.core, self.memtables, files, index, self._reader, self._loop, self.read_cache
+            self.core,
+            self.memtables,
+            files,
+            index,
+            self._reader,
+            loop,
+            self.read_cache,
+            ShortageLog("reading messages", folder.path),
         )
         self.rows = RowReader(self.core, index, self._reader)
 
-    def _make_writers(self, drivers: Drivers, limits: StoreLimits) -> None:
+    def _make_writers(self, workers: _Workers, drivers: Drivers, limits: StoreLimits) -> None:
         opened = self._opened
         self._flusher = FlushDriver(
             self.core,
@@ -153,7 +192,7 @@ class MsgStore:
             self._loop,
             self._deliver,
             self._checkpoint_reached,
-            drivers.make_worker,
+            workers.make,
             self._progressed,
         )
 
@@ -295,10 +334,18 @@ class MsgStore:
     def _progressed(self) -> None:
         if self.backpressure.is_on:
             self.backpressure.look()
-        if self.is_full == (self.core.has_room and self._checkpointer.has_room):
-            self.is_full = not self.is_full
+        shortage = self.core.shortage or self._checkpointer.shortage
+        if shortage is self._writing.error:
+            return
+        if self._writing.note(shortage):
+            self.is_full = shortage is not None
             if self._full_changed is not None:
                 self._full_changed()
+
+    @property
+    def shortage(self) -> str:
+        """While ``is_full``: the name of the error, as ``ENOSPC``."""
+        return reason_of(self._writing.error)
 
     def _checkpoint_reached(self, point: str) -> None:
         """Note a point of a checkpoint, on its thread."""
@@ -342,6 +389,7 @@ class MsgStore:
         live_bytes = sum(state.valid_bytes for state in files)
         age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
         return StoreFigures(
+            shortage=self.shortage,
             messages=sum(terms.messages for terms in memtables.terms.values()),
             segments=len(files),
             segment_bytes=size_bytes,
@@ -427,10 +475,18 @@ class MsgStore:
         for part in (self._flusher, self._collecting, self._reader, self.transients):
             part.end()
         self._index_threads.end()
-        worker = self._make_worker(self._loop, "leveret-end")
+        self._begin_end()
+        self._close()
+
+    def _begin_end(self) -> None:
+        try:
+            worker = self._make_worker(self._loop, "leveret-end")
+        except RuntimeError as error:  # no thread can be started
+            log.warning("store not closed yet store=%s error=%s", self._opened.folder.path, error)
+            self._loop.call_later(END_RETRY_S, self._begin_end)
+            return
         worker.submit(partial(as_steps, self._close_files), self._ended)
         worker.end()
-        self._close()
 
     def _close_files(self) -> None:
         self._flusher.close()
@@ -458,6 +514,29 @@ class MsgStore:
         self.read_cache.drop(list(self.read_cache.contents))
         if self.core.error is None:
             self.core.fail(StoreError("it was closed"))  # drops pending work
+
+
+class _Workers:
+    """The workers that a store starts with: all of them, or none if one cannot be started."""
+
+    def __init__(self, make_worker: MakeWorker) -> None:
+        self._make_worker = make_worker
+        self._made: list[Worker] = []
+
+    def make(
+        self,
+        loop: Loop,
+        name: str,
+        at_end: Callable[[], None] | None = None,
+        reached: Reached | None = None,
+    ) -> Worker:
+        worker = self._make_worker(loop, name, at_end, reached)
+        self._made.append(worker)
+        return worker
+
+    def close(self) -> None:
+        for worker in self._made:
+            worker.close()
 
 
 def _by_queue(runs: Iterable[SeqRun]) -> Iterable[tuple[int, list[tuple[int, int]]]]:

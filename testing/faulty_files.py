@@ -170,6 +170,7 @@ class FaultyCalls:
         self._calls = calls
         self._sleep = sleep
         self._faults: list[_Fault] = []
+        self._half_done: list[_Fault] = []
         self._nodes: dict[Path, _Node] = {}
         self._durable_nodes: dict[Path, _Node] = {}
         self._renames: list[_Rename] = []
@@ -182,6 +183,10 @@ class FaultyCalls:
     ) -> None:
         """Raise ``error`` at the point, ``times`` times, after ``after`` successful calls."""
         self._faults.append(_Fault(point, error, pattern, after, times, 0.0))
+
+    def fail_after(self, point: str, error: BaseException, pattern: str = "*") -> None:
+        """Raise ``error`` once, when the call has been made; for ``open``."""
+        self._half_done.append(_Fault(point, error, pattern, 0, 1, 0.0))
 
     def delay(self, point: str, delay_s: float, pattern: str = "*", times: int = 1 << 60) -> None:
         """Delay the call by ``delay_s``."""
@@ -298,6 +303,12 @@ class FaultyCalls:
                 self._renames.append(_Rename(None, path, self._nodes[path]))
             node = self._nodes[path]
         self._open[descriptor] = (path, node)
+        for fault in self._half_done:
+            if fault.times and fnmatch(path.name, fault.pattern):
+                assert fault.error is not None
+                fault.times = 0
+                self.close(descriptor)
+                raise fault.error
         return descriptor
 
     def close(self, descriptor: int) -> None:

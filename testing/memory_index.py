@@ -1,7 +1,7 @@
 """An index in memory, for stores on a faulty disk: LMDB maps real files.
 
 It survives crashes as LMDB does: a transaction is complete when ``write`` has returned, and absent before. ``fail``
-makes transactions fail.
+makes transactions fail, ``fail_reads`` reads.
 """
 
 from __future__ import annotations
@@ -34,13 +34,23 @@ class MemoryIndex:
         self.copies: dict[Any, Any] = {}  # images by folder
         self._checkpoint: Checkpoint | None = None
         self._errors: list[Exception] = []
+        self._read_errors: list[Exception] = []
         self._sorted: dict[int, list[int]] = {}
 
     def fail(self, error: Exception, times: int = 1) -> None:
         self._errors += [error] * times
 
+    def fail_reads(self, error: Exception, times: int = 1) -> None:
+        """Raise the error from reads of rows and locations."""
+        self._read_errors += [error] * times
+
     def heal(self) -> None:
         self._errors.clear()
+        self._read_errors.clear()
+
+    def _reached(self) -> None:
+        if self._read_errors:
+            raise self._read_errors.pop(0)
 
     def image(self) -> Any:
         parts = (self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint)
@@ -51,6 +61,7 @@ class MemoryIndex:
         self._sorted.clear()
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
+        self._reached()
         rows = self.by_queue.get(queue_no, {})
         seqs = self._sorted.get(queue_no)
         if seqs is None:
@@ -59,6 +70,7 @@ class MemoryIndex:
         return [rows[seq] for seq in seqs[first : first + limit] if seq < high]
 
     def locations(self, msg_nos: Iterable[int]) -> dict[int, Location]:
+        self._reached()
         known = self.by_msg_no
         return {msg_no: known[msg_no] for msg_no in msg_nos if msg_no in known}
 

@@ -1,7 +1,8 @@
 """The disk watch: compares the free space in the data directory with the limit.
 
-Below it publishers are blocked (``alarms``). A message store that finds the disk full, whatever ``statvfs``
-says (a quota, say), has the watch look at once and counts as below the limit, until it can write again.
+Below it publishers are blocked (``alarms``). A message store that cannot write, because the disk is full whatever
+``statvfs`` says (a quota, say), or because descriptors or memory are used up, has the watch look at once and counts
+as below the limit, until it can write again.
 
 The less is free above the limit, the sooner it looks again: after 0.1 to 10 seconds, as if the disk could fill
 up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it looks every
@@ -83,13 +84,14 @@ class DiskWatch(GenServer):
             self._timer = self.start_timer(INTERVAL_MAX_S, _LOOK)
             return
         stores = [vhost.msg_store for vhost in node.vhosts.values()]
-        is_full = any(store is not None and store.is_full for store in stores)
+        short = {store.shortage for store in stores if store is not None and store.is_full}
         if free_bytes < RESERVE_BELOW_BYTES:
             self._take_reserve()
         is_given_up = node.reserve.is_given_up
-        is_raised = free_bytes < limit_bytes or is_full or is_given_up
+        is_raised = free_bytes < limit_bytes or bool(short) or is_given_up
+        reason = ",".join(sorted(short)) or "none"
         figures = (
-            f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_is_full={is_full}"
+            f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_shortage={reason}"
             f" reserve_is_used={is_given_up}"
         )
         resources.alarms.set(DISK, is_raised, figures)

@@ -15,16 +15,21 @@ short read. A memtable is one transaction with its own checkpoint, so the index 
 LSN. Its journal files stay until the *next* memtable is in the index: should the newest transaction
 turn out to be lost, the one before and the journals make up for it.
 
-With a full disk the memtable stays frozen, its journals stay too, and it is tried again. An index
+After a shortage (``core/shortage.py``), a full disk above all, the memtable stays frozen, its journals stay
+too, and it is tried again; so is a read. Journals that cannot be unlinked go with a later checkpoint. An index
 that is damaged is condemned, and with any other error as well the store has failed.
 """
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.core.errors import StoreError
+from leveret.core.files import File
+from leveret.core.log import logger
+from leveret.core.shortage import is_shortage
 from leveret.msg_store.checkpoint.snapshot import Snapshot, disk_full
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
@@ -41,6 +46,8 @@ from leveret.msg_store.memtable.memtables import BEHIND_MEMTABLES
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import SLICE_ROWS, GroupCommit, RangeAck, Report
+
+log = logger(__name__)
 
 IDLE_S: Final = 1.0
 
@@ -83,11 +90,11 @@ class WriteJob:
     def run(self, index: Index, folder: StoreFolder, ballast: Ballast) -> Steps[None]:
         """Write it, then unlink journals that no start needs; yields the points that are reached.
 
-        Raises ``IndexFull`` (nothing was written), or ``OSError`` of a segment's sync or a journal's unlink.
+        Raises ``IndexFull`` or the ``OSError`` of a shortage (nothing was written); any other ``OSError`` is final.
         """
         for file_no in sorted(self.memtable.owed):
             with folder.files.open_append(folder.rdq_path(file_no)) as segment:
-                segment.fdatasync()
+                _sync_owed(segment)
             yield "segment synced"
         before = index.checkpoint()
         yield "before commit"
@@ -98,10 +105,22 @@ class WriteJob:
                 raise
             index.write(self.memtable.batch())
         yield "committed"
-        for file_no in folder.journal_nos():
-            if before is not None and file_no < before.first_journal:
-                folder.files.unlink(folder.journal_path(file_no))
-                yield "unlinked"
+        try:
+            for file_no in folder.journal_nos():
+                if before is not None and file_no < before.first_journal:
+                    folder.files.unlink(folder.journal_path(file_no))
+                    yield "unlinked"
+        except OSError as error:  # the next checkpoint unlinks them, or the next start
+            log.warning("journal files not removed yet folder=%s error=%s", folder.journal, error)
+
+
+def _sync_owed(segment: File) -> None:
+    """Sync inline messages. A failure is final whatever its number: their pages may be gone."""
+    try:
+        segment.fdatasync()
+    except OSError as error:
+        text = f"inline records cannot be synced: {error}"
+        raise OSError(errno.EIO, text, str(segment.path)) from error
 
 
 class Checkpointer:
@@ -110,8 +129,8 @@ class Checkpointer:
     def __init__(
         self, core: GroupCommit, index_files: IndexFiles, limits: CheckpointLimits | None = None
     ) -> None:
-        self.is_full = False  # the disk is full, and a memtable waits for ``resume``
-        self.has_room = True  # as of the last write
+        self.is_full = False  # a job met a shortage, and waits for ``resume``
+        self.shortage: Exception | None = None  # that the last job met
         self.snapshot: Snapshot | None = None  # the snapshot that is being made
         self.is_stopping = False
         self._core = core
@@ -169,7 +188,8 @@ class Checkpointer:
         if core.error is not None or self._is_last:
             return
         if core.is_full or self.is_full:
-            self._give_snapshot_up(disk_full())
+            shortage = core.shortage or self.shortage
+            self._give_snapshot_up(shortage if isinstance(shortage, OSError) else disk_full())
         if self._is_due(is_quiet):
             core.is_rotating = True
         if not core.is_rotating or not core.can_rotate():
@@ -230,7 +250,7 @@ class Checkpointer:
     def read_job(self) -> ReadJob | None:
         """Return the next read; None if none is needed, or one is under way."""
         core = self._core
-        if self._read is not None or core.error is not None:
+        if self._read is not None or self.is_full or core.error is not None:
             return None
         asked: RangeAck | None = None
         if core.range_acks and core.pending_ops < SLICE_OPS and not self.is_stopping:
@@ -246,6 +266,10 @@ class Checkpointer:
         """Apply a read; returns a report if the store has failed."""
         self._read = None
         if self._core.error is not None:
+            return None
+        if self._is_short(error):
+            if job.range_ack is not None:
+                job.range_ack.read_view = None
             return None
         if error is not None:
             return self._fail(error)
@@ -293,15 +317,21 @@ class Checkpointer:
             return None
         if self._core.error is not None:
             return None
-        self.has_room = not isinstance(error, IndexFull)
-        if not self.has_room:
-            self.is_full = True
+        if self._is_short(error):
             return None
         if error is not None:
             return self._fail(error)
         self._core.memtables.commit(job.memtable)
         self._core.wake_index()
         return None
+
+    def _is_short(self, error: Exception | None) -> bool:
+        if is_shortage(error):
+            self.is_full, self.shortage = True, error
+            return True
+        if not self.is_full:
+            self.shortage = None
+        return False
 
     def resume(self) -> None:
         self.is_full = False

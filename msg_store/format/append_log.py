@@ -20,22 +20,27 @@ sync has no new length and no new blocks to bring to the disk, which is half of 
 written: the first write to a block that was only allocated is one more change of the file system's. The file
 is cut to its contents when it is left; a crash leaves the zeros, and readers pass over them.
 
-A disk that is full is the one error that is not final: the log goes back to ``start``, opens the
-file anew, releases the ballast and does the job a second time. Going back comes before any other
-sync of that descriptor, for after a failed sync the kernel may call lost pages clean; pages that are written
+A shortage, of room, descriptors or memory, is not final: the log goes back to ``start``, opens the
+file anew, releases the ballast if the disk is full, and does the job a second time. Going back comes before any
+other sync of that descriptor, for after a failed sync the kernel may call lost pages clean; pages that are written
 again are dirty again. That does not help with bytes of earlier jobs, so as long as a sync is owed a
-sync that fails is final. Every other ``OSError`` goes to the caller, which must not use the log any more.
+sync that fails is final. Going back may meet a shortage itself: the log is *tainted* until it has gone back, and
+the next job begins with that. Every other ``OSError`` goes to the caller, which must not use the log any more: a
+write that fails with an input/output error says that the file system cannot map its blocks, and only recovery
+finds out what the disk still has.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
-from leveret.core.files import DISK_FULL, File, Files
+from leveret.core.files import File, Files, is_disk_full
+from leveret.core.shortage import is_shortage
 from leveret.msg_store.format.ballast import Ballast
 
 Step: TypeAlias = tuple[int, bytes | None, int]  # descriptor, what to write (None: sync), where
@@ -158,22 +163,24 @@ class AppendLog:
         ``failed`` is the error of one of its ``steps``, which were the first attempt; ``is_of_sync``: of the sync.
 
         Raises:
-            OSError: with an errno in ``DISK_FULL`` the job may be given again later; with any
-                other the log is of no use any more.
+            OSError: after a shortage the job may be given again later; after any other error the
+                log is of no use any more.
+            MemoryError: a shortage.
         """
         if not job.parts:
             return
         try:
             yield from self._attempt(job) if failed is None else self._attempted(failed, is_of_sync)
-        except OSError as error:
-            if error.errno not in DISK_FULL:
+        except (OSError, MemoryError) as error:
+            if not is_shortage(error):
                 raise
             yield "full"
-            self._ballast.release()
+            if is_disk_full(error):
+                self._ballast.release()
             try:
                 yield from self._attempt(job)
-            except OSError as again:
-                if again.errno in DISK_FULL:
+            except (OSError, MemoryError) as again:
+                if is_shortage(again):
                     self._go_to(job.start)  # its bytes take room, too
                 raise
 
@@ -229,7 +236,7 @@ class AppendLog:
             for at in range(end, self._room_to, len(_ZEROS)):
                 file.write_at(_ZEROS[: self._room_to - at], at)
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if not is_shortage(error):
                 raise
 
     def _sync(self) -> None:
@@ -256,9 +263,9 @@ class AppendLog:
             self.close()
             yield "sealed"
         create = self._files.create_copy if self._ahead_bytes_max else self._files.create
+        self._made.append(file_no)  # before: a call that fails may have made the name
         self._file = create(self.path(file_no))
         self._end = self._room_to = 0
-        self._made.append(file_no)
         yield "created"
         self._write([header])
         self._file.fsync()
@@ -271,10 +278,12 @@ class AppendLog:
         if not self._is_tainted and start == self._place:
             self._made.clear()  # the last job stands
             return
+        self._is_tainted = True  # until all of this is done
         self.close()
-        for file_no in self._made:
-            self._files.unlink(self.path(file_no))
-        self._made.clear()
+        while self._made:
+            with suppress(FileNotFoundError):
+                self._files.unlink(self.path(self._made[-1]))
+            self._made.pop()
         if start.file_no != NO_FILE:
             opened = self._files.open_write if self._ahead_bytes_max else self._files.open_append
             self._file = opened(self.path(start.file_no))

@@ -12,10 +12,14 @@ holds (``broker/node/disk_watch.py``), so what it freed is left to acks.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from leveret.core.files import DISK_FULL, Files
+from leveret.core.log import logger
+
+log = logger(__name__)
 
 BALLAST_BYTES: Final = 64 * 1024 * 1024
 RESERVE_BYTES: Final = 16 * 1024 * 1024
@@ -88,14 +92,18 @@ class Ballast:
             self._files.fsync_dir(self._folder)
 
     def release(self) -> bool:
-        """Remove the file; False if it is not there."""
+        """Remove the file; False if it is not there, or the disk refuses."""
         with self._lock:
             try:
                 self._files.unlink(self._path)
             except FileNotFoundError:
                 return False
+            except OSError as error:
+                log.warning("ballast not released file=%s error=%s", self._path, error)
+                return False
             self.is_given_up = True
-            self._files.fsync_dir(self._folder)
+            with suppress(OSError):  # it only hurries the file system
+                self._files.fsync_dir(self._folder)
             return True
 
 

@@ -6,6 +6,7 @@ synced when ``write`` returns; any thread reads it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -29,6 +30,8 @@ class IndexMissing(IndexDamaged):
 
 class IndexFull(Exception):  # noqa: N818  an event, not an error
     """The disk is full; nothing of the transaction was written."""
+
+    errno: Final = errno.ENOSPC  # for ``core.shortage``
 
 
 class QueueTerms(NamedTuple):

@@ -37,7 +37,7 @@ name the points they have reached; ``TURN`` is where a job may be put aside. The
 a task when its wait is over, or throws the error of its job into it. Jobs run on the collector's thread in
 turns of bounded work. At most two merges are on their way.
 
-A merge that fails is given up, and its copy removed. With a full disk the next one waits
+A merge that fails is given up, and its copy removed. After a shortage the next one waits
 (``Wait.RETRY``). A source that made a merge fail, or did not come out of it empty (a message that a queue
 has been promised is not moved; a message whose header is damaged is not found), is left alone for a while,
 longer each time, measured in memtables of the log.
@@ -52,12 +52,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
-from leveret.core.files import DISK_FULL
 from leveret.core.log import logger
+from leveret.core.shortage import ShortageLog, is_shortage
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.pins import Pins
-from leveret.msg_store.format.rows import Index
+from leveret.msg_store.format.rows import Index, IndexFull
 from leveret.msg_store.gc.choose import DEFAULT, ChoiceLimits, choose, dead
 from leveret.msg_store.gc.copy import Copy, copy, discard, relocations, unlink
 from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, Source, ask_index, scan
@@ -79,7 +79,7 @@ class Wait(enum.Enum):
 
     TURN = "the next turn of the loop"
     GRACE = "readers that have looked up a place have read there"
-    RETRY = "the disk may have room again"
+    RETRY = "a shortage may have passed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,8 @@ class Collector:
         self._failures: Counter[int] = Counter()
         self._left_alone: dict[int, int] = {}  # until which memtable
         self._merges = 0
+        self._shortages = ShortageLog("merging segments", folder.path)
+        self._removing = ShortageLog("removing segments", folder.path)
 
     def next_task(self) -> Task | None:
         return self._next_removal() or self._next_merge()
@@ -196,8 +198,10 @@ class Collector:
         try:
             yield Job(unlink(self._folder, file_nos, gone))
         except OSError as error:
-            log.error("segments not removed error=%s", error)
+            self._removing.note(error)
             yield Wait.RETRY
+        else:
+            self._removing.note(None)
         finally:
             self._note_removed(gone)
             self._busy.difference_update(file_nos)
@@ -225,7 +229,13 @@ class Collector:
             self._busy.difference_update(file_nos)
 
     def _merged(self, file_nos: list[int]) -> Task:
-        sources = yield from self._judged(file_nos)
+        try:
+            sources = yield from self._judged(file_nos)
+        except (OSError, IndexFull) as error:
+            if not is_shortage(error):
+                raise  # of the index: the store is recovered
+            yield from self._wait(error)
+            return
         made = Copy(self._core.rdq.take_file_no(), sources, self._core.boot_epoch, self._now_ms())
         self._busy.add(made.file_no)
         try:
@@ -250,6 +260,8 @@ class Collector:
             try:
                 yield Job(scan(self._folder, source))
             except (OSError, Corrupt) as error:
+                if is_shortage(error):
+                    raise
                 self._blame(file_no, error)
                 continue
             if not sources or source.crc_kind == sources[0].crc_kind:
@@ -289,6 +301,7 @@ class Collector:
 
     def _note(self, made: Copy, sources: list[Source]) -> None:
         """Count a completed merge; leave sources alone that still hold live messages."""
+        self._shortages.note(None)
         self.collected.merges += 1
         self.collected.copied_bytes += made.size_bytes
         self.collected.damaged += len(made.damaged)
@@ -299,11 +312,14 @@ class Collector:
     def _give_up(self, made: Copy, error: Exception) -> Task:
         self.collected.given_up += 1
         yield Job(discard(self._folder, made.file_no))
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            log.warning("merge of segments put off, the disk is full error=%s", error)
-            yield Wait.RETRY
+        if is_shortage(error):
+            yield from self._wait(error)
         else:
             self._blame(made.reading, error)
+
+    def _wait(self, error: Exception) -> Task:
+        self._shortages.note(error)
+        yield Wait.RETRY
 
     def _blame(self, file_no: int, error: Exception) -> None:
         log.error("segment not merged segment=%08x error=%s", file_no, error)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final
 
 from leveret.core.clock import TimerHandle
+from leveret.core.log import logger
 from leveret.msg_store.gc.collector import Collector, Job, Moving, Task, Wait
 from leveret.msg_store.gc.scan import TURN
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Steps, ThreadWorker, Worker
@@ -28,12 +29,14 @@ class Pace:
     look_s: float = 0.1  # from a ``wake`` until it looks; a little more with very many segments
     pause_s: float = 0.01  # between two turns of a job
     grace_s: float = 1.0  # before the sources of a merge are unlinked
-    retry_s: float = 10.0  # after the disk was full
+    retry_s: float = 10.0  # after a shortage
 
 
 LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds
 
 _PACE: Final = Pace()
+
+log = logger(__name__)
 
 
 class CollectorDriver:
@@ -140,7 +143,13 @@ class CollectorDriver:
         if self._is_closed:
             return
         if self._worker is None:
-            self._worker = self._make_worker(self._loop, "leveret-collector", reached=self._reached)
+            make = self._make_worker
+            try:
+                self._worker = make(self._loop, "leveret-collector", reached=self._reached)
+            except RuntimeError as error:  # no thread can be started
+                log.warning("segments are not merged now error=%s", error)
+                self._loop.call_later(self._pace.retry_s, self._give, task)
+                return
         self._worker.submit(partial(_turn, self._jobs[task]), partial(self._turned, task))
 
     def _turned(self, task: Task, is_over: bool | None, error: Exception | None) -> None:

@@ -1,8 +1,14 @@
-"""LMDB for stores: environments of one format; its errors become no room, a failing disk, or damage."""
+"""LMDB for stores: environments of one format; its errors become a shortage, a failing disk, or damage.
+
+LMDB unmaps a file before it maps it in its new length, and where there are no addresses for that (``RLIMIT_AS``)
+the environment is of no use any more. So ``grow`` tries first whether there is a place for the larger map
+beside the old one.
+"""
 
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import struct
 from collections.abc import Iterator
@@ -13,14 +19,14 @@ from typing import Any, Final
 import lmdb
 
 from leveret.core.files import DISK_FULL, keep_room
+from leveret.core.shortage import SHORTAGES
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 
 LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
-_OF_MACHINE: Final = (
-    *DISK_FULL, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EACCES,
-    errno.EPERM, errno.EROFS, errno.EBUSY,
-)  # fmt: skip
+_OF_MACHINE: Final = (errno.EIO, errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 _FULL_BYTES: Final = 1 << 20
+_NORESERVE: Final[int] = getattr(mmap, "MAP_NORESERVE", 0)
+_SHORTAGES: Final = {os.strerror(number): number for number in SHORTAGES}
 
 
 def open_lmdb(path: Path, **options: Any) -> Any:
@@ -63,18 +69,51 @@ def store_error(error: lmdb.Error, free_bytes: int) -> Exception:
     again, and pages of earlier transactions have been synced.
     """
     text = str(error)
-    code = next((code for code in _OF_MACHINE if text.endswith(os.strerror(code))), None)
-    if isinstance(error, lmdb.DiskError) or code in DISK_FULL:
+    number = shortage_no(error)
+    if number in DISK_FULL:
         return IndexFull(text)
+    if number:
+        return OSError(number, text)
+    code = next((code for code in _OF_MACHINE if text.endswith(os.strerror(code))), None)
     if code == errno.EIO and free_bytes < _FULL_BYTES:
         return IndexFull(text)
-    if isinstance(error, lmdb.MemoryError):
-        return OSError(errno.ENOMEM, text)
-    if isinstance(error, lmdb.PanicError | lmdb.ReadersFullError):  # the file is unchanged
+    if isinstance(error, lmdb.PanicError):  # after an earlier error; the file is unchanged
         return OSError(errno.EIO, text)
     if code is not None:  # no descriptor, no memory, no permission: of the machine, not of the file
         return OSError(code, text)
     return IndexDamaged(f"the index of messages is damaged: {text}")
+
+
+def shortage_no(error: lmdb.Error) -> int:
+    """Return the error number of a shortage that LMDB has met; 0 if it was none."""
+    if isinstance(error, lmdb.DiskError):
+        return errno.ENOSPC
+    if isinstance(error, lmdb.MemoryError | lmdb.ReadersFullError | lmdb.TlsFullError):
+        return errno.ENOMEM
+    text = str(error)
+    return next((number for name, number in _SHORTAGES.items() if name in text), 0)
+
+
+def grow(env: Any, map_bytes: int) -> None:
+    """Give an environment a larger map; no transaction may be open in this process.
+
+    Raises:
+        OSError: ENOMEM, and the map is as before; any other, and the environment must not be used any more.
+    """
+    check_addresses(map_bytes)
+    try:
+        env.set_mapsize(map_bytes)
+    except lmdb.Error as error:
+        raise OSError(errno.EIO, f"the map of the index is lost: {error}") from error
+
+
+def check_addresses(map_bytes: int) -> None:
+    """Raise ``OSError`` (ENOMEM) where the process may not map so much beside all that it has mapped."""
+    try:
+        mmap.mmap(-1, map_bytes, mmap.MAP_PRIVATE | _NORESERVE, mmap.PROT_READ).close()
+    except OSError as error:
+        text = f"no addresses for a map of {map_bytes} bytes: {error}"
+        raise OSError(errno.ENOMEM, text) from error
 
 
 def free_bytes(folder: Path) -> int:

@@ -21,6 +21,7 @@ rebuilds it.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import threading
@@ -37,6 +38,7 @@ import lmdb
 
 from leveret.core.files import DISK_FULL
 from leveret.core.log import logger
+from leveret.core.shortage import is_shortage
 from leveret.msg_store.format.kernel import location_items, row_items
 from leveret.msg_store.format.kernel import locations as locations_of
 from leveret.msg_store.format.kernel import rows as rows_of
@@ -51,7 +53,7 @@ from leveret.msg_store.format.rows import (
     Location,
     QueueTerms,
 )
-from leveret.msg_store.index.lmdb_errors import open_lmdb, store_errors, sync
+from leveret.msg_store.index.lmdb_errors import check_addresses, grow, open_lmdb, store_errors, sync
 from leveret.msg_store.memtable.seq_set import runs, runs_of, slices, stretches
 
 log = logger(__name__)
@@ -105,6 +107,7 @@ class LmdbIndex:
         if is_readonly and not self._env.info()["last_txnid"]:
             self._env.close()
             raise IndexMissing(f"{self._data} was never written")
+        self._has_map = True  # without it LMDB is of no use
         self._readers = Readers(path, self._env)
         try:
             with store_errors():
@@ -152,8 +155,14 @@ class LmdbIndex:
 
     @contextmanager
     def _read(self, table: Any) -> Iterator[Any]:
-        with self._lock, store_errors(), self._env.begin(db=table, buffers=False) as transaction:
-            yield transaction
+        with self._lock, store_errors():
+            self._check_map()
+            with self._env.begin(db=table, buffers=False) as transaction:
+                yield transaction
+
+    def _check_map(self) -> None:
+        if not self._has_map:
+            raise OSError(errno.EIO, "the map of the index is lost", str(self._data))
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
         if low >= high or limit <= 0:
@@ -217,6 +226,7 @@ class LmdbIndex:
     def checkpoint(self) -> Checkpoint | None:
         """Return the last checkpoint; None if the index is new."""
         with self._lock, store_errors():
+            self._check_map()
             value = self._meta_of(b"checkpoint")
             if value is None:
                 return None
@@ -232,7 +242,8 @@ class LmdbIndex:
 
     def write(self, batch: Batch) -> None:
         """Write and sync a transaction, in a larger map if need be; one thread at a time."""
-        self._readers.check()
+        with store_errors():
+            self._readers.check()
         while True:
             try:
                 with store_errors(self._path), self._env.begin(write=True) as transaction:
@@ -276,13 +287,18 @@ class LmdbIndex:
     def _grow(self) -> None:
         with self._lock:  # no transaction may be open in this process
             map_bytes = self._env.info()["map_size"] * 2
+            check_addresses(map_bytes)  # the next start maps the whole file
             try:
                 os.truncate(self._data, map_bytes)
             except OSError as error:
                 if error.errno in DISK_FULL:
                     raise IndexFull(str(error)) from error
                 raise
-            self._env.set_mapsize(map_bytes)
+            try:
+                grow(self._env, map_bytes)
+            except OSError as error:
+                self._has_map = is_shortage(error)
+                raise
 
     def copy_to(self, folder: Path) -> None:
         """Write a copy of the last transaction into a new folder, free pages left out, not synced.

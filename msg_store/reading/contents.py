@@ -29,6 +29,7 @@ from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
 from leveret.core.message import LOST, Message
+from leveret.core.shortage import ShortageLog
 from leveret.msg_store.format.record import Place
 from leveret.msg_store.format.rows import Index, Location
 from leveret.msg_store.memtable.read_view import ReadView
@@ -126,6 +127,7 @@ class ContentReader:
         background: ReadThread,
         loop: Loop,
         read_cache: ReadCache,
+        shortages: ShortageLog,
     ) -> None:
         self._residents = residents
         self._places = places
@@ -137,6 +139,8 @@ class ContentReader:
         self._waiting: dict[int, Waiter | list[Waiter]] = {}  # for messages that are being read
         self._asked: deque[tuple[int, int]] = deque()  # msg_no, body size
         self._tries: dict[int, int] = {}
+        self._put_off: set[int] = set()  # messages that cannot be read now
+        self._shortages = shortages
         self._lost: dict[int, str] = {}
         self._counted: set[int] = set()  # lost messages that a queue has missed
         self._batches = 0
@@ -262,6 +266,8 @@ class ContentReader:
         if self._tries:
             for msg_no in messages:
                 self._tries.pop(msg_no, None)
+        if self._put_off or outcome.put_off:
+            self._note_put_off(outcome)
         self.read_bytes += outcome.body_bytes
         self.reads += len(messages)
         self._tell(messages, waiters)
@@ -273,6 +279,14 @@ class ContentReader:
             self._schedule()
         for waiter in waiters:
             waiter()
+
+    def _note_put_off(self, outcome: Outcome) -> None:
+        self._put_off.difference_update(outcome.messages, outcome.failures)
+        self._put_off.update(outcome.put_off)
+        if outcome.why_put_off is not None:
+            self._shortages.note(outcome.why_put_off)
+        elif not self._put_off:
+            self._shortages.note(None)
 
     def _tell(self, msg_nos: Iterable[int], waiters: dict[Waiter, None]) -> None:
         last: Waiter | None = None

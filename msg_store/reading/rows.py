@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from leveret.core.clock import TimerLoop
+from leveret.core.shortage import ShortageLog, is_shortage
 from leveret.msg_store.format.rows import SEQ_END, Index, IndexRow
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.threads.worker import Worker, as_steps
 from leveret.msg_store.wal.group_commit import GroupCommit
+
+RETRY_S: Final = 1.0  # after a shortage
 
 T = TypeVar("T")
 GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
@@ -24,24 +28,43 @@ GotRows: TypeAlias = Callable[[list[IndexRow], int], None]
 class ReadThread:
     """The reader thread as the parts of the store that read see it: a single one, so that descriptors need no lock.
 
-    ``on_error`` gets what work raised, on the loop, instead of ``then``.
+    Work that meets a shortage is done again after ``RETRY_S``. ``on_error`` gets any other error, on the loop,
+    instead of ``then``.
     """
 
-    def __init__(self, worker: Worker, on_error: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        on_error: Callable[[Exception], None],
+        loop: TimerLoop,
+        shortages: ShortageLog,
+    ) -> None:
         self._worker = worker
         self._on_error = on_error
+        self._loop = loop
+        self._shortages = shortages
         self._is_closed = False
 
     def submit(self, work: Callable[[], T], then: Callable[[T], None] | None = None) -> None:
         """Do the work, then call ``then`` with its result on the loop."""
         if not self._is_closed:
-            self._worker.submit(partial(as_steps, work), partial(self._done, then))
+            self._worker.submit(partial(as_steps, work), partial(self._done, work, then))
 
     def _done(
-        self, then: Callable[[Any], None] | None, result: Any, error: Exception | None
+        self,
+        work: Callable[[], Any],
+        then: Callable[[Any], None] | None,
+        result: Any,
+        error: Exception | None,
     ) -> None:
         if self._is_closed:
             return
+        if error is not None and is_shortage(error):
+            self._shortages.note(error)
+            self._loop.call_later(RETRY_S, self.submit, work, then)
+            return
+        if self._shortages.error is not None:
+            self._shortages.note(None)
         if error is not None:
             self._on_error(error)
         elif then is not None:

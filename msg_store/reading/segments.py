@@ -5,6 +5,11 @@ is checked: the record's checksum, and that it is the requested message. A messa
 read is not an error of the batch but a *failure* of that message, with the reason in words; the caller
 looks up its place again, for the collector may have moved it and removed the segment.
 
+A shortage says nothing about a message, and an input/output error little: a disk that is out of reach comes
+back. Such messages are *put off*, and asked for again until they can be read; a message is never given up for an
+error of the disk. A damaged sector holds up nobody but the queues whose message lies there: after such an
+error the messages of a joint read are read one by one.
+
 Descriptors are kept, the least recently used one is closed when there are too many. A segment that
 was removed stays readable as long as it is open, and uses space until ``forget`` closes it.
 """
@@ -19,6 +24,7 @@ from typing import Final, TypeAlias
 
 from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
+from leveret.core.shortage import SHORTAGES, reason_no
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder, StorePaths
 from leveret.msg_store.format.kernel import runs
@@ -29,13 +35,11 @@ PartsOf: TypeAlias = Callable[[bytes], tuple[bytes, bytes]]
 
 log = logger(__name__)
 
-DESCRIPTORS_MAX: Final = 64
+DESCRIPTORS_MAX: Final = 32
 JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records
 GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
-# The machine's fault, not the file's: the same read may succeed in a while.
-PASSING: Final = frozenset(
-    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOBUFS, errno.EINTR}
-)
+# Not the message's fault: the same read may succeed in a while.
+PASSING: Final = frozenset({*SHORTAGES, errno.EIO, errno.EAGAIN, errno.ENOBUFS, errno.EINTR})
 
 
 @dataclass(slots=True)
@@ -45,6 +49,7 @@ class Outcome:
     messages: dict[int, Message] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)  # why a message was not read
     put_off: list[int] = field(default_factory=list)  # numbers to ask for again in a while
+    why_put_off: Exception | None = None
     body_bytes: int = 0
 
 
@@ -84,13 +89,20 @@ class SegmentReader:
         file_no = places[0][0]
         try:
             self._read_joined(self._segment(file_no), msg_nos, places, parts_of, outcome)
-        except OSError as error:
-            if error.errno in PASSING:
+        except (OSError, MemoryError) as error:
+            left = [(no, at) for no, at in zip(msg_nos, places, strict=True)
+                if no not in outcome.messages and no not in outcome.failures]  # fmt: skip
+            number = reason_no(error)
+            if number == errno.EIO and len(left) > 1:
+                for msg_no, place in left:
+                    self._read_run([msg_no], [place], parts_of, outcome)
+            elif number in PASSING:
                 self.close()  # for descriptors it may be ours that are too many
-                outcome.put_off += msg_nos
+                outcome.put_off += [msg_no for msg_no, _ in left]
+                outcome.why_put_off = error
             else:
-                why = f"segment {file_no:08x}: {error.strerror or error}"
-                outcome.failures.update(dict.fromkeys(msg_nos, why))
+                why = f"segment {file_no:08x}: {getattr(error, 'strerror', None) or error}"
+                outcome.failures.update({msg_no: why for msg_no, _ in left})
 
     def _read_joined(
         self,

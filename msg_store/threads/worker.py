@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from leveret.core.clock import TimerLoop
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.core.log import logger
+from leveret.core.shortage import as_os_error
 
 log = logger(__name__)
 
@@ -41,7 +42,7 @@ class Worker(Protocol):
     """Runs jobs in the order in which they were submitted."""
 
     def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
-        """Run a job, which makes its generator on the worker's thread.
+        """Run a job, which makes its generator on the worker's thread. A ``MemoryError`` of a job is an ``OSError``.
 
         ``then`` is called on the loop with the result or the error. Without it an error is logged.
         """
@@ -127,6 +128,8 @@ class ThreadWorker:
                     self._reached(point)
             except StopIteration as end:
                 return end.value, None
+            except MemoryError as error:
+                return None, as_os_error(error)
             except Exception as error:  # noqa: BLE001  the top of a thread; the owner deals with it
                 return None, error
 

@@ -23,6 +23,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
+from leveret.core.shortage import as_os_error
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import KERNEL_NAME, Caller, Notifier
 from leveret.msg_store.threads.worker import Loop
@@ -87,8 +88,14 @@ class WriterThreads:
         self._loop = loop
         self._read_end, self._write_end = _notification_ends()
         self._notifier = Notifier(self._write_end)
-        self._rdq = _WriterThread("leveret-rdq", self._notifier, syncs, gil_yielding)
-        self._journal = _WriterThread("leveret-journal", self._notifier, syncs, gil_yielding)
+        self._threads: list[_WriterThread] = []
+        try:
+            for name in ("leveret-rdq", "leveret-journal"):
+                self._threads.append(_WriterThread(name, self._notifier, syncs, gil_yielding))
+        except BaseException:  # no thread can be started
+            self._close()
+            raise
+        self._rdq, self._journal = self._threads
         self._busy: list[_WriterThread] = []
         self._errors: list[Exception] = []
         self._then: Then | None = None
@@ -129,7 +136,10 @@ class WriterThreads:
         if self._is_closed:
             return
         self._is_closed = True
-        for each in (self._rdq, self._journal):
+        self._close()
+
+    def _close(self) -> None:
+        for each in self._threads:
             each.close()
         for descriptor in {self._read_end, self._write_end}:
             os.close(descriptor)
@@ -202,6 +212,8 @@ class _WriterThread:
         try:
             for point in points():
                 self._syncs.reached(point)
+        except MemoryError as error:
+            return as_os_error(error)
         except Exception as error:  # noqa: BLE001  the top of a thread; the loop deals with it
             return error
         return None

@@ -34,7 +34,8 @@ from leveret.core.entry import EXPIRY_MS, MSG_NO, SEQ, SIZE, Entry
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.message import Message
-from leveret.msg_store.index.lmdb_errors import open_lmdb
+from leveret.core.shortage import is_shortage
+from leveret.msg_store.index.lmdb_errors import grow, open_lmdb, shortage_no
 
 Row: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, size, expiry_ms, flags
 Key: TypeAlias = tuple[int, int]  # incarnation, seq
@@ -122,7 +123,8 @@ class TransientIndex:
                 path, subdir=False, map_size=self._map_bytes, sync=False, metasync=False
             )
         except lmdb.Error as error:
-            raise OSError(errno.EIO, f"{path} cannot be made: {error}") from error
+            number = shortage_no(error) or errno.EIO
+            raise OSError(number, f"{path} cannot be made: {error}") from error
         with self._reading:
             before, self._lmdb = self._lmdb, opened
             if before is not None:
@@ -191,14 +193,19 @@ class TransientIndex:
             except _BROKEN as error:
                 raise IndexLost(f"index of transients: {error}") from error
             except lmdb.Error as error:
-                raise OSError(errno.EIO, f"index of transients: {error}") from error
+                number = shortage_no(error) or errno.EIO
+                raise OSError(number, f"index of transients: {error}") from error
 
     def _grow(self) -> None:
         with self._reading:
             try:
-                self._lmdb.set_mapsize(2 * self._lmdb.info()["map_size"])
-            except lmdb.Error as error:
-                raise OSError(errno.ENOSPC, f"index of transients: {error}") from error
+                grow(self._lmdb, 2 * self._lmdb.info()["map_size"])
+            except OSError as error:
+                if is_shortage(error):
+                    raise
+                self._lmdb.close()
+                self._lmdb = None
+                raise IndexLost(f"index of transients: {error}") from error
 
     def _environment(self) -> Any:
         if self._lmdb is None:
@@ -238,9 +245,10 @@ class TransientIndex:
             try:
                 with self._environment().begin() as transaction:
                     yield transaction
-            except lmdb.MemoryError as error:
-                raise OSError(errno.ENOMEM, f"index of transients: {error}") from error
             except (lmdb.Error, struct.error) as error:
+                number = shortage_no(error) if isinstance(error, lmdb.Error) else 0
+                if number:
+                    raise OSError(number, f"index of transients: {error}") from error
                 raise IndexLost(f"index of transients: {error}") from error
 
     def close(self) -> None:

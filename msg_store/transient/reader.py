@@ -2,7 +2,7 @@
 
 A content is looked up in the index and read at its place, while the writer may delete it, or copy it
 forward and unlink its segment. So after a failed read it is looked up again, up to three times: no key means
-acked, another place means moved, the same place means *lost*. A shortage of descriptors or memory says
+acked, another place means moved, the same place means *lost*. A shortage, or a disk that refuses, says
 nothing about a content: that is an ``OSError``.
 """
 
@@ -21,7 +21,7 @@ from leveret.msg_store.reading.segments import Outcome, SegmentReader
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.transient.index import Place, Row, TransientIndex
 
-DESCRIPTORS: Final = 32
+DESCRIPTORS: Final = 16
 TRIES: Final = 3
 
 log = logger(__name__)
@@ -50,7 +50,7 @@ class TransientReader:
         """Read contents.
 
         Raises:
-            OSError: descriptors or memory are exhausted; the read is to be tried again.
+            OSError: descriptors or memory are exhausted, or the disk refuses; the read is to be tried again.
             IndexLost: no content on disk can be found any more.
         """
         found: dict[int, Message] = {}
@@ -75,7 +75,8 @@ class TransientReader:
         known = {seq: place for seq, place in zip(seqs, places, strict=True) if place is not None}
         outcome = self._segments.read([*known], [*known.values()], _parts_of(incarnation))
         if outcome.put_off:
-            raise OSError(errno.EMFILE, "no descriptor or memory is left to read transients")
+            text = f"transients cannot be read now: {outcome.why_put_off}"
+            raise OSError(errno.EAGAIN, text) from outcome.why_put_off
         for seq in outcome.failures:
             self._segments.forget(known[seq][0])
         return outcome

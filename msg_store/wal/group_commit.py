@@ -22,9 +22,9 @@ Invariants:
 * ``memtables`` has all durable changes and no others: between two flushes, the log up to ``durable``.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
-Errors: if the disk is full although the ballast was given up, the flush's rows are reported *nacked*,
-and everything goes back to pending, places and numbers too; ``resume`` tries again, and a row that was
-nacked may be reported safe after all. After any other error the store has **failed**: it is unknown which bytes behind
+Errors: after a shortage (``core/shortage.py``: a disk that is full although the ballast was given up, no
+descriptor, no memory) the flush's rows are reported *nacked*, and everything goes back to pending, places and
+numbers too; ``resume`` tries again, and a row that was nacked may be reported safe after all. After any other error the store has **failed**: it is unknown which bytes behind
 the last durable position are on the disk, no work is taken any more, and the store must be recovered.
 
 Turned down: a record per message (2 us each instead of 0.3), a sync per queue, journal behind
@@ -38,8 +38,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.core.files import is_disk_full
 from leveret.core.message import BODY, Message
+from leveret.core.shortage import is_shortage
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import EPOCH_SHIFT
 from leveret.msg_store.format.journal_frames import DurablePosition
@@ -128,7 +128,8 @@ class GroupCommit:
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
         pending_ops: how much waits for a flush.
-        is_full: the last flush found no room, and waits for ``resume``.
+        is_full: the last flush met a shortage, and waits for ``resume``.
+        shortage: the shortage that the last flush met.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class GroupCommit:
         self.index_listeners: list[Callable[[], None]] = []
         self.error: StoreFailed | None = None
         self.range_acks: list[RangeAck] = []
-        self.has_room = True  # as of the last flush
+        self.shortage: Exception | None = None
         self.is_rotating = False  # no flush is started as long as counts are owed
         holds.unheld = memtables.unheld
         self.rdq = rdq
@@ -348,7 +349,7 @@ class GroupCommit:
     def delay_s(self) -> float | None:
         """Tell in how many seconds ``start`` should be called; None: there is nothing to flush now.
 
-        After ``FULL_RETRY_S`` it is ``resume`` that should be called: the disk is full.
+        After ``FULL_RETRY_S`` it is ``resume`` that should be called: a shortage may have passed.
         """
         if self._flush is not None or self.error is not None or self.is_rotating:
             return None
@@ -399,9 +400,10 @@ class GroupCommit:
         if self.error is not None:
             return Report()  # it has failed meanwhile, and said so
         failures = [error for error in errors if error is not None]
-        final = [error for error in failures if not is_disk_full(error)]
+        final = [error for error in failures if not is_shortage(error)]
         if final:
             return self.fail(final[0])
+        self.shortage = failures[0] if failures else None
         return self._put_back(flush) if failures else self._durable(flush)
 
     def can_rotate(self) -> bool:
@@ -468,7 +470,6 @@ class GroupCommit:
 
     def _durable(self, flush: Flush) -> Report:
         self.durable = DurablePosition(self.journal.end.next_lsn, *self.rdq.reached)
-        self.has_room = True
         batch, memtables = flush.batch, self.memtables
         rows = flush.add_to(memtables)
         if self.holds.counts:
@@ -497,5 +498,4 @@ class GroupCommit:
         self.pending_ops = sum(map(len, self._pending.values()))
         self.pending_ops += sum(len(relocations.copies) for relocations in self._relocations)
         self.is_full = self._is_urgent = True
-        self.has_room = False
         return Report(nacked=nacked, safe=self.take_cancelled())

@@ -50,7 +50,9 @@ MUTANTS = {
         "gc/collector.py", "yield Job(discard(self._folder, made.file_no))", "yield Wait.TURN"
     ),
     "a full disk is tried again at once": Mutant(
-        "gc/collector.py", "isinstance(error, OSError) and error.errno in DISK_FULL", "False"
+        "gc/collector.py",
+        "        if is_shortage(error):\n            yield from",
+        "        if False:\n            yield from",
     ),
     "a segment that cannot be emptied is tried for ever": Mutant(
         "gc/collector.py",

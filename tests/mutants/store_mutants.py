@@ -38,7 +38,7 @@ MUTANTS = {
         "recovery/journal_scan.py", "            self._redo.add(records)\n", ""
     ),
     "the index names places of inline messages that were not synced": Mutant(
-        "checkpoint/checkpoint.py", "                segment.fdatasync()\n", "                pass\n"
+        "checkpoint/checkpoint.py", "                _sync_owed(segment)\n", "                pass\n"
     ),
     "nobody owes a sync": Mutant(
         "wal/segment_writer.py", "            self._owed.add(parts[0].file_no)\n", "            pass\n"
@@ -64,8 +64,8 @@ MUTANTS = {
     ),
     "a memtable that found no room is dropped": Mutant(
         "checkpoint/checkpoint.py",
-        "            self.is_full = True\n            return None",
-        "            self._core.memtables.commit(job.memtable)\n            return None",
+        "        if self._is_short(error):\n            return None",
+        "        if self._is_short(error):\n            self._core.memtables.commit(job.memtable)\n            return None",
     ),
     "counts that are owed are forgotten": Mutant(
         "memtable/memtables.py",

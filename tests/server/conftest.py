@@ -89,6 +89,7 @@ STATUS = {
     "stores": [
         {
             "vhost": "/",
+            "shortage": "",
             "messages": 7,
             "segments": 2,
             "segment_bytes": 20_971_520,

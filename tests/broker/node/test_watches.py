@@ -116,6 +116,7 @@ class FakeStore:
     """As much of a message store as the disk watch sees."""
 
     is_full = False
+    shortage = "ENOSPC"
 
 
 class FakeVhost:

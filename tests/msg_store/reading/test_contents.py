@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import random
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -10,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
+from leveret.core.shortage import ShortageLog
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading import contents as content_reader
@@ -33,7 +35,14 @@ class Reading:
         self.moved: dict[int, Location] = {}
         self.learnt: dict[int, Location] = {}
         self.reader = ContentReader(
-            self, self, self.files, self, self.loop.line(), self.loop, self.read_cache
+            self,
+            self,
+            self.files,
+            self,
+            self.loop.line(),
+            self.loop,
+            self.read_cache,
+            ShortageLog("reading messages", "store"),
         )
         self.told = 0
 
@@ -340,13 +349,37 @@ def test_too_few_descriptors_are_no_damage(reading: Reading) -> None:
     assert reading.reader.losses == 0
 
 
-def test_a_sector_that_cannot_be_read_is_damage(reading: Reading) -> None:
-    msg_nos = reading.write(1)
-    reading.rig.disk.fail("pread", OSError(errno.EIO, "bad sector"), "*.rdq", times=99)
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "bad sector"), MemoryError()])
+def test_a_disk_that_refuses_is_no_damage_and_logged_once(
+    reading: Reading, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    caplog.set_level(logging.INFO)
+    msg_nos = reading.write(3)
+    reading.rig.disk.fail("pread", error, "*.rdq", times=99)
 
-    assert reading.read(msg_nos) == [LOST[BODY]]
-    assert "bad sector" in reading.reader.count_lost(msg_nos[0])
-    reading.loop.run()
+    reading.prefetch(msg_nos)
+    reading.loop.run(jumps=10)
+    assert reading.bodies(msg_nos) == [None] * 3
+    reading.rig.disk.heal()
+    reading.loop.run(jumps=2)
+
+    assert reading.bodies(msg_nos) == [reading.rig.bodies[no] for no in msg_nos]
+    assert reading.reader.losses == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "waits and tries again part=reading messages" in caplog.messages[0]
+
+
+def test_a_damaged_sector_holds_up_no_message_beside_it(reading: Reading) -> None:
+    msg_nos = reading.write(3)
+    reading.rig.disk.fail("pread", OSError(errno.EIO, "bad sector"), "*.rdq", times=2)
+
+    reading.prefetch(msg_nos)
+    reading.loop.run(jumps=0)
+
+    bodies = [reading.rig.bodies[no] for no in msg_nos]
+    assert reading.bodies(msg_nos) == [None, *bodies[1:]]
+    reading.loop.run(jumps=2)
+    assert reading.bodies(msg_nos[:1]) == bodies[:1]
 
 
 def test_quarantine_on_a_full_disk_is_left_out(reading: Reading, caplog: object) -> None:

@@ -270,11 +270,12 @@ def test_a_record_of_another_queue_is_not_taken_for_the_own(rig: TransientRig) -
     assert rig.lost == [(1, [5])]
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
-def test_having_no_descriptor_loses_nothing(rig: TransientRig, number: int) -> None:
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EIO])
+@pytest.mark.parametrize("point", ["open", "pread"])
+def test_an_error_that_passes_loses_nothing(rig: TransientRig, number: int, point: str) -> None:
     rig.page(1, 1)
     rig.run()
-    rig.disk.fail("open", OSError(number, "too many"), "*.rdq", times=3)
+    rig.disk.fail(point, OSError(number, "injected"), "*.rdq", times=3)
     answers = rig.ask(1, 1)
     rig.settle()
 
@@ -282,18 +283,10 @@ def test_having_no_descriptor_loses_nothing(rig: TransientRig, number: int) -> N
     assert rig.lost == []
 
 
-def test_an_error_of_the_disk_that_passes_loses_nothing(rig: TransientRig) -> None:
-    rig.page(1, 1)
-    rig.run()
-    rig.disk.fail("pread", EIO, "*.rdq", times=2)
-
-    assert rig.read(1, 1) == {1: message("m1")}
-
-
 def test_what_is_acked_while_it_cannot_be_read_is_not_lost(rig: TransientRig) -> None:
     entries = rig.page(1, 1, 2)
     rig.run()
-    rig.disk.fail("pread", EIO, "*.rdq", times=100)
+    rig.disk.fail("pread", OSError(errno.ENODATA, "no medium"), "*.rdq", times=100)
     answers = rig.ask(1, 1, 2)
     for _ in range(3):
         rig.step_to(READER, "failed")

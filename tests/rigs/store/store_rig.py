@@ -119,6 +119,7 @@ class StoreRig:
         self.folder, self.recovered, self.core = opened.folder, opened.recovered, opened.core
         self.checkpointer = Checkpointer(self.core, self.location, self.limits)
         self.read: ReadJob | None = None
+        self.read_error: Exception | None = None
         self.write_job: WriteJob | None = None
         self.logs = {"rdq": opened.rdq_log, "journal": opened.journal_log}
         self.jobs: dict[str, Iterator[str]] = {}
@@ -257,10 +258,19 @@ class StoreRig:
         if self.read is None:
             self.read = self.checkpointer.read_job()
             if self.read is not None:
-                self.read.run(self.location.index)
+                self._run_read(self.read)
         else:
             read, self.read = self.read, None
-            self.checkpointer.read_done(read)
+            report = self.checkpointer.read_done(read, self.read_error)
+            if report is not None:
+                self._note(report)
+
+    def _run_read(self, read: ReadJob) -> None:
+        self.read_error = None
+        try:
+            read.run(self.location.index)
+        except OSError as error:
+            self.read_error = error
 
     def _step_write(self) -> None:
         if self.write_job is None:
@@ -297,7 +307,8 @@ class StoreRig:
             self.step("read")
             self.step("write")
             after = (self.read, self.write_job, len(self.points), self.core.memtables.committed)
-            if before == after and self.read is None and self.write_job is None:
+            is_idle = self.read is None and self.write_job is None
+            if before == after and is_idle and not self.checkpointer.is_full:
                 return
         raise AssertionError("the index does not come to rest")
 
