@@ -66,7 +66,8 @@ class ShortageLog:
             self._logged = number
             remedy = SHORTAGES.get(number, "look at the disk and at the system's log")
             text = "waits and tries again part=%s where=%s reason=%s error=%s remedy=%s"
-            log.warning(text, self._part, self._owner, reason_of(error), error, remedy)
+            what = str(error) or os.strerror(number)
+            log.warning(text, self._part, self._owner, reason_of(error), what, remedy)
         return before is None
 
 

@@ -37,7 +37,9 @@ MUTANTS = {
     "pins stay": Mutant("checkpoint/snapshot.py", "        self.pins.unpin(self._pinned)\n", ""),
     "no segment is linked": Mutant("checkpoint/snapshot.py", "if row.valid_bytes:", "if False:"),
     "it hangs when the disk is full": Mutant(
-        "checkpoint/checkpoint.py", "self._give_snapshot_up(disk_full())", "pass"
+        "checkpoint/checkpoint.py",
+        "self._give_snapshot_up(shortage if isinstance(shortage, OSError) else disk_full())",
+        "pass",
     ),
     "the end of the store is not told": Mutant(
         "checkpoint/driver.py",

@@ -5,6 +5,34 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 MUTANTS = {
+    "a log that could not go back is taken for clean": Mutant(
+        "format/append_log.py", "        self._is_tainted = True  # until all of this is done\n", "        self._is_tainted = False\n"
+    ),
+    "no descriptor left is final for a flush": Mutant(
+        "wal/group_commit.py",
+        "final = [error for error in failures if not is_shortage(error)]",
+        'final = [error for error in failures if getattr(error, "errno", 0) != 28]',
+    ),
+    "a file that a failed call has made stays": Mutant(
+        "format/append_log.py",
+        "        self._made.append(file_no)  # before: a call that fails may have made the name\n        self._file = create(self.path(file_no))\n",
+        "        self._file = create(self.path(file_no))\n        self._made.append(file_no)\n",
+    ),
+    "inline messages are believed after a sync that found no room": Mutant(
+        "checkpoint/checkpoint.py",
+        "        raise OSError(errno.EIO, text, str(segment.path)) from error",
+        "        raise",
+    ),
+    "a journal that cannot be unlinked ends the store": Mutant(
+        "checkpoint/checkpoint.py",
+        "        except OSError as error:  # the next checkpoint unlinks them, or the next start\n",
+        "        except ZeroDivisionError as error:\n",
+    ),
+    "a read that met a shortage is forgotten": Mutant(
+        "checkpoint/checkpoint.py",
+        "            if job.range_ack is not None:\n                job.range_ack.read_view = None\n            return None",
+        "            if job.range_ack is not None:\n                self._core.range_acks.remove(job.range_ack)\n            return None",
+    ),
     "confirmed before the segment is synced": Mutant(
         "format/append_log.py",
         "        if not job.is_inline:\n            self._sync()\n",

@@ -17,7 +17,7 @@ MUTANTS = {
         "msg_store/reading/segments.py", "len(self._open) > self._descriptors_max", "False"
     ),
     "no descriptor left is damage": Mutant(
-        "msg_store/reading/segments.py", "if error.errno in PASSING:", "if False:"
+        "msg_store/reading/segments.py", "elif number in PASSING:", "elif False:"
     ),
     "what moved is lost": Mutant("msg_store/reading/contents.py", "if tries < TRIES_MAX:", "if False:"),
     "a lost message is requested again": Mutant(

@@ -70,6 +70,7 @@ PARTS = {
             "recovery/redo",
             "index/index_machine",
             "recovery/recovery",
+            "shortages",
         ),
         Mutant("memtable/memtables.py", "BEHIND", "BEHIND"),
     ),
