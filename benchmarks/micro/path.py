@@ -38,7 +38,7 @@ class Wire(asyncio.Transport):
         self.out += len(data)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 1)
+        return None if name == "socket" else ("127.0.0.1", 1)
 
     def is_closing(self) -> bool:
         return False

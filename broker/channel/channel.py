@@ -34,10 +34,10 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
-from leveret.broker.channel.deliveries import Deliveries
+from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
-from leveret.broker.channel.session import Block, Session
+from leveret.broker.channel.session import Block, PeerEnded, Session
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
@@ -437,16 +437,17 @@ class Channel(GenServer):
         self.run_script(self._leave(), closed)
 
     def _leave(self) -> Steps:
-        deliveries = self.deliveries
         self.publisher.send_confirms()
         self.publisher.close()
-        deliveries.gate.is_open = False
-        queues = {source.queue: None for source, _ in deliveries.unacked.take_all()}
-        for entry in deliveries.remove_all():
-            if entry.ref is not None:
-                queues[entry.ref] = None
-        for queue in queues:
+        for queue in self.deliveries.end():
             yield Ask(queue, Leave(self.ref))  # a dead queue has nothing to take back
+
+    def on_peer_ended(self, mail: PeerEnded) -> None:
+        """Give back all deliveries now; publishes, and all else that the client has sent, go on."""
+        if self._state is _RUNNING:
+            deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
+            for queue in deliveries.end():
+                self.call(queue, Leave(self.ref), lambda _: None, None)
 
     def _fail_hard(self, error: HardError) -> None:
         if error.method is None:
@@ -480,4 +481,5 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     QueueUp: Channel.on_queue_up,
     QueueFailed: Channel.on_queue_failed,
     Resume: Channel.on_resume,
+    PeerEnded: Channel.on_peer_ended,
 }

@@ -111,6 +111,15 @@ class Deliveries:
             entry.unwatch(self._channel.ref)
         return entries
 
+    def end(self) -> list[Ref]:
+        """Take all consumers and deliveries out; return the queues that must be told."""
+        self.gate.is_open = False
+        queues = {source.queue: None for source, _ in self.unacked.take_all()}
+        for entry in self.remove_all():
+            if entry.ref is not None:
+                queues[entry.ref] = None
+        return list(queues)
+
     def of_queue(self, entry: QueueEntry) -> tuple[Subscription, ...]:
         return small_set.items(self._by_queue.get(entry))
 
@@ -233,3 +242,31 @@ class Deliveries:
 
     def _post(self, queue: Ref, mail: object) -> None:
         self._channel.runtime.send(queue, mail)
+
+
+class NoDeliveries(Deliveries):
+    """The consuming half of a channel whose client has ended: deliveries go back, settlements come too late."""
+
+    __slots__ = ()
+
+    def deliver(self, mail: Deliver) -> None:
+        if mail.seqs is not None:
+            self.refuse([(Source(mail.queue, mail.consumer), mail.seqs)], requeue=True)
+
+    def got(
+        self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
+    ) -> None:
+        if seq is not None:
+            self.refuse([(Source(queue, None), [seq])], requeue=True)
+
+    def acked(self, tags: list[int]) -> None:
+        """Do nothing: the message is back in its queue."""
+
+    def ack(self, method: BasicAck) -> None:
+        """Do nothing, as for a single one."""
+
+    def nack(self, method: BasicNack) -> None:
+        """Do nothing: the message is back in its queue."""
+
+    def reject(self, tag: int, requeue: bool) -> None:
+        """Do nothing: the message is back in its queue."""

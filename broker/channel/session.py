@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.broker.vhost.vhost import Client
 
@@ -33,6 +33,13 @@ class Block(StrEnum):
     ALARM = auto()
     COALESCING = auto()
     ENDING = auto()
+
+
+class PeerEnded:
+    """To a reader: its client has ended, and the socket is not read; to its channels: nobody takes deliveries."""
+
+
+PEER_ENDED: Final = PeerEnded()
 
 
 class Reading(Protocol):

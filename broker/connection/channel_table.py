@@ -17,6 +17,7 @@ from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
+from leveret.broker.channel.session import PEER_ENDED
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
@@ -264,6 +265,13 @@ class ChannelTable:
             self._reader.fail(InternalError(method=0))
         elif slot.stash:
             self.hand_over(number, _from_open(slot.stash))
+
+    def peer_ended(self) -> None:
+        """Nobody takes deliveries any more; what the client has sent goes on."""
+        self.close_gates()
+        for slot in self._slots.values():
+            if slot.ref is not None:
+                self._reader.post(slot.ref, PEER_ENDED)
 
     def close_gates(self) -> None:
         """The transport is full: queues stop delivering."""

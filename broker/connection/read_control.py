@@ -18,7 +18,8 @@ ENDING         the connection ends                             its channels have
 A connection whose last block has gone, and one whose read was full, waits for its turn to be read again;
 only acks that were left together are read at once. Its parts decide: ``Throttle`` which runs of a read pass
 while an alarm is raised, ``AckCoalescing`` when acks may wait, ``read_sizes`` how much is read,
-``ReadingTurns`` in which order the connections of the node are read again.
+``ReadingTurns`` in which order the connections of the node are read again, and ``Peers`` finds the ends of connections
+that are not read.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import ACK, Run
-from leveret.broker.channel.session import Block
+from leveret.amqp.spec import HEARTBEAT_FRAME
+from leveret.broker.channel.session import PEER_ENDED, Block
 from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
+from leveret.broker.connection.peers import Peers, descriptor_of, is_unreachable
 from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, limit_reads, next_read_bytes
 from leveret.core.limits import READS_PER_ROUND
 
@@ -54,6 +57,8 @@ class ReadingTurns:
 
     def __init__(self, runtime: Runtime) -> None:
         self.clock = runtime.clock
+        self.peers = Peers(runtime.clock)
+        self.tell = runtime.send
         self._after_round = runtime.after_round
         self._waiting: deque[ReadControl] = deque()
 
@@ -84,6 +89,7 @@ class ReadControl:
     Attributes:
         blocks: how often each reason blocks at present.
         read_bytes: the size of a full read.
+        blocks_seen: what ``Peers`` has last seen of ``blocks``; None: it does not look at this connection.
     """
 
     __slots__ = (
@@ -95,6 +101,7 @@ class ReadControl:
         "_turns",
         "_writer",
         "blocks",
+        "blocks_seen",
         "coalescing",
         "read_bytes",
         "throttle",
@@ -113,6 +120,7 @@ class ReadControl:
         self.throttle = throttle
         self.coalescing = AckCoalescing()
         self.blocks = _NO_BLOCKS
+        self.blocks_seen: Mapping[Block, int] | None = None
         self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
 
     @property
@@ -120,9 +128,30 @@ class ReadControl:
         """Whether reading is paused, for more than acks that are coalesced."""
         return self._is_paused and (self._coalesced is None or len(self.blocks) > 1)
 
+    @property
+    def descriptor(self) -> int:
+        """The socket's file descriptor, -1 when it is closed."""
+        return -1 if self._transport is None else descriptor_of(self._transport)
+
+    def provoke_reset(self) -> None:
+        """Send a heartbeat where nothing is lost if that shows that the peer has ended."""
+        if Block.ALARM in self.blocks:
+            self._writer.write(HEARTBEAT_FRAME)
+            self._writer.flush()
+
+    def peer_ended(self) -> None:
+        """Tell the reader, which nobody else tells while the socket is not read."""
+        self._turns.tell(self.throttle.reader, PEER_ENDED)
+
+    def is_unreachable(self, silence_s: float) -> bool:
+        """Whether the peer's system has been silent for so long, although something was sent to it."""
+        return self._transport is not None and is_unreachable(self._transport, silence_s)
+
     def block(self, reason: Block) -> None:
         """Stop reading until the same party unblocks."""
         self.blocks = {**self.blocks, reason: self.blocks.get(reason, 0) + 1}
+        if self.blocks_seen is None and self._transport is not None:
+            self._turns.peers.watch(self)
         self._pause()
 
     def unblock(self, reason: Block) -> None:
@@ -151,6 +180,9 @@ class ReadControl:
         """Forget the transport, which is closed or about to be, and the runs that are held back."""
         self._transport = None
         self._stop_coalescing()
+        self.blocks = _NO_BLOCKS
+        if self.blocks_seen is not None:
+            self._turns.peers.forget(self)
         self.throttle.close()
 
     def _pause(self) -> None:

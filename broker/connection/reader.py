@@ -43,7 +43,7 @@ from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.amqp.tables import plain
 from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
-from leveret.broker.channel.session import Block, Session
+from leveret.broker.channel.session import Block, PeerEnded, Session
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
@@ -112,6 +112,7 @@ class Reader(GenServer):
         self.channels = ChannelTable(self)
         self.channels_sup: Ref | None = None
         self.writing_is_paused = False
+        self.peer_has_ended = False
         self.unanswered_closes = 0
         self.forced: ProtocolError | None = None
         self.heartbeat: Heartbeat | None = None
@@ -168,9 +169,36 @@ class Reader(GenServer):
         self.channels.close_gates()
 
     def writing_resumed(self) -> None:
+        if self.peer_has_ended:
+            return
         self.writing_is_paused = False
         self.channels.open_gates()
         self.read_control.unblock(Block.UNSENT)
+
+    def input_ended(self) -> None:
+        """The client has closed its end; a transport that has more to write would wait for the client to read."""
+        if self.state is _RUNNING and self.writer.unsent_bytes:
+            self.writer.abort()
+
+    def _peer_ended(self) -> None:
+        """The client has closed its end, and the socket is not read.
+
+        RabbitMQ ends a connection in either case when it reads that. While an alarm is raised nothing is
+        read for a long time, so the connection ends with all that was not handled. Otherwise what the client
+        has sent is read to the end, whenever that is; nothing more is written, since the answer to it could be a
+        reset.
+        """
+        blocks = self.read_control.blocks
+        if self.state is not _RUNNING or not blocks:
+            return
+        if Block.ALARM in blocks or Block.UNSENT in blocks:
+            self.log.ends("the client has ended while it was blocked", logging.WARNING)
+            self.writer.abort()
+            self._close_socket()
+        elif not self.peer_has_ended:
+            self.peer_has_ended = self.writing_is_paused = True
+            self.writer.drop()
+            self.channels.peer_ended()
 
     # -- handshake -----------------------------------------------------------------------------
 
@@ -356,6 +384,8 @@ class Reader(GenServer):
             self._alarms_over()
         elif type(message) is ChannelStays:
             self.channels.stays(message.number)
+        elif type(message) is PeerEnded:
+            self._peer_ended()
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
         else:
@@ -406,9 +436,11 @@ class Reader(GenServer):
 
     def _heartbeat_due(self) -> None:
         assert self.heartbeat is not None
-        send, lost = self.heartbeat.half_interval(self.writer.wrote, self.read_control.is_blocked)
-        if lost:
-            reason = f"missed heartbeats of the client, timeout {self.heartbeat.interval_s} s"
+        read_control, heartbeat = self.read_control, self.heartbeat
+        is_blocked = read_control.is_blocked
+        send, lost = heartbeat.half_interval(self.writer.wrote, is_blocked)
+        if lost or (is_blocked and read_control.is_unreachable(2 * heartbeat.interval_s)):
+            reason = f"missed heartbeats of the client, timeout {heartbeat.interval_s} s"
             self.log.ends(reason, logging.ERROR)
             self.writer.abort()
             self._close_socket()

@@ -34,6 +34,7 @@ class SocketReader(Protocol):
     def ref(self) -> Ref: ...
 
     def received(self, data: bytes) -> None: ...
+    def input_ended(self) -> None: ...
     def socket_lost(self, error: Exception | None) -> None: ...
     def makes_room(self) -> None: ...
     def writing_paused(self) -> None: ...
@@ -178,6 +179,11 @@ class ConnectionProtocol(asyncio.Protocol):
             self._reader.makes_room()
         elif transport is not None:
             refused_at_once(transport.get_extra_info("peername"), TO_MAKE_ROOM)
+
+    def eof_received(self) -> None:
+        """The transport closes itself after this, when it has written what it has to write."""
+        if self._reader is not None:
+            self._sockets.runtime.run_as(self._reader.ref, self._reader.input_ended)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._sockets.closed(self)

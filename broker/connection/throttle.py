@@ -27,14 +27,15 @@ class Throttle:
 
     Attributes:
         is_blocked: the connection has published since an alarm was raised.
+        reader: of the connection.
     """
 
-    __slots__ = ("_held", "_reader", "_tell", "alarms", "is_blocked")
+    __slots__ = ("_held", "_tell", "alarms", "is_blocked", "reader")
 
     def __init__(self, alarms: Alarms, reader: Ref, tell: Callable[[Method], None]) -> None:
         self.alarms = alarms
         self.is_blocked = False
-        self._reader = reader
+        self.reader = reader
         self._tell = tell
         self._held: Sequence[Run] = ()  # shared: most connections hold none
 
@@ -58,7 +59,7 @@ class Throttle:
     def _block(self, held: list[Run]) -> None:
         self.is_blocked = True
         self._held = held
-        self.alarms.block(self._reader)
+        self.alarms.block(self.reader)
         self._tell(ConnectionBlocked(self.alarms.reason))
 
     def over(self) -> list[Run]:
@@ -69,7 +70,7 @@ class Throttle:
         return list(held)
 
     def close(self) -> None:
-        self.alarms.forget(self._reader)
+        self.alarms.forget(self.reader)
         self._held = ()
 
 

@@ -100,6 +100,11 @@ class Writer:
                 self._transport.write_eof()
         self._finished, self._transport = self._transport, None
 
+    def drop(self) -> None:
+        """Write no more: the peer has ended, and would reset what it has sent and is not read yet."""
+        self._finished, self._transport = self._transport or self._finished, None
+        self._chunks = []
+
     def abort(self) -> None:
         transport = self._transport or self._finished
         if transport is not None:

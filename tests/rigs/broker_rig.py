@@ -42,6 +42,7 @@ class Wire:
     Attributes:
         out: bytes that the client has not looked at yet.
         received: where its bytes go.
+        socket: its socket, which is none unless a test says so.
         unread_bytes: what the peer's socket is said not to have taken.
         state: ``open``, ``finished`` (nothing more is written), ``closed`` (after the last write) or
             ``aborted``.
@@ -50,6 +51,7 @@ class Wire:
     def __init__(self, peer: str = "127.0.0.1") -> None:
         self.out = bytearray()
         self.peer = peer
+        self.socket: Any = None
         self.writes = 0
         self.unread_bytes = 0
         self.is_reading = True
@@ -63,7 +65,9 @@ class Wire:
         self.writes += 1
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return (self.peer, 40_000) if name == "peername" else ("127.0.0.1", 5672)
+        local = ("127.0.0.1", 5672)
+        found = {"peername": (self.peer, 40_000), "sockname": local, "socket": self.socket}
+        return found.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits = (high, low)
